@@ -148,3 +148,67 @@ def test_who_closes_out_of_a_running_call_takes_no_memory_from_it() -> None:
             break
         time.sleep(0.01)
     assert session._cells.size == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.release(),
+        lambda session: session.submit(Message(plan=1, trajectory=LIFE)),
+        lambda session: session.absent(1),
+        lambda session: session.save("nowhere"),
+    ],
+    ids=["release", "submit", "absent", "save"],
+)
+def test_in_another_process_every_call_is_refused(call: Callable[[Any], object]) -> None:
+    """A fork has the same sums and would draw other noise for them."""
+    session = opened()
+    session._process += 1
+    with pytest.raises(RuntimeError, match="was started in another process: a copy would draw the same"):
+        call(session)
+    session._process -= 1
+    session.absent(2)
+
+
+def test_a_fork_forgets_without_waiting_for_a_lock_that_nobody_there_can_give_back() -> None:
+    session = opened()
+    session.absent(2)
+    held = threading.Event()
+    done = threading.Event()
+
+    def hold() -> None:
+        with session._lock:
+            held.set()
+            done.wait(10.0)
+
+    other = threading.Thread(target=hold, daemon=True)
+    other.start()
+    held.wait(10.0)
+    session._process += 1
+    session.close()
+    assert session._cells.size == 0
+    assert session._closed
+    assert session._last is None
+    done.set()
+    other.join(10.0)
+
+
+def test_who_closes_waits_for_the_call_that_another_thread_makes() -> None:
+    session, held, done = opened(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with session._call():
+            held.set()
+            done.wait(10.0)
+
+    other = threading.Thread(target=hold, daemon=True)
+    other.start()
+    held.wait(10.0)
+    closing = threading.Thread(target=session.close, daemon=True)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    assert session._cells.size > 0
+    done.set()
+    closing.join(10.0)
+    assert session._cells.size == 0

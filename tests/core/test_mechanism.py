@@ -26,7 +26,7 @@ from discreet.core.continual.tree import Tree
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import guarantee_of
 from discreet.core.layout import Layout
-from discreet.core.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated
+from discreet.core.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated, Strategy
 from discreet.core.randomness import Secure, Seeded
 from discreet.core.records import MechanismRecord
 from discreet.experiments.simulate import Setup
@@ -90,6 +90,71 @@ def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float)
         else:
             assert guarantee.mu == pytest.approx(np.sqrt(levels * 24) / (20 * factor), rel=1e-12)
         assert guarantee.trust == ("local" if name == "device" else "joint")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "family", "grid", "facts"),
+    [
+        (Exact(), 0, None, ("exact", "plain", False, None, 1, "none", "l2", None, 1.0, None)),
+        (Batches(), 1, None, ("decaying", "plain", True, None, 1, "joint", "l1", "laplace", 1.0, None)),
+        (Batches(), 1, 64, ("decaying", "plain", True, None, 1, "joint", "l1", "discrete_laplace", 1.0, 1)),
+        (Batches(0.6), 2, None, ("decaying", "plain", True, None, 1, "joint", "l2", "gaussian", 1.0, None)),
+        (Batches(0.6), 2, 64,
+         ("decaying", "plain", True, None, 1, "joint", "l2", "discrete_gaussian", 1.25, 2**20)),
+        (Batches(0.0, Clocks()), 2, 64,
+         ("decaying", "clocked", True, None, 1, "joint", "l2", "discrete_gaussian", 1.0, 1)),
+        (Prefixes(Tree(4)), 2, 64,
+         ("walk", "plain", True, Tree(4), 2, "joint", "l2", "discrete_gaussian", 1.0, 1)),
+        (OnDevice(), 1, 64, ("local", "plain", True, None, 1, "local", "l1", "discrete_laplace", 1.0, 1)),
+    ],
+)  # fmt: skip
+def test_what_a_mechanism_says_of_itself(
+    strategy: Strategy, family: int, grid: int | None, facts: tuple[object, ...]
+) -> None:
+    """Noise of a decaying sum under exact noise is sigma / gain, gain = 4/5, on multiples of 2^-20."""
+    source = "seeded" if grid is None else "secure"
+    noise = {} if not family else {"family": family, "scales": np.full(3, 30.0), "reward_grid": grid}
+    made = CountMechanism(QUERY, SCHEDULE, source, strategy, stated=STATED, **noise)  # type: ignore[arg-type]
+    name = made.records[0].noise if made.records else None
+    found = (
+        made.stream, made.asks, made.noisy, made.walk, made.levels, made.trust, made.norm, name,
+        made.noise_factor, made.grid("visits"),
+    )  # fmt: skip
+    assert found == pytest.approx(facts) if made.fixed_point else found == facts
+    assert made.fixed_point == (grid is not None and made.decay > 0)
+    assert made.grid("reward_sums") == (2**20 if made.fixed_point else grid)
+    assert made.grid("transition_counts") == made.grid("visits")
+    assert made.leaf == "batch"
+    assert made.decay == (strategy.decay if isinstance(strategy, Batches) else 0.0)
+    assert made.clocks == (strategy.clocks if isinstance(strategy, Batches) else None)
+    assert made.by_release.shape == (0, 3)
+    assert (made.reported, made.reports) == (None, None)
+    claim = made.guarantee
+    assert claim.delta == (1e-6 if family == kernels.GAUSSIAN else 0.0)
+    assert (claim.mu is not None) == (name == "gaussian")
+    assert (claim.epsilon is None) == (family == 0)
+    assert claim.epsilon_nominal == (1.0 if family else None)
+    if family:
+        assert made.scales_at(1).tolist() == [30.0] * 3
+        rounding = Decaying(0.6).rounding(3, 4) if made.fixed_point else 0.0
+        plain = (24 if family == kernels.LAPLACE else 24**0.5) / 30
+        assert made.records[0].joint == pytest.approx(plain + 3**0.5 * rounding / 30, rel=1e-12)
+        assert made.records[0].levels == made.levels
+
+
+def test_stored_people_are_released_centrally_and_may_have_several_episodes() -> None:
+    query = CountQuery(LAYOUT, episodes=3)
+    made = CountMechanism(
+        query, Schedule.one_shot(9), "seeded", Batches(), kernels.LAPLACE, np.full(3, 20.0), stored=True
+    )
+    assert (made.trust, made.guarantee.trust, made.guarantee.episodes) == ("central", "central", 3)
+    assert made.guarantee.epsilon == pytest.approx(3 * 24 / 20, rel=1e-12)
+    exact = CountMechanism(query, Schedule.one_shot(9), "seeded", Exact(), stored=True)
+    assert (exact.trust, exact.guarantee.trust, exact.guarantee.episodes) == ("none", "none", 3)
+    users = CountMechanism(
+        QUERY, Schedule(8), "seeded", Prefixes(Tree(8), "user"), kernels.LAPLACE, np.full(3, 20.0)
+    )
+    assert (users.leaf, users.levels) == ("user", 3)
 
 
 def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
