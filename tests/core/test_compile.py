@@ -97,3 +97,39 @@ def test_old_folders_are_forgotten_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     compiling._forget_old(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [*(f"kernels-{i}" for i in range(6)), "mine"]
+
+
+def test_kernels_run_without_the_lock_and_with_exact_arithmetic() -> None:
+    """Sums in another order, or a quotient by an inverse, would not be the noise that was accounted for."""
+
+    def quotient(a: float, b: float) -> float:
+        return a / b
+
+    for made in (compiling.kernel(quotient), compiling.inlined(quotient)):
+        options = made.targetoptions  # type: ignore[attr-defined]
+        assert (options["nogil"], options["fastmath"], options["error_model"]) == (True, False, "numpy")
+        assert options["nopython"]
+
+
+def test_the_warning_names_the_caller_and_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "cache_folder", lambda: None)
+    compiling._warn_no_cache.cache_clear()
+    with pytest.warns(RuntimeWarning, match="no folder for compiled code can be written") as caught:
+        made = [compiling.kernel(lambda x: x + 1) for _ in range(2)]
+    assert [one.filename for one in caught] == [__file__]
+    assert [one(2) for one in made] == [3, 3]
+
+
+def test_the_setting_of_numba_is_as_it_was() -> None:
+    before = compiling._numba_config.CACHE_DIR
+    compiling.kernel(lambda x: x)
+    assert before == compiling._numba_config.CACHE_DIR
+    assert len(compiling.kernel_hash()) == 16
+
+
+def test_a_folder_that_cannot_be_written_is_no_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    assert compiling.cache_folder.__wrapped__() is None

@@ -95,6 +95,7 @@ def test_what_is_shown_of_a_session_is_public_and_says_its_whole_claim() -> None
         QUERY, Schedule(8, times=np.array([0, 2, 4, 6])), Seeded(0)
     )
     assert ", delta=1e-06, users=0>" in repr(approximate)
+    assert repr(object.__new__(type(session))) == "<DecayingSession closed>"  # of which nothing is set
 
 
 @pytest.mark.parametrize(

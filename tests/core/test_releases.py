@@ -128,6 +128,8 @@ def test_plans_that_do_not_fit_open_nothing(plan: dict[str, Any], message: str) 
         for users in (0, 10):
             with pytest.raises(ValueError, match=rf"users = {users}: must be an integer in \[1, 9\]"):
                 session.absent(users)
+            with pytest.raises(ValueError, match=rf"users = {users}: must be an integer in \[1, 9\]"):
+                session.submit_sum({}, users)
 
 
 def test_a_number_is_put_on_a_plan_and_changes_nothing_else() -> None:
