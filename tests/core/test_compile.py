@@ -95,7 +95,11 @@ def test_old_folders_are_forgotten_and_nothing_else(tmp_path: Path) -> None:
         (folder / "x.nbi").touch()
         os.utime(folder, (1_000_000 - age, 1_000_000 - age))
     (tmp_path / "mine").mkdir()
+    stays = tmp_path / "kernels-none"  # what cannot be removed is left: no import fails for it
+    stays.touch()
+    os.utime(stays, (1, 1))
     compiling._forget_old(tmp_path)
+    stays.unlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == [*(f"kernels-{i}" for i in range(6)), "mine"]
 
 
@@ -127,9 +131,7 @@ def test_the_setting_of_numba_is_as_it_was() -> None:
     assert len(compiling.kernel_hash()) == 16
 
 
-def test_a_folder_that_cannot_be_written_is_no_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
     assert compiling.cache_folder.__wrapped__() is None

@@ -205,9 +205,15 @@ def test_a_subclass_that_states_another_loss_opens_no_session() -> None:
 def test_the_source_must_be_that_of_the_mechanism() -> None:
     trees = dr.Central(epsilon=1.0, release="tree")
     seeded, secure = (trees.mechanism(QUERY, SCHEDULE, source) for source in (Seeded(0), Secure()))
-    for mechanism, source in ((seeded, Secure()), (secure, Seeded(0)), (secure, Secure(reward_grid=64))):
-        with pytest.raises(ValueError, match="this mechanism is of a se"):
+    for mechanism, source, own in (
+        (seeded, Secure(), "seeded source"),
+        (secure, Seeded(0), "secure source with reward_grid = 1024"),
+        (secure, Secure(reward_grid=64), "secure source with reward_grid = 1024"),
+    ):
+        with pytest.raises(ValueError, match=f"randomness = Se.*: this mechanism is of a {own}$"):
             session_of(mechanism, source)
+    with pytest.raises(ValueError, match=r"randomness = 5: must be Seeded\(...\) or Secure\(...\)"):
+        session_of(seeded, 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
