@@ -1,11 +1,15 @@
 """The cache of compiled code: never fails at import, never serves a stale kernel, does not pile up."""
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from numba.core.caching import NullCache
+from numba.core.dispatcher import Dispatcher
 
 from discreet.core import compile as compiling
 
@@ -113,6 +117,25 @@ def test_kernels_run_without_the_lock_and_with_exact_arithmetic() -> None:
         options = made.targetoptions  # type: ignore[attr-defined]
         assert (options["nogil"], options["fastmath"], options["error_model"]) == (True, False, "numpy")
         assert options["nopython"]
+
+
+def test_every_function_of_a_kernel_source_of_the_core_is_compiled() -> None:
+    """Doors are kept on disk; what is left in Python would be slow, and draw the same."""
+    doors = 0
+    for path in compiling.kernel_sources():
+        name = ".".join(path.relative_to(compiling._PACKAGE.parent).with_suffix("").parts)
+        if not name.startswith("discreet.core."):
+            continue
+        source = path.read_text()
+        for function in re.findall(r"^(?:@intrinsic\n)?def (\w+)", source, re.MULTILINE):
+            made = getattr(importlib.import_module(name), function)
+            if function in ("run_key", "generator_at") or f"@intrinsic\ndef {function}(" in source:
+                continue
+            assert isinstance(made, Dispatcher), function
+            kept = not isinstance(made._cache, NullCache)
+            assert kept == (f"@kernel\ndef {function}(" in source), function
+            doors += kept
+    assert doors > 15
 
 
 def test_the_warning_names_the_caller_and_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:

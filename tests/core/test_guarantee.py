@@ -221,6 +221,7 @@ def test_who_writes_numbers_and_sentences_anew_is_refused(name):
         ({"records": (), "kinds": ()}, "exactly one"), ({"reason": "none"}, "exactly one"),
         ({"trust": "none"}, "trust = 'none'"), ({"randomness": "lava"}, "randomness"),
         ({"trust": "everyone"}, "trust = 'everyone'"),
+        ({"users_public": 1}, "users_public = 1"),
         ({"episodes": 0}, "episodes = 0"), ({"delta": 0.5}, "delta = 0.5|epsilon"),
         ({"epsilon": None, "rho": None, "mu": None}, "epsilon = None"),
     ):  # fmt: skip
@@ -286,6 +287,10 @@ def test_only_a_promise_under_system_randomness_outlives_a_guessed_seed():
     assert not no_guarantee("secure").holds_if_seed_is_guessed
     named = dataclasses.replace(record(), mechanism="Bäume")
     assert "Bäume" in joint([named]).to_json()
+    forged = copy.copy(exact)
+    object.__setattr__(forged, "mu", math.nan)  # what no guarantee holds is not written either
+    with pytest.raises(ValueError, match="JSON"):
+        forged.to_json()
 
 
 def test_what_only_sentences_are_left_of_is_refused_plainly():
@@ -367,6 +372,10 @@ def test_what_does_not_fit_is_refused():
         dataclasses.replace(laplace, scales={"visits": 1800.0})
     with pytest.raises(ValueError, match="levels = 0"):
         dataclasses.replace(laplace, levels=0)
+    with pytest.raises(
+        ValueError, match="noise = 'cauchy': must be one of 'laplace', 'gaussian', 'discrete_lap"
+    ):
+        dataclasses.replace(laplace, noise="cauchy")
 
 
 @pytest.mark.parametrize(("noise", "most"), [("laplace", 7.0), ("gaussian", 5.0), ("discrete_gaussian", 5.0)])

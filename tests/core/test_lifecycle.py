@@ -16,6 +16,8 @@ from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Message, Plan, Schedule
 
 QUERY = CountQuery(Layout(2, 2, 2))
@@ -213,3 +215,44 @@ def test_who_closes_waits_for_the_call_that_another_thread_makes() -> None:
     done.set()
     closing.join(10.0)
     assert session._cells.size == 0
+
+
+PRIVATIZERS = {
+    "none": (NoPrivacy(), {}),
+    "tree": (Central(epsilon=1.0, release="tree"), {}),
+    "batches": (Central(epsilon=1.0, release="batches"), {}),
+    "clocks": (Central(epsilon=1.0, release="batches", clocks="rows"), {}),
+    "groups": (Central(mu=1.0, release="decaying"), {"groups": 2, "clip": 1.0}),
+    "cut": (NoPrivacy(), {"visits": False, "center_rewards": True, "cut": 1.0}),
+    "device": (Local(epsilon=1.0, randomizer="laplace"), {}),
+    "reports": (Local(epsilon=1.0, randomizer="subset"), {}),
+}
+
+
+@pytest.mark.parametrize("name", PRIVATIZERS)
+def test_who_closes_forgets_sums_noise_and_releases(name: str) -> None:
+    """Whatever a session holds for each cell: raw sums, decaying ones, running noise, the last release."""
+    privatizer, options = PRIVATIZERS[name]
+    query = CountQuery(QUERY.layout, **options)  # type: ignore[arg-type]
+    schedule = Schedule(
+        8,
+        times=np.array([0, 2, 4, 6]),
+        reads="measurements" if name in ("clocks", "groups", "cut") else "sums",
+    )
+    session: Any = privatizer.start(query, schedule, Seeded(0))  # type: ignore[attr-defined]
+    for _ in range(2):
+        session.release()
+        session.begin(Plan(POLICY, users=2, group=0 if "groups" in options else None))
+        session.absent(2)
+    session.release()
+
+    def held() -> list[str]:  # but for what a message may hold, which is public
+        arrays = {key: value for key, value in vars(session).items() if isinstance(value, np.ndarray)}
+        return [key for key, value in arrays.items() if value.size >= query.cells and key != "_reach"]
+
+    assert "_cells" in held()
+    session.close()
+    assert session._last is None
+    assert session._next == {}
+    assert held() == []
+    assert not getattr(session, "_registers", {})

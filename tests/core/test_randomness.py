@@ -79,6 +79,14 @@ def test_a_batch_has_noise_of_its_own_and_the_rest_in_common() -> None:
     assert source.of_batch(5) is source
 
 
+@pytest.mark.parametrize(("source", "kind"), [(Seeded, "seeded"), (Secure, "secure")])
+def test_no_source_says_that_it_is_another(source: Any, kind: str) -> None:
+    assert source().kind == kind
+    for options in ({"kind": "secure"}, {"kind": "seeded"}):
+        with pytest.raises(TypeError, match="kind"):
+            source(**options)
+
+
 def test_seeded_coins_take_no_grid_and_are_addressed_by_user() -> None:
     key = Seeded(5).keys.noise
     first, again, other = SeededCoins(key, 0), SeededCoins(key, 0), SeededCoins(key, 1)

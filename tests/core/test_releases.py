@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from discreet.core.counts import CountQuery
+from discreet.core.encoders import RawEncoder
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism, Exact, leaves_of
 from discreet.core.randomness import Seeded
-from discreet.core.releases import Plan, Schedule, numbered
+from discreet.core.releases import Message, Plan, Schedule, numbered
 from discreet.core.session import MeasuredSession
+from discreet.core.stream_session import StreamSession
 from discreet.sessions.opening import session_of
 
 TIMES = np.array([0, 2, 5, 9])
@@ -137,3 +140,30 @@ def test_a_number_is_put_on_a_plan_and_changes_nothing_else() -> None:
     again = numbered(plan, 7)
     assert (again.number, again.users, again.last, plan.number) == (7, 5, False, 0)
     assert again.policy is plan.policy
+
+
+def test_values_that_hold_arrays_are_compared_as_objects() -> None:
+    """Two arrays have no one answer to whether they are equal; such values can stand in sets all the same."""
+    query = CountQuery(Layout(3, 2, 4))
+    mechanism = CountMechanism(query, Schedule(9), "seeded", Exact())
+    with session_of(mechanism, Seeded(0)) as session:
+        release = session.release()
+    estimate = release.estimates["visits"]
+    assert release.measurement is not None
+    for one in (
+        query, mechanism, Schedule(9), Plan(np.zeros((4, 3), int)), release, estimate, release.measurement,
+        Message(1, message=np.zeros(2)), RawEncoder(1),
+    ):  # fmt: skip
+        assert one == one
+        assert one != replace(one)
+        assert len({one, replace(one)}) == 2
+
+
+@pytest.mark.parametrize("name", sorted(StreamSession.__abstractmethods__))
+def test_a_stream_of_sums_says_all_that_is_asked_of_it(name: str) -> None:
+    """What a plan must fulfil, how a message is added, and how a release is made have no default."""
+    assert set(StreamSession.__abstractmethods__) == {"_admitted", "_encoder", "_add", "_add_sum", "_made"}
+    rest = {other: None for other in StreamSession.__abstractmethods__ if other != name}
+    half = type("Half", (StreamSession,), rest)
+    with pytest.raises(TypeError, match=f"abstract method '?{name}"):
+        half()

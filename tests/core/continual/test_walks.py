@@ -164,6 +164,21 @@ def test_a_form_has_the_room_that_its_program_takes(walk: Walk) -> None:
         assert registers == walk.registers
 
 
+def test_a_walk_says_its_levels_and_its_program_or_is_none() -> None:
+    """What it costs is no default that one could forget."""
+    for given in ("levels", "form"):
+        half = type("Half", (Walk,), {given: 1})
+        with pytest.raises(TypeError, match="abstract"):
+            half()
+    whole = type("Whole", (Walk,), {"levels": 1, "form": Tree(5).form})()
+    assert (whole.row, whole.registers, whole.code, whole.weighted) == (None, 4, -1, False)
+    assert [kind.weighted for kind in (Tree, SignedDigits, OptimalTree, SquareRoot)] == [False] * 2 + [
+        True
+    ] * 2
+    with pytest.raises(ValueError, match="read-only"):
+        SquareRoot(9).form.floats[0] = 0.0  # type: ignore[index]
+
+
 def test_an_open_tree_has_room_for_all_users_that_there_can_be() -> None:
     tree = Tree(None)
     code, ints, floats, links, weights = program(tree)
