@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import os
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,13 +22,15 @@ from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
 from discreet.core.counts import CountQuery, cut_to
-from discreet.core.guarantee import no_guarantee
+from discreet.core.encoders import add_record, noise_vector
+from discreet.core.guarantee import guarantee_of, no_guarantee
 from discreet.core.layout import Layout
 from discreet.core.mechanism import Batches, CountMechanism, Exact, Prefixes, Stated
 from discreet.core.noise import exact
-from discreet.core.randomness import Secure, Seeded
-from discreet.core.records import MechanismRecord
+from discreet.core.randomness import Secure, SecureCoins, Seeded
+from discreet.core.records import MechanismRecord, joint_loss
 from discreet.core.releases import Estimate, Measurement, Message, Plan, Release, Schedule
+from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectory
 from discreet.sessions.opening import session_of
 
@@ -218,6 +222,36 @@ def test_what_is_left_out_is_what_the_page_says(kind: type) -> None:
         elif item.default_factory is not MISSING:
             found[item.name] = item.default_factory()
     assert found == DEFAULTS[kind]
+
+
+CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (CountQuery.contribution, {"group": 0, "cut": None}),
+    (Schedule.one_shot, {"plans": "any"}),
+    (Schedule.leaf_at, {"leaf": "batch"}),
+    (Layout.from_rows, {"fill": 0.0}),
+    (MechanismRecord.of, {"levels": 1, "exchanges": (), "rounding": 0.0}),
+    (joint_loss, {"rounding": 0.0}),
+    (
+        guarantee_of,
+        {"delta": None, "epsilon_nominal": None, "users_public": True, "episodes": 1},
+    ),
+    (StreamSession.absent, {"users": 1}),
+    (add_record, {"played": None, "cut": 0.0}),
+    (noise_vector, {"scales": None}),
+    (SecureCoins.laplace, {"grid": None}),
+    (SecureCoins.normal, {"grid": None}),
+    *((draw, {"source": os.urandom}) for draw in (exact.discrete_laplace, exact.discrete_gaussian)),
+    (exact.round_to_grid, {"source": os.urandom}),
+    (checks.real, {"low": -math.inf, "high": math.inf, "open_low": False, "open_high": False}),
+    (checks.integer, {"low": None, "high": None}),
+]
+
+
+@pytest.mark.parametrize(("call", "defaults"), CALLS, ids=lambda one: getattr(one, "__qualname__", ""))
+def test_calls_that_leave_something_out(call: Callable[..., Any], defaults: dict[str, Any]) -> None:
+    """Noise is the system's, a range has no ends, a user is in the first group and has one episode."""
+    given = inspect.signature(call).parameters.values()
+    assert {one.name: one.default for one in given if one.default is not one.empty} == defaults
 
 
 # ------------------------------------------------------------------------------ users that still add up
