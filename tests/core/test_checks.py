@@ -44,6 +44,66 @@ def test_messages(check: Callable[[], Any], message: str) -> None:
         check()
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "opened", "words"),
+    [
+        (-math.inf, math.inf, (True, True), "a finite number"),
+        (2, math.inf, (False, False), "a finite number of at least 2"),
+        (2, math.inf, (True, True), "a finite number above 2"),
+        (-math.inf, 2, (False, False), "a finite number of at most 2"),
+        (-math.inf, 2, (True, True), "a finite number below 2"),
+        (0.5, 2, (False, False), "a number in [0.5, 2]"),
+        (0.5, 2, (True, False), "a number in (0.5, 2]"),
+        (0.5, 2, (False, True), "a number in [0.5, 2)"),
+        (0.5, 2, (True, True), "a number in (0.5, 2)"),
+    ],
+)
+def test_what_is_allowed_is_said_with_its_ends(
+    low: float, high: float, opened: tuple[bool, bool], words: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"^x = nan: must be {re.escape(words)}$"):
+        checks.real("x", math.nan, low, high, open_low=opened[0], open_high=opened[1])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (None, None, "an integer"),
+        (2, None, "an integer of at least 2"),
+        (None, 4, "an integer of at most 4"),
+        (2, 4, "an integer in [2, 4]"),
+    ],
+)
+def test_integers_are_whole_and_inside(low: int | None, high: int | None, words: str) -> None:
+    for value in (2, np.int64(3), np.uint8(4)):
+        found = checks.integer("n", value, low, high)
+        assert (type(found), found) == (int, int(value))
+    outside = [1] * (low is not None) + [5] * (high is not None)
+    for bad in (True, np.True_, 3.0, "3", None, 3j, *outside):
+        with pytest.raises(
+            ValueError, match=rf"^n = {re.escape(checks.said(bad))}: must be {re.escape(words)}$"
+        ):
+            checks.integer("n", bad, low, high)
+
+
+def test_what_is_chosen_or_true_is_the_plain_value() -> None:
+    options = ("a", 1)
+    assert checks.choice("c", np.str_("a"), options) is options[0]
+    assert checks.choice("c", 1.0, options) is options[1]
+    with pytest.raises(ValueError, match=r"^c = 'b': must be one of 'a', 1$"):
+        checks.choice("c", "b", options)
+    assert checks.flag("f", np.True_) is True
+    assert checks.flag("f", False) is False
+    table = np.ones((2, 3), np.float32).T
+    found = checks.floats("t", table, (3, 2))
+    assert found.dtype == np.float64
+    assert found.flags.c_contiguous
+    assert found.flags.writeable
+    assert not np.shares_memory(checks.floats("t", found, (3, 2)), found)
+    with pytest.raises(ValueError, match=r"^t has shape \(3, 2\): must be \(2, 3\)$"):
+        checks.floats("t", table, (2, 3))
+
+
 @pytest.mark.parametrize("open_low", [False, True])
 @pytest.mark.parametrize("open_high", [False, True])
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.0, math.inf), (-math.inf, 1.0)])

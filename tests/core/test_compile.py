@@ -1,11 +1,15 @@
 """The cache of compiled code: never fails at import, never serves a stale kernel, does not pile up."""
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from numba.core.caching import NullCache
+from numba.core.dispatcher import Dispatcher
 
 from discreet.core import compile as compiling
 
@@ -95,5 +99,62 @@ def test_old_folders_are_forgotten_and_nothing_else(tmp_path: Path) -> None:
         (folder / "x.nbi").touch()
         os.utime(folder, (1_000_000 - age, 1_000_000 - age))
     (tmp_path / "mine").mkdir()
+    stays = tmp_path / "kernels-none"  # what cannot be removed is left: no import fails for it
+    stays.touch()
+    os.utime(stays, (1, 1))
     compiling._forget_old(tmp_path)
+    stays.unlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == [*(f"kernels-{i}" for i in range(6)), "mine"]
+
+
+def test_kernels_run_without_the_lock_and_with_exact_arithmetic() -> None:
+    """Sums in another order, or a quotient by an inverse, would not be the noise that was accounted for."""
+
+    def quotient(a: float, b: float) -> float:
+        return a / b
+
+    for made in (compiling.kernel(quotient), compiling.inlined(quotient)):
+        options = made.targetoptions  # type: ignore[attr-defined]
+        assert (options["nogil"], options["fastmath"], options["error_model"]) == (True, False, "numpy")
+        assert options["nopython"]
+
+
+def test_every_function_of_a_kernel_source_of_the_core_is_compiled() -> None:
+    """Doors are kept on disk; what is left in Python would be slow, and draw the same."""
+    doors = 0
+    for path in compiling.kernel_sources():
+        name = ".".join(path.relative_to(compiling._PACKAGE.parent).with_suffix("").parts)
+        if not name.startswith("discreet.core."):
+            continue
+        source = path.read_text()
+        for function in re.findall(r"^(?:@intrinsic\n)?def (\w+)", source, re.MULTILINE):
+            made = getattr(importlib.import_module(name), function)
+            if function in ("run_key", "generator_at") or f"@intrinsic\ndef {function}(" in source:
+                continue
+            assert isinstance(made, Dispatcher), function
+            kept = not isinstance(made._cache, NullCache)
+            assert kept == (f"@kernel\ndef {function}(" in source), function
+            doors += kept
+    assert doors > 15
+
+
+def test_the_warning_names_the_caller_and_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "cache_folder", lambda: None)
+    compiling._warn_no_cache.cache_clear()
+    with pytest.warns(RuntimeWarning, match="no folder for compiled code can be written") as caught:
+        made = [compiling.kernel(lambda x: x + 1) for _ in range(2)]
+    assert [one.filename for one in caught] == [__file__]
+    assert [one(2) for one in made] == [3, 3]
+
+
+def test_the_setting_of_numba_is_as_it_was() -> None:
+    before = compiling._numba_config.CACHE_DIR
+    compiling.kernel(lambda x: x)
+    assert before == compiling._numba_config.CACHE_DIR
+    assert len(compiling.kernel_hash()) == 16
+
+
+def test_a_folder_that_cannot_be_written_is_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    assert compiling.cache_folder.__wrapped__() is None

@@ -221,6 +221,7 @@ def test_who_writes_numbers_and_sentences_anew_is_refused(name):
         ({"records": (), "kinds": ()}, "exactly one"), ({"reason": "none"}, "exactly one"),
         ({"trust": "none"}, "trust = 'none'"), ({"randomness": "lava"}, "randomness"),
         ({"trust": "everyone"}, "trust = 'everyone'"),
+        ({"users_public": 1}, "users_public = 1"),
         ({"episodes": 0}, "episodes = 0"), ({"delta": 0.5}, "delta = 0.5|epsilon"),
         ({"epsilon": None, "rho": None, "mu": None}, "epsilon = None"),
     ):  # fmt: skip
@@ -241,6 +242,55 @@ def test_kinds_are_alike_and_promise_something():
             parallel(kinds)
     with pytest.raises(ValueError, match="every one must promise something"):
         dataclasses.replace(stated, kinds=((words, nothing), other))
+
+
+def test_of_disjoint_users_every_number_is_the_worst_and_none_where_one_has_none():
+    """Two Gaussian mechanisms of which each is the worse one in another number, and a pure one."""
+    loud, late = record("gaussian", 2000.0), record("gaussian", 1900.0)
+    first, second = joint([loud], delta=1e-6), joint([late], delta=1e-9)
+    both = parallel([("a", first), ("b", second)])
+    for name in ("epsilon", "delta", "rho", "mu"):
+        assert getattr(both, name) == max(getattr(first, name), getattr(second, name))
+    assert (both.delta, both.mu) == (1e-6, second.mu)
+    mixed = parallel([("a", first), ("b", joint([record()]))])
+    assert (mixed.rho, mixed.mu, mixed.delta) == (None, None, 1e-6)
+    assert mixed.epsilon == max(first.epsilon, joint([record()]).epsilon)
+    assert parallel([("a", first), ("b", first)]) is first
+    assert (mixed.users_public, mixed.episodes, mixed.trust) == (True, 1, "joint")
+
+
+def test_losses_of_several_mechanisms_on_the_same_users_add_up():
+    """Laplace: levels times joint, summed. Gaussian: squares of sqrt(levels) times joint."""
+    pure = joint([record(levels=2), record(scale=700.0, levels=3)])
+    change = QUERY.sensitivity("l1", dict.fromkeys(QUERY.families, 1.0))
+    assert pure.epsilon == pytest.approx(2 * change / 1800 + 3 * change / 700, rel=1e-12)
+    assert (pure.delta, pure.rho, pure.mu) == (0.0, None, None)
+    change = QUERY.sensitivity("l2", dict.fromkeys(QUERY.families, 1.0))
+    squares = 2 * (change / 1800) ** 2 + 3 * (change / 700) ** 2
+    for noise in ("gaussian", "discrete_gaussian"):
+        found = joint([record(noise, levels=2), record(noise, 700.0, 3)], delta=1e-5)
+        assert found.rho == pytest.approx(squares / 2, rel=1e-12)
+        assert found.mu == (pytest.approx(math.sqrt(squares), rel=1e-12) if noise == "gaussian" else None)
+        by_noise = budget.gdp_epsilon if noise == "gaussian" else budget.zcdp_epsilon
+        assert found.epsilon == by_noise(found.mu or found.rho, 1e-5)
+    mixed = joint([record("gaussian"), record("discrete_gaussian")], delta=1e-5)
+    assert mixed.mu is None
+    listing = joint([listed("discrete_gaussian", 30.0)], delta=1e-6)
+    assert listing.rho == pytest.approx((change / 30) ** 2 / 2, rel=1e-12)
+    assert listing.mu is None
+
+
+def test_only_a_promise_under_system_randomness_outlives_a_guessed_seed():
+    exact = KINDS["exact"]
+    assert exact.holds_if_seed_is_guessed
+    assert not joint([record()]).holds_if_seed_is_guessed
+    assert not no_guarantee("secure").holds_if_seed_is_guessed
+    named = dataclasses.replace(record(), mechanism="Bäume")
+    assert "Bäume" in joint([named]).to_json()
+    forged = copy.copy(exact)
+    object.__setattr__(forged, "mu", math.nan)  # what no guarantee holds is not written either
+    with pytest.raises(ValueError, match="JSON"):
+        forged.to_json()
 
 
 def test_what_only_sentences_are_left_of_is_refused_plainly():
@@ -322,6 +372,10 @@ def test_what_does_not_fit_is_refused():
         dataclasses.replace(laplace, scales={"visits": 1800.0})
     with pytest.raises(ValueError, match="levels = 0"):
         dataclasses.replace(laplace, levels=0)
+    with pytest.raises(
+        ValueError, match="noise = 'cauchy': must be one of 'laplace', 'gaussian', 'discrete_lap"
+    ):
+        dataclasses.replace(laplace, noise="cauchy")
 
 
 @pytest.mark.parametrize(("noise", "most"), [("laplace", 7.0), ("gaussian", 5.0), ("discrete_gaussian", 5.0)])

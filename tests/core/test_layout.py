@@ -37,6 +37,7 @@ def test_rows_are_the_admissible_pairs_in_order() -> None:
     rows = layout.to_rows(table)
     assert rows.shape == (4, 3, 2)
     assert rows.flags.c_contiguous
+    assert (layout.from_rows(rows)[:, ~MASK] == 0.0).all()
     back = layout.from_rows(rows, fill=-1.0)
     np.testing.assert_array_equal(back, np.where(MASK[None, :, :, None], table, -1.0))
 

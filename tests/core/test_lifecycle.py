@@ -16,6 +16,8 @@ from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Message, Plan, Schedule
 
 QUERY = CountQuery(Layout(2, 2, 2))
@@ -95,6 +97,7 @@ def test_what_is_shown_of_a_session_is_public_and_says_its_whole_claim() -> None
         QUERY, Schedule(8, times=np.array([0, 2, 4, 6])), Seeded(0)
     )
     assert ", delta=1e-06, users=0>" in repr(approximate)
+    assert repr(object.__new__(type(session))) == "<DecayingSession closed>"  # of which nothing is set
 
 
 @pytest.mark.parametrize(
@@ -148,3 +151,108 @@ def test_who_closes_out_of_a_running_call_takes_no_memory_from_it() -> None:
             break
         time.sleep(0.01)
     assert session._cells.size == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.release(),
+        lambda session: session.submit(Message(plan=1, trajectory=LIFE)),
+        lambda session: session.absent(1),
+        lambda session: session.save("nowhere"),
+    ],
+    ids=["release", "submit", "absent", "save"],
+)
+def test_in_another_process_every_call_is_refused(call: Callable[[Any], object]) -> None:
+    """A fork has the same sums and would draw other noise for them."""
+    session = opened()
+    session._process += 1
+    with pytest.raises(RuntimeError, match="was started in another process: a copy would draw the same"):
+        call(session)
+    session._process -= 1
+    session.absent(2)
+
+
+def test_a_fork_forgets_without_waiting_for_a_lock_that_nobody_there_can_give_back() -> None:
+    session = opened()
+    session.absent(2)
+    held = threading.Event()
+    done = threading.Event()
+
+    def hold() -> None:
+        with session._lock:
+            held.set()
+            done.wait(10.0)
+
+    other = threading.Thread(target=hold, daemon=True)
+    other.start()
+    held.wait(10.0)
+    session._process += 1
+    session.close()
+    assert session._cells.size == 0
+    assert session._closed
+    assert session._last is None
+    done.set()
+    other.join(10.0)
+
+
+def test_who_closes_waits_for_the_call_that_another_thread_makes() -> None:
+    session, held, done = opened(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with session._call():
+            held.set()
+            done.wait(10.0)
+
+    other = threading.Thread(target=hold, daemon=True)
+    other.start()
+    held.wait(10.0)
+    closing = threading.Thread(target=session.close, daemon=True)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    assert session._cells.size > 0
+    done.set()
+    closing.join(10.0)
+    assert session._cells.size == 0
+
+
+PRIVATIZERS = {
+    "none": (NoPrivacy(), {}),
+    "tree": (Central(epsilon=1.0, release="tree"), {}),
+    "batches": (Central(epsilon=1.0, release="batches"), {}),
+    "clocks": (Central(epsilon=1.0, release="batches", clocks="rows"), {}),
+    "groups": (Central(mu=1.0, release="decaying"), {"groups": 2, "clip": 1.0}),
+    "cut": (NoPrivacy(), {"visits": False, "center_rewards": True, "cut": 1.0}),
+    "device": (Local(epsilon=1.0, randomizer="laplace"), {}),
+    "reports": (Local(epsilon=1.0, randomizer="subset"), {}),
+}
+
+
+@pytest.mark.parametrize("name", PRIVATIZERS)
+def test_who_closes_forgets_sums_noise_and_releases(name: str) -> None:
+    """Whatever a session holds for each cell: raw sums, decaying ones, running noise, the last release."""
+    privatizer, options = PRIVATIZERS[name]
+    query = CountQuery(QUERY.layout, **options)  # type: ignore[arg-type]
+    schedule = Schedule(
+        8,
+        times=np.array([0, 2, 4, 6]),
+        reads="measurements" if name in ("clocks", "groups", "cut") else "sums",
+    )
+    session: Any = privatizer.start(query, schedule, Seeded(0))  # type: ignore[attr-defined]
+    for _ in range(2):
+        session.release()
+        session.begin(Plan(POLICY, users=2, group=0 if "groups" in options else None))
+        session.absent(2)
+    session.release()
+
+    def held() -> list[str]:  # but for what a message may hold, which is public
+        arrays = {key: value for key, value in vars(session).items() if isinstance(value, np.ndarray)}
+        return [key for key, value in arrays.items() if value.size >= query.cells and key != "_reach"]
+
+    assert "_cells" in held()
+    session.close()
+    assert session._last is None
+    assert session._next == {}
+    assert held() == []
+    assert not getattr(session, "_registers", {})

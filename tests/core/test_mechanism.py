@@ -7,7 +7,6 @@ import pickle
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from discreet.core.continual.tree import Tree
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import guarantee_of
 from discreet.core.layout import Layout
-from discreet.core.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated
+from discreet.core.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated, Strategy
 from discreet.core.randomness import Secure, Seeded
 from discreet.core.records import MechanismRecord
 from discreet.experiments.simulate import Setup
@@ -69,13 +68,6 @@ def test_scales_whose_losses_floats_do_not_square_are_refused(family: int, scale
         assert made.records[0].loss == pytest.approx(most / scale, rel=1e-14)
 
 
-@pytest.mark.parametrize("decay", [0.5, 0.99, 0.999, 1 - 3e-9, 1 - 2.0**-27, 1 - 2.0**-53])
-def test_a_column_of_a_decaying_sum_has_norm_one_to_the_last_digits(decay: float) -> None:
-    """gain^2 / (1 - decay^2), which was 4e-9 too large at 1 - 2^-27."""
-    square = Fraction(Decaying(decay).gain) ** 2 / (1 - Fraction(decay) ** 2)
-    assert abs(square - 1) < Fraction(1, 10**14)
-
-
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("factor", [1.0, 1e-3, 7.0])
 def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float) -> None:
@@ -90,6 +82,71 @@ def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float)
         else:
             assert guarantee.mu == pytest.approx(np.sqrt(levels * 24) / (20 * factor), rel=1e-12)
         assert guarantee.trust == ("local" if name == "device" else "joint")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "family", "grid", "facts"),
+    [
+        (Exact(), 0, None, ("exact", "plain", False, None, 1, "none", "l2", None, 1.0, None)),
+        (Batches(), 1, None, ("decaying", "plain", True, None, 1, "joint", "l1", "laplace", 1.0, None)),
+        (Batches(), 1, 64, ("decaying", "plain", True, None, 1, "joint", "l1", "discrete_laplace", 1.0, 1)),
+        (Batches(0.6), 2, None, ("decaying", "plain", True, None, 1, "joint", "l2", "gaussian", 1.0, None)),
+        (Batches(0.6), 2, 64,
+         ("decaying", "plain", True, None, 1, "joint", "l2", "discrete_gaussian", 1.25, 2**20)),
+        (Batches(0.0, Clocks()), 2, 64,
+         ("decaying", "clocked", True, None, 1, "joint", "l2", "discrete_gaussian", 1.0, 1)),
+        (Prefixes(Tree(4)), 2, 64,
+         ("walk", "plain", True, Tree(4), 2, "joint", "l2", "discrete_gaussian", 1.0, 1)),
+        (OnDevice(), 1, 64, ("local", "plain", True, None, 1, "local", "l1", "discrete_laplace", 1.0, 1)),
+    ],
+)  # fmt: skip
+def test_what_a_mechanism_says_of_itself(
+    strategy: Strategy, family: int, grid: int | None, facts: tuple[object, ...]
+) -> None:
+    """Noise of a decaying sum under exact noise is sigma / gain, gain = 4/5, on multiples of 2^-20."""
+    source = "seeded" if grid is None else "secure"
+    noise = {} if not family else {"family": family, "scales": np.full(3, 30.0), "reward_grid": grid}
+    made = CountMechanism(QUERY, SCHEDULE, source, strategy, stated=STATED, **noise)  # type: ignore[arg-type]
+    name = made.records[0].noise if made.records else None
+    found = (
+        made.stream, made.asks, made.noisy, made.walk, made.levels, made.trust, made.norm, name,
+        made.noise_factor, made.grid("visits"),
+    )  # fmt: skip
+    assert found == pytest.approx(facts) if made.fixed_point else found == facts
+    assert made.fixed_point == (grid is not None and made.decay > 0)
+    assert made.grid("reward_sums") == (2**20 if made.fixed_point else grid)
+    assert made.grid("transition_counts") == made.grid("visits")
+    assert made.leaf == "batch"
+    assert made.decay == (strategy.decay if isinstance(strategy, Batches) else 0.0)
+    assert made.clocks == (strategy.clocks if isinstance(strategy, Batches) else None)
+    assert made.by_release.shape == (0, 3)
+    assert (made.reported, made.reports) == (None, None)
+    claim = made.guarantee
+    assert claim.delta == (1e-6 if family == kernels.GAUSSIAN else 0.0)
+    assert (claim.mu is not None) == (name == "gaussian")
+    assert (claim.epsilon is None) == (family == 0)
+    assert claim.epsilon_nominal == (1.0 if family else None)
+    if family:
+        assert made.scales_at(1).tolist() == [30.0] * 3
+        rounding = Decaying(0.6).rounding(3, 4) if made.fixed_point else 0.0
+        plain = (24 if family == kernels.LAPLACE else 24**0.5) / 30
+        assert made.records[0].joint == pytest.approx(plain + 3**0.5 * rounding / 30, rel=1e-12)
+        assert made.records[0].levels == made.levels
+
+
+def test_stored_people_are_released_centrally_and_may_have_several_episodes() -> None:
+    query = CountQuery(LAYOUT, episodes=3)
+    made = CountMechanism(
+        query, Schedule.one_shot(9), "seeded", Batches(), kernels.LAPLACE, np.full(3, 20.0), stored=True
+    )
+    assert (made.trust, made.guarantee.trust, made.guarantee.episodes) == ("central", "central", 3)
+    assert made.guarantee.epsilon == pytest.approx(3 * 24 / 20, rel=1e-12)
+    exact = CountMechanism(query, Schedule.one_shot(9), "seeded", Exact(), stored=True)
+    assert (exact.trust, exact.guarantee.trust, exact.guarantee.episodes) == ("none", "none", 3)
+    users = CountMechanism(
+        QUERY, Schedule(8), "seeded", Prefixes(Tree(8), "user"), kernels.LAPLACE, np.full(3, 20.0)
+    )
+    assert (users.leaf, users.levels) == ("user", 3)
 
 
 def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
@@ -140,9 +197,15 @@ def test_a_subclass_that_states_another_loss_opens_no_session() -> None:
 def test_the_source_must_be_that_of_the_mechanism() -> None:
     trees = dr.Central(epsilon=1.0, release="tree")
     seeded, secure = (trees.mechanism(QUERY, SCHEDULE, source) for source in (Seeded(0), Secure()))
-    for mechanism, source in ((seeded, Secure()), (secure, Seeded(0)), (secure, Secure(reward_grid=64))):
-        with pytest.raises(ValueError, match="this mechanism is of a se"):
+    for mechanism, source, own in (
+        (seeded, Secure(), "seeded source"),
+        (secure, Seeded(0), "secure source with reward_grid = 1024"),
+        (secure, Secure(reward_grid=64), "secure source with reward_grid = 1024"),
+    ):
+        with pytest.raises(ValueError, match=f"randomness = Se.*: this mechanism is of a {own}$"):
             session_of(mechanism, source)
+    with pytest.raises(ValueError, match=r"randomness = 5: must be Seeded\(...\) or Secure\(...\)"):
+        session_of(seeded, 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,18 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core import conversions, kernels, randomness, steered
+from discreet.core import kernels, randomness, steered
 from discreet.core.continual.clocks import Clocks
+from discreet.core.continual.signed_digits import SignedDigits
+from discreet.core.continual.tree import Tree
 from discreet.core.counts import CountQuery
+from discreet.core.encoders import RawEncoder
 from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.layout import Layout
-from discreet.core.mechanism import Batches, CountMechanism, Exact, Stated
-from discreet.core.randomness import Seeded
+from discreet.core.mechanism import FINEST_ACCOUNTED, Batches, CountMechanism, Exact, Prefixes, Stated
+from discreet.core.randomness import SecureCoins, Seeded
 from discreet.core.records import MechanismRecord
 from discreet.core.releases import MOST_RELEASES, Message
 from discreet.core.session import MeasuredSession
+from discreet.core.trajectories import Trajectory
 from discreet.protocol import Plan, Schedule
 from discreet.sessions.opening import session_of
+from discreet.shuffle.binomial_record import BinomialRecord
+from discreet.shuffle.calibration import Flips
 
 LAYOUT = Layout(3, 2, 4)
 QUERY = CountQuery(LAYOUT)
@@ -35,6 +40,9 @@ LISTED = MechanismRecord(
     exchanges=((("discrete_laplace", 2.0, 1.0, 1),),),
 )  # fmt: skip
 PLAIN = MechanismRecord("counts", "laplace", {"v": 2.0}, {"v": 1.0}, 0.5)
+ONE_COIN = BinomialRecord("bits", ((("visits", Flips(1, 1, 2**31)),),), ((("visits", 1, 2),),))
+POLICY = np.zeros((4, 3), np.int64)
+LIFE = Trajectory(np.zeros(5, np.int64), np.zeros(4, np.int64), np.zeros(4))
 GIVEN = guarantee_of("joint", (PLAIN,), randomness="seeded")
 
 
@@ -50,6 +58,14 @@ class AnotherStated(Stated):
     """Could state anything."""
 
 
+class AnotherTree(Tree):
+    """Could run another program."""
+
+
+class AnotherClocks(Clocks):
+    """Could look at data."""
+
+
 class AnotherGuarantee(Guarantee):
     """Could promise anything."""
 
@@ -57,8 +73,8 @@ class AnotherGuarantee(Guarantee):
 def batches(scales: Any = 3.0, query: CountQuery = QUERY, **more: Any) -> CountMechanism:
     """A mechanism of seeded Laplace noise, with parts exchanged."""
     how: dict[str, Any] = {"schedule": SCHEDULE, "strategy": Batches(), "stated": STATED}
-    how |= {"family": kernels.LAPLACE, **more}
-    return CountMechanism(query, source="seeded", scales=np.full(len(query.row_families), scales), **how)
+    how |= {"source": "seeded", "family": kernels.LAPLACE, **more}
+    return CountMechanism(query, scales=np.full(len(query.row_families), scales), **how)
 
 
 def rows(value: float, query: CountQuery = QUERY) -> Any:
@@ -103,6 +119,47 @@ def too_many() -> None:
             "query.pooled = 'all': must be 'none' under clocks of rows",
         ),
         (lambda: batches(query=CUT, release_scales=rows(3.0, CUT)), "release_scales: are for Batches"),
+        (
+            lambda: batches(
+                family=kernels.GAUSSIAN,
+                strategy=Batches(0.5),
+                reward_grid=1024,
+                release_scales=rows(3.0),
+                source="secure",
+            ),
+            "release_scales: rounding of a decaying sum is charged at one set of scales",
+        ),
+        (
+            lambda: batches(
+                stated=Stated(1e-6, None, True), reward_grid=2 * FINEST_ACCOUNTED, source="secure"
+            ),
+            f"reward_grid = {2 * FINEST_ACCOUNTED}: must be at most {FINEST_ACCOUNTED} here",
+        ),
+        (
+            lambda: batches(strategy=Prefixes(AnotherTree(4))),
+            "must be one of OptimalTree, SignedDigits, SquareRoot, Tree",
+        ),
+        (lambda: batches(strategy=Batches(0.0, AnotherClocks())), "must be Clocks or None, no subclass"),
+        (
+            lambda: batches(strategy=Prefixes(Tree(4), "leaf")),
+            "strategy.leaf = 'leaf': must be one of 'batch'",
+        ),
+        (lambda: batches(strategy=Prefixes(Tree(4, 2))), "strategy.walk.gaussian = 2: must be true or false"),
+        (lambda: batches(family=1.0), "family = 1.0: must be LAPLACE or GAUSSIAN"),
+        (lambda: batches(family=3), "family = 3: must be LAPLACE or GAUSSIAN"),
+        (lambda: batches(stored=1), "stored = 1: must be true or false"),
+        (lambda: batches(source="urandom"), "source = 'urandom': must be one of 'seeded', 'secure'"),
+        (lambda: batches(stated=Stated(1e-6, 1.0, 1)), "stated.numerical = 1: must be true or false"),
+        (
+            lambda: batches(strategy=Prefixes(SignedDigits(4, 3)), family=kernels.GAUSSIAN),
+            "family: must be LAPLACE for signed digits",
+        ),
+        (lambda: batches(stated=Stated(None, None, True)).guarantee, "delta"),
+        (lambda: RawEncoder(2)(LIFE, Plan(POLICY, number=1), SecureCoins()), "plan.number = 1: must be 2"),
+        (
+            lambda: guarantee_of("shuffle", (ONE_COIN,), delta=1e-9, randomness="secure"),
+            "records: these batches give no epsilon at delta = 1e-09",
+        ),
         (lambda: batches(release_scales=rows(3.0)[1:]), "release_scales has shape (3, 3): must be (4, 3)"),
         (lambda: batches(release_scales=rows(0.0)), "release_scales: must be positive and finite"),
         (lambda: batches(release_scales=rows(-3.0)), "release_scales: must be positive and finite"),
@@ -159,14 +216,3 @@ def test_cut_rewards_are_judged_at_their_widest() -> None:
     wide = steered.widest_scales(CUT, scales)
     assert (wide / scales).tolist() == [2.0 if name == "cut_reward_sums" else 1.0 for name in names]
     assert (steered.widest_scales(QUERY, scales[:3]) == scales[:3]).all()
-
-
-@pytest.mark.parametrize("x", [10.0, 11.5, 40.0, 1e3])
-def test_the_slope_of_mills_ratio_far_out(x: float) -> None:
-    """1 - x R(x) = 1/x^2 - 3/x^4 + 15/x^6 - ..., whose partial sums are above and below it by turns."""
-    terms, term = [], 1.0
-    for k in range(1, 8):
-        term *= -(2 * k - 1) / x**2
-        terms.append(-term)
-    below, above = sorted((math.fsum(terms), math.fsum(terms[:-1])))
-    assert below * (1 - 1e-12) <= conversions._mills_slope(x) <= above * (1 + 1e-12)

@@ -89,6 +89,21 @@ def broken(field: str, index: Any, value: Any) -> Trajectories:
             broken("actions", (9, 1), -1),
             r"trajectories\[9\].actions\[1\] = -1: must be an integer in \[0, 2\]",
         ),
+        *(
+            (
+                broken(field, (9, 1), value),
+                rf"trajectories\[9\].{field}\[1\] = {value}: must be an integer in \[0, {most}\]",
+            )
+            for field, most in (("states", 1), ("actions", 2))
+            for value in (-7, most + 1, most + 2, 10**9)
+        ),
+        *(
+            (
+                broken("rewards", (9, 3), value),
+                rf"trajectories\[9\].rewards\[3\] = {value}: must be in \[0, 1\]",
+            )
+            for value in (-2.5, 7.0, np.inf, -np.inf)
+        ),
         (broken("states", (9, slice(None)), 1), "actions"),
         (people(N + 1), r"len\(trajectories\) = 51: must be an integer in \[1, 50\]"),
         (people(0), r"len\(trajectories\) = 0"),

@@ -1,6 +1,7 @@
 """Batches and decaying sums: column norms, covariance of the releases, calibration, the automatic choice."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -61,6 +62,15 @@ def test_every_column_has_norm_below_one(decay: float) -> None:
     columns = np.linalg.norm(strategy(decay, 200), axis=0)
     assert columns.max() <= 1 + 1e-12
     assert columns[0] == pytest.approx(math.sqrt(1.0 - decay**400))
+
+
+@pytest.mark.parametrize(
+    "decay", [0.0, 0.5, 0.99, math.nextafter(0.99, 1), 0.999, 1 - 3e-9, 1 - 2.0**-27, 1 - 2.0**-53]
+)
+def test_a_column_of_a_decaying_sum_has_norm_one_to_the_last_digits(decay: float) -> None:
+    """gain^2 / (1 - decay^2), which was 4e-9 too large at 1 - 2^-27."""
+    square = Fraction(Decaying(decay).gain) ** 2 / (1 - Fraction(decay) ** 2)
+    assert abs(square - 1) < Fraction(1, 10**14)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.9])

@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 from scipy.special import gammaln
 
 from discreet.audits.walks import noise_matrix
+from discreet.core.continual import walks_kernels as walks
 from discreet.core.continual.optimal_tree import OptimalTree, node_variances
 from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.continual.square_root import SquareRoot, quadrature
 from discreet.core.continual.tree import Tree
-from discreet.core.continual.walk import Walk
+from discreet.core.continual.walk import Walk, program
 from discreet.laws.counts import bound_of, bound_steps
 from discreet.laws.over_time import best_digits, noise_of
 from discreet.laws.over_time import digits as digits_of
@@ -142,6 +144,51 @@ def test_the_optimal_estimate_is_generalised_least_squares(leaves: int) -> None:
     assert columns.max() == columns[0] == walk.levels
 
 
+@pytest.mark.parametrize("walk", [w for w in WALKS if w.code >= 0 and w.leaves in (5, 17, 40)], ids=name)
+def test_a_form_has_the_room_that_its_program_takes(walk: Walk) -> None:
+    """All registers are used, and all operations but one; trees also from any prefix right to the last."""
+    assert walk.leaves is not None
+    code, ints, floats, *_ = program(walk)
+    links, weights = np.zeros((999, 6), np.int64), np.zeros((999, 4))
+    registers, operations = 0, 0
+    for end in range(1, walk.leaves) if isinstance(walk, Tree) else [walk.leaves - 1]:
+        held = np.zeros(walk.registers + 1, np.int64)
+        while held[-1] < end:
+            at, count = walks.next_ops(code, ints, floats, held, end, links, weights)
+            registers = max(registers, 1 + int(links[:count, walks.TARGET].max(initial=-1)))
+            operations, held[-1] = max(operations, count), at
+    assert operations <= walk.form.operations
+    assert registers <= walk.registers
+    if not isinstance(walk, SignedDigits):  # of theirs some may have nothing to do
+        assert operations >= walk.form.operations - 1
+        assert registers == walk.registers
+
+
+def test_a_walk_says_its_levels_and_its_program_or_is_none() -> None:
+    """What it costs is no default that one could forget."""
+    for given in ("levels", "form"):
+        half = type("Half", (Walk,), {given: 1})
+        with pytest.raises(TypeError, match="abstract"):
+            half()
+    whole = type("Whole", (Walk,), {"levels": 1, "form": Tree(5).form})()
+    assert (whole.row, whole.registers, whole.code, whole.weighted) == (None, 4, -1, False)
+    assert [kind.weighted for kind in (Tree, SignedDigits, OptimalTree, SquareRoot)] == [False] * 2 + [
+        True
+    ] * 2
+    with pytest.raises(ValueError, match="read-only"):
+        SquareRoot(9).form.floats[0] = 0.0  # type: ignore[index]
+
+
+def test_an_open_tree_has_room_for_all_users_that_there_can_be() -> None:
+    tree = Tree(None)
+    code, ints, floats, links, weights = program(tree)
+    for n in (2**60 - 1, 2**60, 2**61 - 2):
+        held = np.zeros(tree.registers + 1, np.int64)
+        _, count = walks.next_ops(code, ints, floats, held, n, links, weights)
+        assert count <= tree.form.operations
+        assert links[:count, walks.TARGET].max() < tree.registers
+
+
 def test_node_variances() -> None:
     assert node_variances(4) == pytest.approx((1.0, 2 / 3, 4 / 7, 8 / 15))
     assert node_variances(40)[-1] == pytest.approx(0.5)
@@ -177,6 +224,18 @@ def test_the_quadrature_is_within_one_percent(releases: int) -> None:
     assert np.abs(fitted / moments - 1).max() < 0.01
     assert rates.size < 15
     assert ((rates > 0) & (rates < 1)).all()
+
+
+@pytest.mark.parametrize("releases", [1, 2, 10, 20_000])
+def test_the_quadrature_is_the_trapezoidal_rule_of_the_arcsine_law(releases: int) -> None:
+    """lambda = 1 / (1 + e^-u) at u = -2, -1/2, ... past ln M + 3; the last node has the mass that is left."""
+    rates, weights = quadrature(releases)
+    u = np.log(rates / (1 - rates))
+    assert u == pytest.approx(-2 + 1.5 * np.arange(rates.size), abs=1e-9)
+    assert u[-2] < np.log(releases) + 3 <= u[-1] + 1e-9
+    density = np.sqrt(rates * (1 - rates)) / np.pi  # of the arcsine law in u
+    assert weights[:-1] == pytest.approx(1.5 * density[:-1], rel=1e-12)
+    assert weights[-1] == pytest.approx(stats.arcsine.sf(1 / (1 + np.exp(0.75 - u[-1]))), rel=1e-9)
 
 
 # ----------------------------------------------------------- tables of privacy-mechanisms, section 2

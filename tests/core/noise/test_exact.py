@@ -312,6 +312,30 @@ def test_values_beyond_int64_are_refused_not_wrapped():
         discrete_laplace(2.0**40, 1, bytes)
 
 
+@pytest.mark.parametrize(("events", "fits"), [(2**19, True), (2**19 + 1, False)])
+def test_values_up_to_2_to_61_are_drawn(events, fits):
+    """b = 2^40 has 37 low bits and 5 digits: each success of the coin of G >= 2^5 adds 2^42; e^-4 > 0/256."""
+    source = scripted(b"\x00" + b"\x00" * events + b"\xff" * 6 + b"\x00" * 13)
+    if fits:
+        assert discrete_laplace(2.0**40, 1, source)[0] == 2**61
+    else:
+        with pytest.raises(OverflowError, match="2\\^61"):
+            discrete_laplace(2.0**40, 1, source)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 1.001, 7.0, 46.0, Fraction(1, 4), Fraction(257, 4), 2.0**11])
+def test_there_are_as_few_digits_as_the_proof_takes(scale):
+    """The least B with 2^B >= 4 b, and nobody writes to thresholds that later draws share."""
+    exponents, table = exact._coins(Fraction(scale))
+    digits = len(exponents) - 1
+    assert table.shape == (digits + 1,)
+    assert 2**digits >= 4 * Fraction(scale)
+    assert digits == 0 or 2 ** (digits - 1) < 4 * Fraction(scale)
+    assert exponents == (2**digits / Fraction(scale), *(2**i / Fraction(scale) for i in range(digits)))
+    with pytest.raises(ValueError, match="read-only"):
+        table[0] = 0
+
+
 def test_compiled_code_is_loaded_only_when_a_number_is_drawn():
     code = (
         "import sys; from discreet.core.noise import exact; exact.exp_minus(exact.Fraction(1, 3), 64); "
