@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from commands import call
 
+from discreet import registry
 from discreet.storage.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("figures_are_sketched", "own_ledger")
@@ -272,6 +273,8 @@ def test_a_plug_ins_folder_is_verified_with_the_plug_in(
         "registry.register('offline learner', 'timid', Timid)\n"
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_added", {})
+    monkeypatch.delitem(sys.modules, "my_offline_learner", raising=False)
     out, mine = tmp_path / "out", ["--plugin", "my_offline_learner"]
     learn = ["learn", rows, "--schema", schema, *BUDGET, "--algorithm", "timid", "--option", "c1=0.5"]
     call(*learn, "--no-ledger", "--out", out, *mine)

@@ -304,6 +304,14 @@ def test_a_sound_learner_passes(failures: Callable[..., dict[str, str]]) -> None
     assert failures("learner", Greedy) == {}
 
 
+@pytest.mark.parametrize("inherited", [dr.DPAPVI, dr.APVI, dr.DPPEVI, dr.PEVI, dr.DecisionPoints])
+def test_an_offline_learner_of_ones_own_passes(
+    failures: Callable[..., dict[str, str]], inherited: type
+) -> None:
+    mine = type("Mine", (inherited,), {"__module__": __name__})
+    assert failures("offline learner", mine) == {}
+
+
 @pytest.mark.parametrize(
     ("learner", "check", "message"),
     [

@@ -834,7 +834,8 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     from discreet.data.made_up import write_made_up
     from discreet.data.readers import open_source
     from discreet.data.schema import Schema
-    from discreet.offline.decision_points import DecisionPoints
+    from discreet.offline.linear import Linear
+    from discreet.offline.tabular import APVI
     from discreet.privatizers.central import Central
     from discreet.stored.learn import learn
 
@@ -842,8 +843,8 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     own = "rho" in registry.options_of(found.factory())  # it holds its budget itself
     budget = {"epsilon": _EPSILON, "delta": 1e-6}
     learner = registry.build("offline learner", name, None, budget if own else {})
-    private = found.baseline is not None or isinstance(learner, DecisionPoints)
-    privatizer = Central(epsilon=_EPSILON, delta=1e-6) if private and not own else None
+    exact = isinstance(learner, APVI | Linear)
+    privatizer = None if own or exact else Central(epsilon=_EPSILON, delta=1e-6)
     schema = Schema("conformance", "person", small_world().layout, stationary=True)
     rows = folder / "people.parquet"
     write_made_up(schema, _USERS + 1, rows)
