@@ -354,6 +354,7 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int) -> np
     width = 0.6 * math.sqrt(math.log1p(users))
     if setting.knobs["FARTHER"]:
         width *= 1.5 if number % 8 in (6, 7) else 0.75
+    part = 0.0 if setting.knobs["FARTHER"] and number % 4 in (0, 1) else 0.5
 
     after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
     for h in reversed(range(HORIZON)):
@@ -361,7 +362,7 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int) -> np
         for r in range(ROWS):
             c = (h if setting.slots > 1 else 0) * ROWS + r
             if np.isinf(b.spread[c]):
-                q[h, r], carried[r] = left, left / 2
+                q[h, r], carried[r] = left, part * left
                 continue
             x2, mean = b.sampling[c], b.model[c] @ after
             w = x2 / (1.0 + x2)
@@ -379,7 +380,8 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int) -> np
                 more = width * math.hypot(b.reward_spread[c], b.unknown[c]) + lucky
                 errors.append(min(1.0 - reward, more))
             hope = float(np.linalg.norm(errors))
-            q[h, r], carried[r] = min(left, reward + middle + hope), min(left, reward + middle + hope / 2)
+            q[h, r] = min(left, reward + middle + hope)
+            carried[r] = min(left, reward + middle + part * hope)
         after = np.array([carried[POINTERS[s] : POINTERS[s + 1]].max() for s in range(STATES)])
     return q
 

@@ -25,9 +25,10 @@ knows the standard deviation of every measurement. It
   first one's; after 1 000 such users their share falls like 1 / sqrt(users), and twice what they give up
   goes to the third, *hopeful* one. It draws nothing: it plans with the upper end of every belief, at twice
   the first one's width, as if each pair had paid 1 five times more, and carries half of a hope to the step
-  before. Under a trusted server's Gaussian noise the width is one and a half times the first one's, and three
-  times at one in four of its tries: a pair that the noise of few releases made look far worse than it is gets
-  tried again. The bonus alone commits to a wrong belief for ever. A belief that is wrong by d of its standard
+  before. Under a trusted server's Gaussian noise it does so at every second try, and in between tries single
+  steps away from what everybody does; its width is one and a half times the first one's, and three times at
+  one in four of its tries: a pair that the noise of few releases made look far worse than it is gets tried
+  again. The bonus alone commits to a wrong belief for ever. A belief that is wrong by d of its standard
   deviations is drawn away with a probability of about Phi(-d / width), but draws are few, one in two
   releases, and each serves few users. The hopeful one goes back to the same place until data say no. Where
   nothing within its width can be better it acts as everybody does, so that it costs what there is to hope

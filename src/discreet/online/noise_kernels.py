@@ -70,6 +70,7 @@ _NEAR = 1.5  # the same where knobs[FARTHER]:
 _FARTHER = 2.0  # times that at one in four of its tries, for pairs that luck with the noise of few releases
 _FARTHER_EACH = 4  # has made look worse than they are by more than its usual width
 _CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
+_CARRIED_EACH = 2  # one in so many of its tries carries it, the others nothing, where knobs[FARTHER]
 _LUCKY = 5.0  # visits paid in full that it imagines of every cell
 _NOTHING = 0.02  # standard deviation of mean rewards of pairs that pay nothing
 _PAYING = 0.9  # share of pairs that pay before anything is seen; weighs as two pairs do
@@ -278,12 +279,14 @@ def noise_aware_step(
     coins = np.empty(4, np.uint64)
     for e in range(trials.shape[0]):
         if e == _HOPEFUL:
-            far = _FAR
+            far, carried, turn = _FAR, _CARRIED, number // _HOLD
             if knobs[FARTHER] > 0.0:
                 far = _NEAR
-                if (number // _HOLD) % _FARTHER_EACH == _FARTHER_EACH - 1:
+                if turn % _FARTHER_EACH == _FARTHER_EACH - 1:
                     far *= _FARTHER
-            _hope_for(problem, far * width, model, values, trials[e])
+                if turn % _CARRIED_EACH != _CARRIED_EACH - 1:
+                    carried = 0.0
+            _hope_for(problem, far * width, carried, model, values, trials[e])
             continue
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
@@ -918,13 +921,17 @@ def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Fl
 
 
 @inlined
-def _hope_for(problem: Problem, width: float, model: Cells, values: Floats, q: Floats) -> None:
+def _hope_for(
+    problem: Problem, width: float, carried: float, model: Cells, values: Floats, q: Floats
+) -> None:
     """The upper end of what is believed, everywhere: ``width`` standard deviations of it above its mean.
 
     A draw hopes for one pair and fears for the next, and comes to an end of several unknown pairs seldom;
-    this one keeps going there until data say no. Errors of many steps do not all point up: half of a cell's
-    hope (``_CARRIED``) counts at the step before. Where nothing can be better within that width it acts as
-    everybody does: on a world that is known it costs nothing. A cell without any data earns 1 a step.
+    this one keeps going there until data say no. Errors of many steps do not all point up: only the part
+    ``carried`` of a cell's hope counts at the step before, which leads to what lies behind several untried
+    steps. Where it is 0 only single steps away from what everybody does are tried: beliefs that may be wrong
+    about these are checked at once. Where nothing can be better within that width it acts as everybody does:
+    on a world that is known it costs nothing. A cell without any data earns 1 a step.
 
     Few visits may all be unlucky, and then the standard deviation that they tell is too small as well. Five
     more (``_LUCKY``) that paid 1 are added to those of every cell: of less and less weight, 5 / (n + 5) at n.
@@ -959,7 +966,7 @@ def _hope_for(problem: Problem, width: float, model: Cells, values: Floats, q: F
                         square += min(1.0 - reward, more) ** 2
                     worth, hope = reward + mean, np.sqrt(square)
                 q[h, r] = min(left, worth + hope)
-                values[h, s] = max(values[h, s], min(left, worth + _CARRIED * hope))
+                values[h, s] = max(values[h, s], min(left, worth + carried * hope))
 
 
 @inlined
