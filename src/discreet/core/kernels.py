@@ -20,10 +20,10 @@ NO_NOISE, LAPLACE, GAUSSIAN = 0, 1, 2
 @inlined
 def visited_before(states: Ints, step: int) -> bool:
     """Was the state of this step that of an earlier one?"""
-    for before in range(step - 1, -1, -1):
-        if states[before] == states[step]:
-            return True
-    return False
+    before = step - 1
+    while before >= 0 and states[before] != states[step]:
+        before -= 1
+    return before >= 0
 
 
 @inlined

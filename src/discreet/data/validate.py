@@ -46,7 +46,7 @@ from discreet.data.alike import Alike, Folded, distinct, hashed
 from discreet.data.places import MISSING
 from discreet.data.readers import BATCH_ROWS, Pool, Progress, Source, ahead, in_order
 from discreet.data.schema import Schema
-from discreet.machine import processors
+from discreet.machine import keep_freed_memory, processors
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
@@ -144,6 +144,7 @@ def episodes(
     workers = processors() if workers is None else checks.integer("workers", workers, 1)
     key = secrets.token_bytes(32) if key is None else key
     check = _Check(source.schema, key)
+    keep_freed_memory()
     told: deque[tuple[str, int, int | None]] = deque()  # by threads, for the caller's
 
     def note(*now: Any) -> None:
