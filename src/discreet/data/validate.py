@@ -46,7 +46,7 @@ from discreet.data.alike import Alike, Folded, distinct, hashed
 from discreet.data.places import MISSING
 from discreet.data.readers import BATCH_ROWS, Pool, Progress, Source, ahead, in_order
 from discreet.data.schema import Schema
-from discreet.machine import keep_freed_memory, processors
+from discreet.machine import processors
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
@@ -144,7 +144,7 @@ def episodes(
     workers = processors() if workers is None else checks.integer("workers", workers, 1)
     key = secrets.token_bytes(32) if key is None else key
     check = _Check(source.schema, key)
-    keep_freed_memory()
+    _keep_freed_memory()
     told: deque[tuple[str, int, int | None]] = deque()  # by threads, for the caller's
 
     def note(*now: Any) -> None:
@@ -175,6 +175,17 @@ def episodes(
                 yield checked
         tell()
     check.finish(source)
+
+
+def _keep_freed_memory() -> None:
+    """Let the allocator keep up to 64 MB of what is freed, which is then there without a page fault.
+
+    glibc gives the end of a heap back to the system as soon as twice the largest block that was ever freed
+    lies idle there: arrays of some MB, made and dropped in turn, would be faulted in anew every time, in
+    which threads wait for each other. So a large block is freed here, and never touched. Elsewhere that does
+    nothing.
+    """
+    np.empty(2**25 - 2**16, np.uint8)
 
 
 @dataclass(frozen=True)
