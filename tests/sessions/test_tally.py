@@ -645,7 +645,7 @@ def test_every_attribute_of_a_session_of_stored_people_is_saved_or_derived() -> 
     assert len(named) == len(set(named))
     assert set(vars(session)) == set(named) - {"_counted"}
     made = Tally(QUERY)
-    assert set(vars(made)) == {*made._BOUND, *made._STATE, "_most", "_steps", "_begins"}
+    assert set(vars(made)) == {*made._BOUND, *made._STATE, "_most", "_steps"}
 
 
 @ALL

@@ -18,6 +18,15 @@ NO_NOISE, LAPLACE, GAUSSIAN = 0, 1, 2
 
 
 @inlined
+def visited_before(states: Ints, step: int) -> bool:
+    """Was the state of this step that of an earlier one?"""
+    before = step - 1
+    while before >= 0 and states[before] != states[step]:
+        before -= 1
+    return before >= 0
+
+
+@inlined
 def add_records(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
     begins: Ints, reward_shift: float, cut: float, counts: Floats, sums: Floats,
@@ -32,12 +41,7 @@ def add_records(
     for h in range(rows.shape[0]):
         if rows[h] < 0:
             continue
-        again = False
-        if begins[5] > 0:
-            for before in range(h - 1, -1, -1):
-                if states[before] == states[h]:
-                    again = True
-                    break
+        again = begins[5] > 0 and visited_before(states, h)
         if again and begins[5] == 2:
             continue
         row = rows[h] if slots == 1 else h * all_rows + rows[h]

@@ -23,13 +23,14 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs
 
 import pyarrow as pa
@@ -38,6 +39,9 @@ from pyarrow import fs as arrow_fs
 from pyarrow import parquet
 
 from discreet.core import checks
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 """What stands for an empty cell in text."""
@@ -53,10 +57,18 @@ _TEXT = re.compile(r"\.(csv|tsv)(\.(gz|bz2|zst))?$", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _DUCKDB = "duckdb://"
+_COLUMNS = 8  # of a batch as :mod:`.readers` makes it
+_BYTE_ORDER = b"\xef\xbb\xbf"
 
 
 class Broken(ValueError):
     """A source that cannot be read at all: no table, a column that is missing or of the wrong type."""
+
+
+class Spread(Protocol):
+    """``work`` of every item, in their order, perhaps in threads; an error of a thread is the caller's."""
+
+    def __call__(self, work: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]: ...
 
 
 class Place(Protocol):
@@ -93,10 +105,14 @@ class Place(Protocol):
         ...
 
     def batches(
-        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+        self,
+        wanted: Sequence[str],
+        batch_rows: int,
+        types: Mapping[str, Any] | None = None,
+        spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
         """The wanted columns, in pieces. Text is read as ``types``, and as text from the first cell on that
-        is none of its type.
+        is none of its type. ``spread``: reads parts of a file in threads, in their order.
         """
         ...
 
@@ -146,18 +162,19 @@ class ParquetFile:
     path: str
     malformed: list[int] = field(default_factory=list)
 
-    def _open(self) -> tuple[Any, Any]:
-        """The file, columns and types."""
+    def _open(self) -> tuple[Any, Any, Any]:
+        """Bytes, the file, columns and types."""
         try:
-            file = parquet.ParquetFile(self.fs.open_input_file(self.path))
-            return file, file.schema_arrow  # names are decoded here, and may be no text
+            content = self.fs.open_input_file(self.path)
+            file = parquet.ParquetFile(content)
+            return content, file, file.schema_arrow  # names are decoded here, and may be no text
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Broken(f"{self.name}: not a Parquet file ({error})") from None
 
     @cached_property
     def _footer(self) -> tuple[Any, int]:
         """(columns and types, number of rows)."""
-        file, columns = self._open()
+        _, file, columns = self._open()
         with file:
             return columns, int(file.metadata.num_rows)
 
@@ -184,19 +201,54 @@ class ParquetFile:
         return list(self._footer[0].names)
 
     def batches(
-        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+        self,
+        wanted: Sequence[str],
+        batch_rows: int,
+        types: Mapping[str, Any] | None = None,
+        spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Row group by row group."""
-        file, columns = self._open()
+        """Row group by row group. With threads, row groups of one column are read in several at once, where
+        they are no larger than a batch of all columns: many are sooner read one after the other, each column
+        in another thread.
+        """
+        content, file, columns = self._open()
         with file:
             if not columns.equals(self._footer[0]):
                 raise Broken(f"{self.name}: its columns are not what they were a moment ago")
+            facts = file.metadata
+
+            def read(groups: list[int]) -> pa.Table:
+                one = parquet.ParquetFile(content, metadata=facts)  # a reader is one thread's
+                return one.read_row_groups(groups, list(wanted), use_threads=False)
+
             try:
+                parts = _groups(facts, batch_rows * _COLUMNS) if spread and len(wanted) == 1 else []
+                if spread is not None and len(parts) > 1:
+                    for table in spread(read, parts):
+                        for start in range(0, table.num_rows, batch_rows):
+                            yield table.slice(start, batch_rows)
+                    return
                 threads = self.rows > _SMALL
                 for batch in file.iter_batches(batch_rows, columns=list(wanted), use_threads=threads):
                     yield pa.Table.from_batches([batch]).select(list(wanted))
             except OSError as error:  # pyarrow's name for a damaged page
                 raise Broken(f"{self.name}: cannot be read ({error})") from None
+
+
+def _groups(facts: Any, most: int) -> list[list[int]]:
+    """Row groups in their order, together as long as they have no more rows; none, where one has more."""
+    parts: list[list[int]] = []
+    held = most
+    for number in range(facts.num_row_groups):
+        rows = facts.row_group(number).num_rows
+        if rows > most:
+            return []
+        if held + rows > most:
+            parts.append([])
+            held = 0
+        parts[-1].append(number)
+        held += rows
+    return parts
 
 
 @dataclass
@@ -270,24 +322,78 @@ class TextFile:
         return self._split(self.delimiter(wanted))
 
     def batches(
-        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+        self,
+        wanted: Sequence[str],
+        batch_rows: int,
+        types: Mapping[str, Any] | None = None,
+        spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Numbers at full speed; after the first cell that is none, text, in which it can be told which."""
+        """Numbers at full speed; after the first cell that is none, text, in which it can be told which.
+
+        With threads, blocks of lines are read apart from each other as long as nothing is wrong with them:
+        what is, is read again by one thread from the first line on, which alone can number it.
+        """
         done = 0
-        self.malformed.clear()
+        ways: list[Callable[[], Iterator[pa.Table]]] = [lambda: self._pass(wanted, batch_rows, {})]
         if types is not None:
+            ways.insert(0, lambda: self._pass(wanted, batch_rows, types))
+            if spread is not None and self.text.plain:
+                ways.insert(0, lambda: self._in_blocks(wanted, batch_rows, types, spread))
+        for way in ways:
+            self.malformed.clear()
+            skip = done
             try:
-                for batch in self._pass(wanted, batch_rows, types):
-                    done += batch.num_rows
-                    yield batch
+                for batch in way():
+                    rest = batch.slice(min(skip, batch.num_rows))
+                    skip -= batch.num_rows - rest.num_rows
+                    done += rest.num_rows
+                    yield rest
                 return
             except pa.ArrowInvalid:
-                self.malformed.clear()
-        skip = done
-        for batch in self._pass(wanted, batch_rows, {}):
-            rest = batch.slice(min(skip, batch.num_rows))
-            skip -= batch.num_rows - rest.num_rows
-            yield rest
+                if way is ways[-1]:
+                    raise
+
+    def _in_blocks(
+        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any], spread: Spread
+    ) -> Iterator[pa.Table]:
+        """The rows of plain blocks of lines, parsed in threads. ``ArrowInvalid`` at the first that is not."""
+        delimiter = self.delimiter(wanted)
+        parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=False)
+        convert = self._convert_options(wanted, types)
+
+        def parsed(block: bytes) -> pa.Table:
+            if b'"' in block or block.startswith(_BYTE_ORDER):  # a line may end within quotes
+                raise pa.ArrowInvalid("not plain")
+            read = arrow_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
+            return arrow_csv.read_csv(pa.BufferReader(block), read, parse, convert)
+
+        with self._stream() as stream:
+            blocks = _blocks_of_lines(stream, self._block_size(batch_rows))
+            head = next(blocks, b"")
+            line = head[: head.find(b"\n") + 1]
+            first = arrow_csv.read_csv(pa.BufferReader(line), parse_options=parse)
+            if first.num_rows:  # lines end in two ways
+                raise pa.ArrowInvalid("not plain")
+            names = first.column_names
+            rest = itertools.chain([head[len(line) :]], blocks)
+            for table in spread(parsed, (block for block in rest if block)):
+                for start in range(0, table.num_rows, batch_rows):
+                    yield table.slice(start, batch_rows)
+
+    @staticmethod
+    def _block_size(batch_rows: int) -> int:
+        """Bytes that are parsed at once."""
+        return max(_LONGEST_LINE, 40 * batch_rows)
+
+    def _convert_options(self, wanted: Sequence[str], types: Mapping[str, Any]) -> Any:
+        return arrow_csv.ConvertOptions(
+            include_columns=list(wanted),
+            column_types={name: types.get(name, pa.string()) for name in wanted},
+            null_values=EMPTY,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+            decimal_point=self.text.decimal,
+        )
 
     def _pass(self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any]) -> Iterator[pa.Table]:
         def skipped(row: Any) -> str:
@@ -299,27 +405,40 @@ class TextFile:
             arrow_csv.open_csv(
                 stream,
                 read_options=arrow_csv.ReadOptions(
-                    block_size=max(_LONGEST_LINE, 40 * batch_rows),
+                    block_size=self._block_size(batch_rows),
                     use_threads=False,
                     encoding="utf8" if self.text.plain else self.text.encoding,  # else it is decoded twice
                 ),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self.delimiter(wanted), newlines_in_values=False, invalid_row_handler=skipped
                 ),
-                convert_options=arrow_csv.ConvertOptions(
-                    include_columns=list(wanted),
-                    column_types={name: types.get(name, pa.string()) for name in wanted},
-                    null_values=EMPTY,
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=True,
-                    decimal_point=self.text.decimal,
-                ),
+                convert_options=self._convert_options(wanted, types),
             ) as reader,
         ):
             for batch in reader:
                 table = pa.table(batch)
                 for start in range(0, table.num_rows, batch_rows):
                     yield table.slice(start, batch_rows)
+
+
+def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
+    """All bytes, in blocks of about ``size`` that end where a line does. ``ArrowInvalid`` where none does, or
+    they cannot be read.
+    """
+    held = b""
+    try:
+        while more := stream.read(size):
+            end = more.rfind(b"\n") + 1
+            if not end and len(more) >= size:
+                raise pa.ArrowInvalid("a line is longer than a block")
+            if end:
+                yield held + more[:end]
+                held = b""
+            held += more[end:]
+    except OSError as error:  # pyarrow's name for what cannot be unpacked
+        raise pa.ArrowInvalid(str(error)) from None
+    if held:
+        yield held
 
 
 @dataclass
@@ -349,7 +468,11 @@ class Frame:
         return list(self.table.column_names)
 
     def batches(
-        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+        self,
+        wanted: Sequence[str],
+        batch_rows: int,
+        types: Mapping[str, Any] | None = None,
+        spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
         """Slices, without a copy."""
         chosen = self.table.select(list(wanted))
@@ -408,7 +531,11 @@ class Query:
         return list(self._types)
 
     def batches(
-        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+        self,
+        wanted: Sequence[str],
+        batch_rows: int,
+        types: Mapping[str, Any] | None = None,
+        spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
         """In order: a query alone has none, and two passes have to agree."""
         listed = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -41,7 +41,7 @@ R = TypeVar("R")
 Progress = Callable[[str, int, int | None], None]
 """Called as ``progress(what, rows done, rows in all or None)`` after every batch."""
 
-BATCH_ROWS = 2**18
+BATCH_ROWS = 2**17
 UNREADABLE = -1  # the code of a value that is no index and no label
 _EXACT = 2.0**53
 _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
@@ -145,10 +145,10 @@ class Source:
             return table, (work(table),) if table.num_rows else None
 
         yield from in_order(
-            pool, one, _numbered(ahead(_gathered(self._raw(batch_rows, users_only), batch_rows)))
+            pool, one, _numbered(ahead(_gathered(self._raw(batch_rows, users_only, pool), batch_rows)))
         )
 
-    def _raw(self, batch_rows: int, users_only: bool) -> Iterator[pa.Table]:
+    def _raw(self, batch_rows: int, users_only: bool, pool: Pool | None = None) -> Iterator[pa.Table]:
         if self.minari is not None:
             yield from _minari_batches(self.minari, batch_rows)
             return
@@ -163,8 +163,9 @@ class Source:
             )
         }
         asked = {name: types[part] for name, part in wanted.items()}
+        spread = None if pool is None or pool.workers == 1 else partial(in_order, pool)
         for place in self.places:
-            for table in place.batches(list(wanted), batch_rows, asked):
+            for table in place.batches(list(wanted), batch_rows, asked, spread):
                 yield table.rename_columns(list(wanted.values()))
 
     def _users(self, raw: pa.Table) -> pa.Table:
@@ -362,18 +363,29 @@ class Pool:
 def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """``work`` of every item, in their order; as many at once as the pool has threads, and one ahead.
 
-    What is done is handed on at once: steps that follow each other all begin with the first item.
+    What is done is handed on at once: steps that follow each other all begin with the first item. An error,
+    of an item or of work, comes after all that is before it, as it would from one thread.
     """
     if pool is None or pool.workers == 1:
         yield from map(work, items)
         return
     waiting: deque[Future[R]] = deque()
-    for item in items:
+    coming, failed = iter(items), None
+    while True:
+        try:
+            item = next(coming)
+        except StopIteration:
+            break
+        except Exception as error:
+            failed = error
+            break
         waiting.append(pool.submit(work, item))
         while waiting and (len(waiting) > pool.workers or waiting[0].done()):
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
+    if failed is not None:
+        raise failed
 
 
 def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:

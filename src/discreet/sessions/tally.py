@@ -64,7 +64,7 @@ _LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # 1: ta
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
 _MOST_COUNT = 2**32 - 1  # of a cell
 _MOST_UNITS = 2**51  # of all rewards in a cell: beside noise they must add up exactly
-_BLOCK = 2**15  # episodes added at once: the table of a step stays in the cache meanwhile
+_BLOCK = 2**12  # episodes added at once: they stay in the cache from step to step
 _MANY = 2**12  # episodes that are worth threads
 _SHARES = ("reward_share", "pooled_share", "return_share")  # of the budget: they say nothing about sums
 _MARK = re.compile("[0-9a-f]{32}")
@@ -132,8 +132,6 @@ class Tally:
         self._steps = (
             [(steps.start, query.counted_steps)] if query.slots == 1 else [(h, 1) for h in range(query.slots)]
         )
-        first = 2 if query.first else 0
-        self._begins = np.array([-1, 0, -1 if query.known_rewards else 0, -1, -1, first, -1], np.int64)
         self._people = 0
         self._episodes = 0  # private: how many the people have
         self._last: tuple[int, int] | None = None  # the last person and how many of the episodes are hers
@@ -204,17 +202,15 @@ class Tally:
         new, last = self._followed(own, n)
         rewards = self._on_grid(records.rewards)
         self._people, self._episodes, self._last = self._people + new, self._episodes + n, last
-        everywhere = np.zeros((0, layout.rows))
 
         def count(slots: range) -> None:
             for begin in range(0, n, _BLOCK):
                 part = slice(begin, begin + _BLOCK)
                 for slot in slots:
                     first, steps = self._steps[slot]
-                    records_kernels.add_trajectories(
+                    records_kernels.add_stored(
                         records.states[part], records.actions[part], rewards[part], layout.row_index, first,
-                        steps, 1, layout.rows, self._begins, query.reward_shift, 0.0, everywhere,
-                        self._counts[slot], self._sums[slot],
+                        steps, query.first, query.reward_shift, self._counts[slot], self._sums[slot],
                     )  # fmt: skip
 
         # a slot's sums are one thread's alone: they do not depend on how many there are

@@ -1,0 +1,233 @@
+"""Files read by many threads are what one thread reads: the same people, or the same error, word for word."""
+
+import gzip
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from covering import pairwise
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
+
+from discreet.core.counts import CountQuery
+from discreet.data import places
+from discreet.data.readers import Pool, open_source
+from discreet.data.schema import Schema
+from discreet.data.validate import DataError, episodes
+from discreet.sessions.tally import Tally
+
+BLOCK = 400  # bytes: some ten lines
+LARGE = 2**62
+
+
+def outcome(where: Any, schema: Schema, workers: int, **how: Any) -> tuple[Any, ...]:
+    """Everybody's episodes by name, and the sums of all; or what the error says."""
+    found: dict[Any, list[tuple[Any, ...]]] = defaultdict(list)
+    tally, rows = Tally(CountQuery(schema.layout, center_rewards=True), 2**20), 0
+    try:
+        source = open_source(where, schema)
+        for part in episodes(source, workers=workers, **how):
+            names = part.names.to_pylist()
+            first = int(part.user[0]) if len(names) else 0
+            for user, one in zip(part.user.tolist(), part.trajectories, strict=True):
+                found[names[user - first]].append((*one.states, *one.actions, *one.rewards))
+            tally.add(part.trajectories, part.user)
+            rows = part.rows
+    except DataError as error:
+        return str(error), error.counts, error.first
+    except (ValueError, OSError) as error:
+        return type(error).__name__, str(error)
+    return rows, dict(found), tally.cells().tobytes()
+
+
+def same(where: Any, schema: Schema, **how: Any) -> tuple[Any, ...]:
+    """What one thread finds, and some find too."""
+    one = outcome(where, schema, 1, **how)
+    assert outcome(where, schema, 3, **how) == one
+    return one
+
+
+# ------------------------------------------------------------------------------------------ text
+def _at(lines: list[str], row: int, line: str) -> str:
+    return "\n".join([*lines[:row], line, *lines[row + 1 :], ""])
+
+
+TEXTS = {
+    "plain": lambda lines: "\n".join([*lines, ""]),
+    "no last line end": lambda lines: "\n".join(lines),
+    "two bytes a line end": lambda lines: "\r\n".join([*lines, ""]),
+    "old line ends": lambda lines: "\r".join([*lines, ""]),
+    "blank lines": lambda lines: "\n\n\n".join([*lines, ""]),
+    "only blank lines for a block": lambda lines: "\n".join([*lines[:70], *[""] * 3 * BLOCK, *lines[70:]]),
+    "quoted head": lambda lines: "\n".join([",".join(f'"{one}"' for one in lines[0].split(",")), *lines[1:]]),
+    "quotes late": lambda lines: _at(lines, 150, lines[150].replace("u", '"u').replace(",", '",', 1)),
+    "a quote that is never closed": lambda lines: _at(lines, 150, '"' + lines[150]),
+    "a quote within a word": lambda lines: "\n".join(lines).replace("u1", 'u"1'),
+    "a line end within quotes": lambda lines: _at(lines, 150, '"u\n' + lines[150].replace(",", '",', 1)),
+    "marks of a byte order": lambda lines: "\n".join(["\ufeff" + line for line in lines]),
+    "too few fields": lambda lines: _at(lines, 150, "u,1"),
+    "too many fields": lambda lines: _at(lines, 150, "1,2,3,4,5,6,7,8"),
+    "words for numbers": lambda lines: _at(lines, 150, lines[150].rsplit(",", 1)[0] + ",one"),
+    "points in numbers": lambda lines: _at(lines, 150, lines[150] + ".0"),
+    "a line longer than a block": lambda lines: _at(lines, 150, lines[150] + " " * 2 * BLOCK),
+    "a line longer than two blocks": lambda lines: _at(lines, 150, lines[150] + " " * 9 * BLOCK),
+    "a step too many": lambda lines: "\n".join([*lines, lines[-1].replace(",0,", ",0,9", 1)]),
+    "rows of nobody": lambda lines: lines[0] + "\n",
+    "no text": lambda lines: _at(lines, 150, lines[150].replace("u", "\udcff")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_blocks_of_text_are_the_text(schema, make, tmp_path, monkeypatch, kind) -> None:
+    monkeypatch.setattr(places, "_LONGEST_LINE", BLOCK)
+    path = make.save(make.people(60, name=lambda u: f"u{u:02}"), tmp_path / "rows.csv")
+    text = TEXTS[kind](path.read_text().splitlines())
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    found = same(path, schema, batch_rows=5)
+    if kind == "plain":
+        assert len(found[1]) == 60
+    if kind == "too few fields":
+        assert found[1]["malformed line"] == 1
+    if kind == "words for numbers":
+        assert found[0].startswith("rows.csv row 149 (")
+
+
+def test_text_is_parsed_in_blocks_until_one_is_not_plain(schema, make, tmp_path, monkeypatch) -> None:
+    """And by one thread from there on, which yields no row again."""
+    monkeypatch.setattr(places, "_LONGEST_LINE", BLOCK)
+    rows, blocks, alone = make.people(60), [], []
+    path, parse, one_pass = make.save(rows, tmp_path / "rows.csv"), arrow_csv.read_csv, places.TextFile._pass
+
+    def parsed(*how: Any, **more: Any) -> Any:
+        blocks.append(parse(*how, **more))
+        return blocks[-1]
+
+    def passed(self: Any, *how: Any) -> Any:
+        alone.append(how)
+        return one_pass(self, *how)
+
+    monkeypatch.setattr(places.arrow_csv, "read_csv", parsed)
+    monkeypatch.setattr(places.TextFile, "_pass", passed)
+    for spoilt in (None, 100):
+        if spoilt is not None:
+            lines = path.read_text().splitlines()
+            path.write_text(_at(lines, spoilt, '"' + lines[spoilt].replace(",", '",', 1)))
+        blocks.clear()
+        with Pool(2) as pool:
+            found = pa.concat_tables(open_source(path, schema).batches(5, pool=pool))
+        assert found["user"].to_pylist() == [str(row["user"]) for row in rows]
+        assert found["number"].to_pylist() == list(range(len(rows)))
+        assert sum(table.num_rows for table in blocks) == len(rows) or spoilt is not None
+        assert len(blocks) > 4
+        assert len(alone) == (spoilt is not None)
+
+
+def test_a_damaged_archive_is_told_alike(schema, make, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(places, "_LONGEST_LINE", 4000)
+    text = make.save(make.people(3000), tmp_path / "rows.csv").read_bytes()
+    path = tmp_path / "rows.csv.gz"
+    packed = gzip.compress(text)
+    path.write_bytes(packed)
+    assert same(path, schema, batch_rows=100)[0] == text.count(b"\n") - 1
+    path.write_bytes(packed[: len(packed) * 2 // 3])
+    kind, said = same(path, schema, batch_rows=100)
+    assert kind in ("Broken", "OSError")
+    assert "runcated" in said
+
+
+# ------------------------------------------------------------------------------------------ row groups
+NAMES = {
+    "numbers": lambda u: (u * 37) % 101 - 50,
+    "large numbers": lambda u: (LARGE if u % 2 else -LARGE) + (u * 37) % 101,
+    "words": lambda u: f"{(u * 7919) % 104729:x}",
+}
+
+
+def _one_file(rows: list[dict[str, Any]], folder: Path, **how: Any) -> Path:
+    parquet.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet", **how)
+    return folder / "rows.parquet"
+
+
+def _small_groups(rows: list[dict[str, Any]], folder: Path) -> Path:
+    return _one_file(rows, folder, row_group_size=3)
+
+
+def _one_group(rows: list[dict[str, Any]], folder: Path) -> Path:
+    return _one_file(rows, folder)
+
+
+def _empty_groups(rows: list[dict[str, Any]], folder: Path) -> Path:
+    table = pa.Table.from_pylist(rows)
+    with parquet.ParquetWriter(folder / "rows.parquet", table.schema) as file:
+        for begin in range(0, len(rows), 30):
+            file.write_table(table.slice(begin, 30), row_group_size=11)
+            file.write_table(table.slice(0, 0))
+    return folder / "rows.parquet"
+
+
+def _files(rows: list[dict[str, Any]], folder: Path) -> Path:
+    """Everybody in a file of her own, but for some who go on in the next one."""
+    for begin in range(0, len(rows), 5):
+        parquet.write_table(pa.Table.from_pylist(rows[begin : begin + 5]), folder / f"{begin:04}.parquet")
+    return folder
+
+
+LAYOUTS = [_small_groups, _one_group, _empty_groups, _files]
+
+
+@pytest.mark.parametrize(("layout", "name", "mixed"), pairwise(LAYOUTS, list(NAMES), [False, True]))
+def test_row_groups_and_files_are_the_rows(schema, make, tmp_path, layout, name, mixed) -> None:
+    """People over two row groups, over two files, in any order, in hardly any memory."""
+    rows = make.people(60, name=NAMES[name])
+    where = layout(make.shuffled(rows) if mixed else rows, tmp_path)
+    for how in ({"batch_rows": 4}, {"batch_rows": 7, "memory": 1}):
+        count, found, _ = same(where, schema, **how)
+        assert count == len(rows)
+        assert sorted(found) == sorted({row["user"] for row in rows})
+    rows[77]["state"], rows[170]["reward"] = 77, 9.0
+    where = layout(rows, tmp_path)
+    said, counts, _ = same(where, schema, batch_rows=4)
+    assert "state = 77" in said
+    assert counts["reward"] == 1
+
+
+@pytest.mark.parametrize("name", ["numbers", "words"])
+def test_a_damaged_row_group_is_told_by_whoever_reads_it(schema, make, tmp_path, name) -> None:
+    """Of the first pass, which many threads share, and of the second."""
+    rows = make.people(400, name=NAMES[name])
+    path = _one_file(rows, tmp_path, row_group_size=64, compression="gzip", use_dictionary=False)
+    for column in ("user", "reward"):
+        chunk = parquet.ParquetFile(path).metadata.row_group(9).column(list(rows[0]).index(column))
+        whole = path.read_bytes()
+        spoilt = bytearray(whole)
+        at = chunk.data_page_offset + chunk.total_compressed_size // 2
+        spoilt[at : at + 12] = bytes(12)
+        path.write_bytes(spoilt)
+        kind, said = same(path, schema, batch_rows=64)
+        assert kind == "Broken"
+        assert said.startswith(f"{path}: cannot be read (")
+        path.write_bytes(whole)
+
+
+def test_users_are_read_from_several_row_groups_at_once(schema, make, tmp_path, monkeypatch) -> None:
+    """No more rows at once than a batch has cells; one after the other where a row group has more."""
+    rows = make.people(90)
+    asked = []
+
+    class Watched(parquet.ParquetFile):
+        def read_row_groups(self, groups: list[int], *how: Any, **more: Any) -> Any:
+            asked.append(groups)
+            return super().read_row_groups(groups, *how, **more)
+
+    monkeypatch.setattr(places.parquet, "ParquetFile", Watched)
+    source = open_source(_one_file(rows, tmp_path, row_group_size=10), schema)
+    for batch_rows, parts in ((5, 4), (4, 3), (1, 0)):
+        asked.clear()
+        with Pool(3) as pool:
+            found = pa.concat_tables(source.batches(batch_rows, users_only=True, pool=pool))
+        assert found["user"].to_pylist() == [row["user"] for row in rows]
+        groups = -(-len(rows) // 10)
+        wanted = [list(range(i, min(i + parts, groups))) for i in range(0, groups, parts)] if parts else []
+        assert sorted(asked) == wanted
