@@ -174,20 +174,20 @@ def _files(rows: list[dict[str, Any]], folder: Path) -> Path:
     return folder
 
 
-LAYOUTS = [_small_groups, _one_group, _empty_groups, _files]
+LAYOUTS = {"small groups": _small_groups, "one": _one_group, "empty groups": _empty_groups, "files": _files}
 
 
-@pytest.mark.parametrize(("layout", "name", "mixed"), pairwise(LAYOUTS, list(NAMES), [False, True]))
+@pytest.mark.parametrize(("layout", "name", "mixed"), pairwise(list(LAYOUTS), list(NAMES), [False, True]))
 def test_row_groups_and_files_are_the_rows(schema, make, tmp_path, layout, name, mixed) -> None:
     """People over two row groups, over two files, in any order, in hardly any memory."""
     rows = make.people(60, name=NAMES[name])
-    where = layout(make.shuffled(rows) if mixed else rows, tmp_path)
+    where = LAYOUTS[layout](make.shuffled(rows) if mixed else rows, tmp_path)
     for how in ({"batch_rows": 4}, {"batch_rows": 7, "memory": 1}):
         count, found, _ = same(where, schema, **how)
         assert count == len(rows)
         assert sorted(found) == sorted({row["user"] for row in rows})
     rows[77]["state"], rows[170]["reward"] = 77, 9.0
-    where = layout(rows, tmp_path)
+    where = LAYOUTS[layout](rows, tmp_path)
     said, counts, _ = same(where, schema, batch_rows=4)
     assert "state = 77" in said
     assert counts["reward"] == 1
