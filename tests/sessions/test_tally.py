@@ -313,7 +313,7 @@ def _with_one(like: Tally) -> bytes:
 
 
 def test_an_interrupt_loses_records_and_adds_none_that_is_not_counted() -> None:
-    files = ("sessions/tally.py", "core/records_kernels.py")
+    files = ("sessions/tally.py", "sessions/tally_kernels.py")
     for call in ("add", "merge"):
         for at in itertools.count():
             made, other = counted(n=3), counted(n=4, seed=1)

@@ -189,8 +189,8 @@ class Tally:
             And adds nothing: on a broken record, a user below the one before, more than ``query.episodes``
             episodes of a user, or more episodes than can be summed exactly. The message is private.
         """
-        from discreet.core import records_kernels
         from discreet.machine import processors
+        from discreet.sessions import tally_kernels
 
         if not isinstance(trajectories, Trajectories):
             raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
@@ -208,7 +208,7 @@ class Tally:
                 part = slice(begin, begin + _BLOCK)
                 for slot in slots:
                     first, steps = self._steps[slot]
-                    records_kernels.add_stored(
+                    tally_kernels.add_stored(
                         records.states[part], records.actions[part], rewards[part], layout.row_index, first,
                         steps, query.first, query.reward_shift, self._counts[slot], self._sums[slot],
                     )  # fmt: skip
