@@ -38,6 +38,24 @@ def test_counts_against_a_slow_count(seed: int) -> None:
     assert alike.count == slow(every)
 
 
+def test_compiled_folding_is_folding() -> None:
+    draw = np.random.default_rng(0)
+    letters = [chr(code) for code in range(128)] + list("00001aA ") * 16
+    names = ["".join(draw.choice(letters, draw.integers(0, 9))) for _ in range(20_000)]
+    for part in (pa.array(names), pa.array(names).slice(7, 500), pa.array(names[:0]), pa.array(["", "a"])):
+        found, plain = Alike.looked_at(part), folded(part)
+        assert (found.hashes == hashed(plain)).all()
+        assert found.differ == (plain.to_pylist() != part.to_pylist())
+    for name in names[:2000]:  # one by one: whether just this one was changed
+        one = pa.array([name])
+        assert Alike.looked_at(one).differ == (folded(one)[0].as_py() != name), repr(name)
+    for name in ("é 1", "É1", "01é", " "):  # not ASCII: by Arrow, and the same hashes of the ASCII beside it
+        both, plain = Alike.looked_at(pa.array([name, "P007"])), folded(pa.array([name, "P007"]))
+        assert (both.hashes == hashed(plain)).all()
+        assert both.differ
+        assert both.hashes[1] == Alike.looked_at(pa.array(["p7"])).hashes[0]
+
+
 def test_numbers_never_collide() -> None:
     alike = Alike()
     alike.add(pa.array([1, 10, 100]))

@@ -32,14 +32,18 @@ def hashed(keys: Any) -> NDArray[np.uint64]:
     """(n,) numbers as they are, and hashes of texts: equal keys have equal ones."""
     if pa.types.is_integer(keys.type):
         return np.asarray(keys.to_numpy(zero_copy_only=False)).view(np.uint64)
-    texts = keys.cast(pa.large_string())
-    _, offsets, letters = texts.buffers()
-    out = np.empty(len(texts), np.uint64)
-    if len(texts):
-        ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        letters = np.empty(0, np.uint8) if letters is None else np.frombuffer(letters, np.uint8)
-        kernels.hash_texts(ends, letters, out)
+    out = np.empty(len(keys), np.uint64)
+    kernels.hash_texts(*_letters(keys.cast(pa.large_string())), out)
     return out
+
+
+def _letters(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """(n + 1,) where each text begins and ends, and the bytes of all."""
+    if not len(texts):  # Arrow may hold nothing at all
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    _, offsets, letters = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return ends, np.empty(0, np.uint8) if letters is None else np.frombuffer(letters, np.uint8)
 
 
 def distinct(values: NDArray[np.uint64]) -> int:
@@ -68,8 +72,14 @@ class Alike:
         """Of an Arrow array of names, in any thread."""
         if pa.types.is_integer(names.type) or not len(names):  # numbers cannot look alike
             return Folded(np.empty(0, np.uint64), False)
-        plain = folded(names)
-        return Folded(hashed(plain), not plain.equals(names.cast(pa.large_string())))
+        texts = names.cast(pa.large_string())
+        ends, letters = _letters(texts)
+        if (letters[ends[0] : ends[-1]] < 128).all():
+            out = np.empty(len(texts), np.uint64)
+            differ = kernels.hash_folded(ends, letters, out)
+            return Folded(out, differ)
+        plain = folded(texts)
+        return Folded(hashed(plain), not plain.equals(texts))
 
     def add(self, names: Any) -> None:
         """An Arrow array of names; each person once over all calls."""

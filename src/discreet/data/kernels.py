@@ -125,13 +125,61 @@ def assemble(
         episode += 1
 
 
+_FNV, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+
+
+@inlined
+def _mixed(fnv: np.uint64) -> np.uint64:
+    """The last steps of splitmix64."""
+    mixed = (fnv ^ (fnv >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
 @kernel
 def hash_texts(ends: Ints, letters: Bytes, out: NDArray[np.uint64]) -> None:
     """64 bits of each text, letters[ends[i]:ends[i + 1]]: FNV-1a, and the last steps of splitmix64."""
     for i in range(out.shape[0]):
-        mixed = np.uint64(0xCBF29CE484222325)
+        fnv = _FNV
         for at in range(ends[i], ends[i + 1]):
-            mixed = (mixed ^ np.uint64(letters[at])) * np.uint64(0x100000001B3)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        out[i] = mixed ^ (mixed >> np.uint64(31))
+            fnv = (fnv ^ np.uint64(letters[at])) * _FNV_PRIME
+        out[i] = _mixed(fnv)
+
+
+@inlined
+def _is_space(letter: int) -> bool:
+    return letter == 32 or 9 <= letter <= 13 or 28 <= letter <= 31
+
+
+@inlined
+def _is_digit(letter: int) -> bool:
+    return 48 <= letter <= 57
+
+
+@kernel
+def hash_folded(ends: Ints, letters: Bytes, out: NDArray[np.uint64]) -> bool:
+    """``hash_texts`` of ASCII texts without spaces at their ends, capitals, and zeros that begin a number.
+
+    Returns whether any text had some.
+    """
+    changed = False
+    for i in range(out.shape[0]):
+        begin, end = ends[i], ends[i + 1]
+        while begin < end and _is_space(letters[begin]):
+            begin += 1
+        while begin < end and _is_space(letters[end - 1]):
+            end -= 1
+        changed |= end - begin < ends[i + 1] - ends[i]
+        fnv, in_number = _FNV, False
+        for at in range(begin, end):
+            letter = np.int64(letters[at])
+            if letter == 48 and not in_number and at + 1 < end and _is_digit(letters[at + 1]):
+                changed = True
+                continue
+            in_number = _is_digit(letter)
+            if 65 <= letter <= 90:
+                letter += 32
+                changed = True
+            fnv = (fnv ^ np.uint64(letter)) * _FNV_PRIME
+        out[i] = _mixed(fnv)
+    return changed

@@ -207,7 +207,10 @@ def check(source: Source, **how: Any) -> Totals:
 
 # ------------------------------------------------------------------------------------- the order of users
 def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
-    """Whether keys never fall: by value, and (texts only) by length then value. ``free``: where they may."""
+    """Whether keys never fall: by value, and (texts only) by length then value. ``free``: where they may.
+
+    Of many equal keys that follow each other the first is enough.
+    """
     if len(keys) < 2:
         return True, True
     if pa.types.is_integer(keys.type):
@@ -236,9 +239,9 @@ class _Look(NamedTuple):
 
 def _look(keys: Any) -> _Look:
     """In any thread."""
-    rising = _rising(keys)
     begins = _where(_changes(keys))
-    own = hashed(keys.take(pa.array(begins)))
+    firsts = keys.take(pa.array(begins))
+    rising, own = _rising(firsts), hashed(firsts)
     back = not any(rising) and distinct(own) < len(own)
     return _Look(rising, keys.slice(0, 1), keys.slice(len(keys) - 1), begins, own, back)
 
@@ -598,10 +601,11 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
     new_episode = new_user | _changes(names)
     step = _array(table, "step").to_numpy(zero_copy_only=False)
     steps_rise = bool(((step[1:] >= step[:-1]) | (new_episode[1:] != 0)).all())
+    begins, one_each = _where(new_episode), int(new_user.sum()) == int(new_episode.sum())
     if (
         steps_rise
-        and _apart(users, new_user)
-        and (any(_rising(names, new_user)) or int(new_user.sum()) == int(new_episode.sum()))
+        and _apart(users.take(pa.array(_where(new_user))))
+        and (one_each or any(_rising(names.take(pa.array(begins)), new_user[begins])))
     ):
         return table, new_user, new_episode
     user, name = _code(users), _code(names)
@@ -615,12 +619,14 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
     return table, new_user, new_episode
 
 
-def _apart(users: Any, begins: Flags) -> bool:
-    """Does nobody come back after another one?"""
-    if any(_rising(users)):
-        return True
-    firsts = users.take(pa.array(_where(begins)))
-    return bool(pc.count_distinct(firsts).as_py() == len(firsts))
+def _apart(firsts: Any) -> bool:
+    """Does nobody come back after another one? ``firsts``: of users whose rows follow each other, one key."""
+    # two hashes that differ are of two users; equal ones are looked at
+    return (
+        any(_rising(firsts))
+        or distinct(hashed(firsts)) == len(firsts)
+        or bool(pc.count_distinct(firsts).as_py() == len(firsts))
+    )
 
 
 def _code(keys: Any) -> Ints:
