@@ -90,8 +90,23 @@ def test_blocks_of_text_are_the_text(schema, make, tmp_path, monkeypatch, kind) 
         assert len(found[1]) == 60
     if kind == "too few fields":
         assert found[1]["malformed line"] == 1
+    if kind == "a quote that is never closed":
+        assert found[1].endswith("quotes that are never closed, or a line longer than 400 bytes")
     if kind == "words for numbers":
         assert found[0].startswith("rows.csv row 149 (")
+
+
+def test_a_cell_of_several_lines_may_lie_anywhere(schema, make, tmp_path, monkeypatch) -> None:
+    """Notes of two lines, in a column that nobody asks for: a block that ends within one is none."""
+    path = make.save(make.people(20), tmp_path / "rows.csv")
+    head, *rows = path.read_text().splitlines()
+    noted = [f'{row},"said ""{"no, " * (i % 7)}""\nand left"' for i, row in enumerate(rows)]
+    path.write_text("\n".join([head + ",note", *noted, ""]))
+    whole = outcome(path, schema, 1)
+    assert whole[0] == len(rows)
+    for block in range(200, 300, 3):
+        monkeypatch.setattr(places, "_LONGEST_LINE", block)
+        assert same(path, schema, batch_rows=5) == whole
 
 
 def test_text_is_parsed_in_blocks_until_one_is_not_plain(schema, make, tmp_path, monkeypatch) -> None:

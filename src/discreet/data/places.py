@@ -349,8 +349,13 @@ class TextFile:
                     done += rest.num_rows
                     yield rest
                 return
-            except pa.ArrowInvalid:
+            except pa.ArrowInvalid as error:
                 if way is ways[-1]:
+                    if "straddl" in str(error):
+                        most = self._block_size(batch_rows)
+                        raise pa.ArrowInvalid(
+                            f"quotes that are never closed, or a line longer than {most:,} bytes"
+                        ) from None
                     raise
 
     def _in_blocks(
@@ -410,7 +415,7 @@ class TextFile:
                     encoding="utf8" if self.text.plain else self.text.encoding,  # else it is decoded twice
                 ),
                 parse_options=arrow_csv.ParseOptions(
-                    delimiter=self.delimiter(wanted), newlines_in_values=False, invalid_row_handler=skipped
+                    delimiter=self.delimiter(wanted), newlines_in_values=True, invalid_row_handler=skipped
                 ),
                 convert_options=self._convert_options(wanted, types),
             ) as reader,
