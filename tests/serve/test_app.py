@@ -444,3 +444,20 @@ def test_a_client_refuses_plans_that_ask_for_more_than_was_promised(tmp_path: Pa
             Client("http://study", promised=wrong)  # type: ignore[arg-type]
     client = client_of(content, promised=4.0)
     assert client.place("t") is client.place("t")  # a record is randomized once
+
+
+def test_a_service_in_the_background_leaves_the_callers_logging_alone(tmp_path: Path) -> None:
+    class Kept(logging.Handler):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+            super().close()
+
+    mine, front = Kept(), logging.getLogger("uvicorn.error")
+    before = list(front.handlers)
+    with in_background(a_study(), tmp_path / "a.db", a_key(tmp_path)) as (url, _):
+        assert httpx.get(f"{url}/health").status_code == 200
+        assert not mine.closed
+        assert front.handlers == before
+    mine.close()

@@ -115,7 +115,7 @@ def _reserved(study: Study) -> dict[str, Any] | None:
         }  # fmt: skip
 
 
-def _config(service: Service, host: str, port: int) -> uvicorn.Config:
+def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Config:
     logging.getLogger("discreet.serve").setLevel(logging.INFO)
     return uvicorn.Config(
         Door(Lane(service, application(service))),
@@ -128,6 +128,7 @@ def _config(service: Service, host: str, port: int) -> uvicorn.Config:
         limit_concurrency=4_000,
         server_header=False,
         lifespan="on",
+        **more,
     )
 
 
@@ -213,7 +214,8 @@ def all_in_background(
 def _in_background(
     store: Store, service: AnyService, listening: socket.socket | None = None
 ) -> Iterator[tuple[str, AnyService]]:
-    server = uvicorn.Server(_config(service, "127.0.0.1", 0))
+    # uvicorn's own logging closes every handler of the process, which here is the caller's
+    server = uvicorn.Server(_config(service, "127.0.0.1", 0, log_config=None))
     sockets = None if listening is None else [listening]
     thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)
     thread.start()
