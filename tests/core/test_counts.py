@@ -63,8 +63,47 @@ def test_sensitivity_bounds_every_pair(variant: dict[str, bool], stationary: boo
     for weight in weights:
         exact, claimed = brute_force(query, norm, weight), query.sensitivity(norm, weight)  # type: ignore[arg-type]
         assert exact <= claimed * (1 + 1e-12)
-        if not query.center_rewards:
+        if not (query.center_rewards and stationary):
             assert exact == pytest.approx(claimed, rel=1e-12)
+
+
+def one_by_one(cases: tuple[float, float, float], steps: int, parted: bool = False) -> float:
+    """The most that so many records can change, by trying every sequence of the three cases of the table."""
+    if steps == 0:
+        return 0.0
+    other_pair, other_next, same = cases
+    found = [other_pair + one_by_one(cases, steps - 1, after) for after in (False, True)]
+    if not parted:  # users in different states share no pair
+        found += [other_next + one_by_one(cases, steps - 1, True), same + one_by_one(cases, steps - 1)]
+    return max(found)
+
+
+@pytest.mark.parametrize("visits", [False, True])
+@pytest.mark.parametrize("horizon", range(1, 8))
+def test_squares_of_centred_rewards_are_those_of_the_worst_sequence(horizon: int, visits: bool) -> None:
+    """Two different successors do not follow each other: exact, by all pairs of users up to three steps."""
+    rng = np.random.default_rng(horizon)
+    query = CountQuery(Layout(2, 2, horizon), visits=visits, center_rewards=True)
+    for trial in range(60):
+        # rewards of hardly any weight up to all of it: the worst sequence bends in between
+        weight = {name: float(rng.uniform(0.05, 2.0)) for name in query.families}
+        weight["centered_reward_sums"] *= float(rng.choice([0.3, 1.0, 3.0]))
+        v, t, r = (
+            weight.get(name, 0.0) ** 2 for name in ("visits", "transition_counts", "centered_reward_sums")
+        )
+        claimed = query.sensitivity("l2", weight)
+        exact = one_by_one((2 * v + 2 * t + 0.5 * r, 2 * t + r, r), horizon)
+        assert claimed**2 == pytest.approx(exact, rel=1e-12)
+        assert claimed**2 <= horizon * max(2 * v + 2 * t + 0.5 * r, 2 * t + r) * (1 + 1e-12)
+        if horizon == 3 and trial < 4:
+            assert brute_force(query, "l2", weight) == pytest.approx(claimed, rel=1e-12)
+
+
+def test_the_default_learners_question_costs_three_quarters_of_its_rewards() -> None:
+    query = CountQuery(Layout(6, 2, 20), visits=False, center_rewards=True, reward_share=0.35)
+    weight = {"transition_counts": math.sqrt(0.65 / 40), "centered_reward_sums": math.sqrt(0.35 / 20)}
+    assert query.sensitivity("l2", weight) ** 2 == pytest.approx(0.65 + 0.75 * 0.35)
+    assert query.sensitivity("l2", {"centered_reward_sums": 1.0}) ** 2 == pytest.approx(20)
 
 
 @pytest.mark.parametrize("step", [0, 1])

@@ -165,11 +165,16 @@ def test_every_release_costs_the_budget_and_no_more(options: dict[str, Any]) -> 
         at = QUERY if math.isinf(cut) else dataclasses.replace(QUERY, cut=cut)
         told = {n: 1 / b for n, b in zip(QUERY.row_families, scales, strict=True) if math.isfinite(b)}
         assert len(told) == 2
-        cost = at.sensitivity(norm, told)  # type: ignore[arg-type]
-        assert cost == pytest.approx(claim.epsilon if claim.mu is None else claim.mu, rel=1e-9)
-        rewards = {name: w for name, w in told.items() if name != TRANSITIONS}
-        part = at.sensitivity(norm, rewards) / cost  # type: ignore[arg-type]
-        assert part ** (1 if norm == "l1" else 2) == pytest.approx(0.3, rel=1e-9)
+        power = 1 if norm == "l1" else 2
+        cost = at.sensitivity(norm, told) ** power  # type: ignore[arg-type]
+        apart = [at.sensitivity(norm, {name: w}) ** power for name, w in told.items()]  # type: ignore[arg-type]
+        budget = (claim.epsilon if claim.mu is None else claim.mu) ** power
+        assert sum(apart) == pytest.approx(budget, rel=1e-9)
+        rewards = sum(one for one, name in zip(apart, told, strict=True) if name != TRANSITIONS)
+        assert rewards / sum(apart) == pytest.approx(0.3, rel=1e-9)
+        # squares of centred rewards: pairs and successors take turns in differing, 4 steps cost 3 of 4 parts
+        left = 0.25 * rewards if norm == "l2" and CENTERED_REWARDS in told else 0.0
+        assert cost == pytest.approx(budget - left, rel=1e-9)
     assert calibration.shift_patterns(QUERY, 1) is None  # losses that do not add are not used
     assert "first and never decreases" in claim.statement
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from discreet.accounting.calibration import shift_patterns
 from discreet.accounting.numerical import verify
 from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, guarantee_of
@@ -113,6 +114,24 @@ def test_every_pair_of_lives_is_one_of_the_ways():
             and (moved[CENTERED_REWARDS] in ([], way[CENTERED_REWARDS]))
             for way in listed
         )
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 8])
+@pytest.mark.parametrize("visits", [False, True])
+@pytest.mark.parametrize("rewards", ["none", "raw", "centred"])
+def test_ways_are_those_of_a_trusted_servers_counts(horizon, visits, rewards):
+    """The accountant of counts lists them too; tests/accounting tries all pairs of users of three steps."""
+    asked = query(horizon, visits, rewards)
+
+    def table(moves, unit):
+        found = {}
+        for name, by, count in moves:
+            key = name, abs(by) * (unit if name == CENTERED_REWARDS else 1)
+            found[key] = found.get(key, 0) + count
+        return found
+
+    patterns = [table(pattern, 2) for pattern in shift_patterns(asked, 1)]
+    assert [table(way, 1) for way in ways(asked)] == patterns
 
 
 @pytest.mark.parametrize(

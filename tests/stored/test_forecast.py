@@ -125,7 +125,7 @@ def even(layout, users, privatizer, learner, randomness):
     return session
 
 
-@pytest.mark.parametrize("users", [300, 900])
+@pytest.mark.parametrize("users", [300, 800])
 def test_support_of_a_real_release(users):
     """2 560 estimated visits: their share above T is off by more than .05 with probability below 1e-6."""
     layout, learner, privatizer = Layout(8, 4, 80), dr.DPAPVI(visits="derived"), dr.Central(rho=20.0)

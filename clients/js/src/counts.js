@@ -16,6 +16,19 @@ const OF_REWARDS = ["reward_sums", "centered_reward_sums", "pooled_reward_sums"]
 const POOLED = ["pooled_transition_counts", "pooled_reward_sums"];
 const FIELDS = ["states", "actions", "horizon", "families", "noise", "grid", "rows", "step", "stationary", "centered", "pooled", "session"];
 
+/**
+ * The most that two persons' records of so many steps differ by, if persons in different states share no pair.
+ * @param {number[]} cases another pair, another next state, other rewards alone @param {number} steps @returns {number}
+ */
+function inARow([pair, successor, same], steps) {
+  let [together, parted] = [0, 0]; // of the steps that are left, from one state and from two
+  for (let i = 0; i < steps; i++) {
+    const apart = pair + Math.max(together, parted);
+    [together, parted] = [Math.max(apart, successor + parted, same + together), apart];
+  }
+  return together;
+}
+
 /** The form of a session of noisy counters, and what a device does with it. */
 export class CountDevice extends Pairs {
   /** @param {Record<string, any>} fields @param {Uint8Array} digest of the form, 16 bytes */
@@ -73,11 +86,15 @@ export class CountDevice extends Pairs {
     const of = (/** @type {string} */ visits, /** @type {string} */ moves, /** @type {string[]} */ rewards) => {
       const [v, t] = [w[visits] ?? 0, w[moves] ?? 0];
       const r = rewards.reduce((sum, name) => sum + (w[name] ?? 0), 0);
-      return Math.max(2 * v + 2 * t + apart * r, 2 * t + r);
+      return [2 * v + 2 * t + apart * r, 2 * t + r, r];
     };
+    const perStep = of("visits", "transition_counts", ["reward_sums", "centered_reward_sums"]);
+    const pooled = of("", "pooled_transition_counts", ["pooled_reward_sums"]);
     const total =
-      (this.stationary ? h ** power : h) * of("visits", "transition_counts", ["reward_sums", "centered_reward_sums"]) +
-      (this.pooled === "first" ? Math.min(this.states, h) : h ** power) * of("", "pooled_transition_counts", ["pooled_reward_sums"]);
+      (this.stationary || perStep[0] >= perStep[1]
+        ? (this.stationary ? h ** power : h) * Math.max(...perStep)
+        : inARow(perStep, h)) +
+      (this.pooled === "first" ? Math.min(this.states, h) : h ** power) * Math.max(...pooled);
     return new Guarantee(power === 1 ? { epsilon: total } : { rho: 0.5 * total });
   }
 

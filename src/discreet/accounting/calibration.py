@@ -12,12 +12,15 @@ transition cells and one reward cell:
 case                  visits        transitions         rewards (raw / centred at 1/2)
 ====================  ============  ==================  =======================================
 other (s, a)          2 x 1         2 x 1               2 x 1 / 2 x 1/2
-same (s, a)           none          2 x 1               1 x 1
+same (s, a), other s' none          2 x 1               1 x 1
+same (s, a, s')       none          none                1 x 1
 ====================  ============  ==================  =======================================
 
-(Smaller moves are dominated: less shift, less loss.) With k steps of the second case and H - k of the
-first, k = 0 .. H, every coordinate is shifted in each of the ``levels`` noisy sums that hold the user. The
-guarantee is the worst over k. (A query of one step counts as H = 1.) This needs noise that is independent
+(Smaller moves are dominated: less shift, less loss.) Let k = 0 .. H steps be in the same pair and H - k in
+others. Users who went to different states are in different pairs next: at most min(k, H - k + 1) of the k are
+of the second case (:mod:`discreet.core.counts`), and so many dominate fewer. Every coordinate is shifted in
+each of the ``levels`` noisy sums that hold the user, and the guarantee is the worst over k. (A query of one
+step counts as H = 1.) This needs noise that is independent
 by coordinate and drawn after the user's record is in (:mod:`discreet.core.continual`, c): batches, trees
 with fresh nodes, one user's own message. Counts pooled over steps move one cell by more than a unit and are
 not covered; nor are users with several episodes, who can move one cell by several units, or several cells:
@@ -61,7 +64,8 @@ def _patterns(names: Collection[str], horizon: int, levels: int) -> tuple[Patter
     mixed = CENTERED_REWARDS in names  # else all steps of the first case move everything that the second does
     for same in range(horizon, -1, -1) if mixed else (0,):
         apart = horizon - same
-        moves: list[tuple[str, float, int]] = [(TRANSITIONS, 1.0, 2 * horizon * levels)]
+        moving = apart + min(same, apart + 1)
+        moves: list[tuple[str, float, int]] = [(TRANSITIONS, 1.0, 2 * moving * levels)]
         if VISITS in names:
             moves.append((VISITS, 1.0, 2 * apart * levels))
         if REWARDS in names:
@@ -160,8 +164,9 @@ def least_factor(
     pattern by the accountant that states epsilon, and leaves at most about 0.3 % of epsilon unused.
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
-    # the worst is one of these: then all are checked
-    ends = tuple(dict.fromkeys((patterns[0], patterns[-1])))
+    # the worst is one of these, where the number of transitions that move bends: then all are checked
+    steps = len(patterns) - 1
+    ends = tuple(dict.fromkeys(patterns[i] for i in (0, steps // 2, max(0, steps - 1) // 2, steps)))
 
     def coarse(factor: float) -> float:
         found = exchanges(ends, noise, scales, factor)

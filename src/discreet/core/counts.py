@@ -16,9 +16,18 @@ with c = 2, c' = 2 for rewards in [0, 1] as they are, and c = 1, c' = 1/2 for re
 1/2 (each record then moves a cell by at most 1/2). Counts per step live in different cells for
 different h, so both sums are at most H times the worst case of a step. Raw families attain it
 whenever there are two admissible pairs: two trajectories that never share a pair, rewards all 1;
-then l1 = 2H for each family and 6H jointly, l2 = sqrt(2H) and sqrt(6H). For centred rewards the
-second case can be the worst of a step and cannot occur twice in a row; we charge it at every step,
-which needs no assumption on how records chain.
+then l1 = 2H for each family and 6H jointly, l2 = sqrt(2H) and sqrt(6H).
+
+For squares of centred rewards the second case is the worst of a step (without visits), and it cannot befall
+two steps in a row: after it the two users are in different states, so in different pairs. Of m steps in the
+same pair, with H - m in different ones, at most n = min(m, H - m + 1) have different successors: each of them
+but the last step of all is followed by one of the H - m. Counts per step so change by at most
+
+    max over m in [0, H] of (H - m) (2 w_v^2 + 2 w_t^2 + w_r^2 / 2) + n 2 w_t^2 + m w_r^2.
+
+It is linear in m but for the bends of n, and so the greatest at m = 0, (H + 1) // 2, H // 2 + 1 or H. All of
+it is attained where there are two states with two admissible actions: the second case and the first take
+turns, both users arriving in one state after the first, and where m > n rewards alone differ.
 
 Counts pooled over steps add up to H records of one user in a single cell. The l1 bound is
 unchanged; by the triangle inequality the l2 change is at most H times the square root of a step's
@@ -71,7 +80,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -234,12 +243,7 @@ class CountQuery:
     def copy(self) -> CountQuery:
         """An equal query that shares no array (offsets, rows, mask) with this one."""
         old = self.layout
-        layout = Layout(old.states, old.actions, old.horizon, old.mask)
-        return CountQuery(
-            layout, self.stationary, self.visits, self.center_rewards, self.known_rewards,
-            self.reward_share, self.pooled, self.pooled_share, self.groups, self.clip, self.return_share,
-            self.episodes, self.step, self.cut, self.first,
-        )  # fmt: skip
+        return replace(self, layout=Layout(old.states, old.actions, old.horizon, old.mask))
 
     @property
     def slots(self) -> int:
@@ -371,19 +375,23 @@ class CountQuery:
         rewards = CENTERED_REWARDS if self.center_rewards else REWARDS
         apart = 2.0 if not self.center_rewards else 1.0 if norm == "l1" else 0.5  # of rewards in two pairs
 
-        def worst(*families: str) -> float:
-            """Of visits, transitions and rewards: another pair, or another successor in the same one."""
+        def moved(families: tuple[str, str, str], records: int, chained: bool) -> float:
+            """By so many records, of visits, transitions and rewards; ``chained`` : in cells of their own."""
             v, t, r = (w.get(name, 0.0) for name in families)
             if norm == "l2":
                 v, t, r = v * v, t * t, r * r
-            return max(2 * v + 2 * t + apart * r, 2 * t + r)
+            pair, successor = 2 * v + 2 * t + apart * r, 2 * t + r
+            if not chained or pair >= successor:
+                return records * max(pair, successor)
+            bends = ((records + 1) // 2, records // 2 + 1, records)
+            return max((records - m) * pair + min(m, records - m + 1) * 2 * t + m * r for m in bends)
 
         h, m = self.counted_steps, self.first_records
         in_one_cell = h if norm == "l1" else h * h
         records = m if self.first else in_one_cell if self.stationary else h
         pooled = m if self.pooled == "first" else in_one_cell
-        return records * worst(VISITS, TRANSITIONS, rewards) + pooled * worst(
-            NOTHING, POOLED_TRANSITIONS, POOLED_REWARDS
+        return moved((VISITS, TRANSITIONS, rewards), records, not self.stationary) + moved(
+            (NOTHING, POOLED_TRANSITIONS, POOLED_REWARDS), pooled, False
         )
 
     def to_cells(self, sums: Mapping[str, Floats]) -> Floats:

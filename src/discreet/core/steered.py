@@ -22,11 +22,12 @@ the user's plan, before she acts. A release holds transitions and **one** of the
 both (below): a joint sensitivity is that of the costlier of these two,
 
     transitions, cut rewards:       l1 = H 2 w_t + 2 C w_c,      l2^2 = H 2 w_t^2 + 2 C^2 w_c^2;
-    transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 = H (2 w_t^2 + w_r^2),
+    transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 <= H (2 w_t^2 + w_r^2),
 
-the second by the table of :mod:`discreet.core.counts`, whose second case is then the worst. In the first,
-changes of different families add, l1 to l1 and squares to squares; two users of which each stays in a pair of
-her own and earns 1 at each step until C attain both at once (C <= H, fractions of a reward included).
+the second by the table of :mod:`discreet.core.counts` (the square is less from H = 2 on, as shown there). In
+the first, changes of different families add, l1 to l1 and squares to squares; two users of which each stays
+in a pair of her own and earns 1 at each step until C attain both at once (C <= H, fractions of a reward
+included).
 
 **The budget split anew at every release.**
 
@@ -59,8 +60,8 @@ loss above (Gaussian: its square), s the share of rewards, and C_i the cut of th
     Laplace:   transitions 2 H / ((1 - s) L),       cut rewards 2 C_i / (s L),        centred H / (s L);
     Gaussian:  sqrt(2 H / ((1 - s) L)),             C_i sqrt(2 / (s L)),              sqrt(H / (s L)),
 
-which is (1 - s) L + s L = L in either mode, by the joint sensitivities there: transitions keep their scale,
-and the family that is left out has an infinite one (nothing is said of it; its sums go on inside).
+which is at most (1 - s) L + s L = L in either mode, by the joint sensitivities there: transitions keep their
+scale, and the family that is left out has an infinite one (nothing is said of it; its sums go on inside).
 
 - *C may follow earlier releases, if it never decreases.* The C of a batch is fixed before its users act, and
   holds for all of them. A user of batch j adds x with ||x||_1 <= C_j, so she moves release i >= j by

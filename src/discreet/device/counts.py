@@ -18,11 +18,14 @@ What one message gives away (:attr:`CountDevice.guarantee`). Replace the traject
 
     another pair:              2 w_v + 2 w_t + c w_r         (c = 2; centred rewards: 1, squared 1/2)
     same pair, other s':       2 w_t + w_r
+    same pair and s':          w_r
 
-so that with W, W' the larger of the two for the families per step and for the pooled ones, epsilon = H W + M
-W' under Laplace noise, and mu^2 = H W + M W' under Gaussian noise, with H^2 in place of H where the records
-of all steps may meet in one cell (stationary; pooled over all steps). M is H, or min(S, H) for first visits.
-The proofs stand in :mod:`discreet.core.counts`. Discrete Gaussian noise has rho = mu^2 / 2.
+so that with W, W' the larger of the first two for the families per step and for the pooled ones, epsilon =
+H W + M W' under Laplace noise, and mu^2 = H W + M W' under Gaussian noise, with H^2 in place of H where the
+records of all steps may meet in one cell (stationary; pooled over all steps). M is H, or min(S, H) for first
+visits. Where the second is the larger (centred rewards, squares) the part of H steps is less than H W: after
+it another pair follows, and what they add up to is found step by step (:func:`_in_a_row`). The proofs stand
+in :mod:`discreet.core.counts`. Discrete Gaussian noise has rho = mu^2 / 2.
 
 Source: Chowdhury and Zhou 2021, local privacy.
 """
@@ -56,6 +59,15 @@ _OF_REWARDS = (REWARDS, CENTERED_REWARDS, POOLED_REWARDS)
 _POOLED = (POOLED_TRANSITIONS, POOLED_REWARDS)
 
 __all__ = ["FAMILIES", "CountDevice"]
+
+
+def _in_a_row(pair: float, successor: float, same: float, steps: int) -> float:
+    """The most that two users' records of so many steps differ by: in different states they share no pair."""
+    together, parted = 0.0, 0.0  # of the steps that are left, from one state and from two
+    for _ in range(steps):
+        apart = pair + max(together, parted)
+        together, parted = max(apart, successor + parted, same + together), apart
+    return together
 
 
 @dataclass(frozen=True)
@@ -157,7 +169,11 @@ class CountDevice(forms.OfPairs):
             ("", POOLED_TRANSITIONS, (POOLED_REWARDS,), min(self.states, h) if first else h**power),
         ):
             v, t, r = w.get(visits, 0.0), w.get(moves, 0.0), sum(w.get(name, 0.0) for name in rewards)
-            total += times * max(2 * v + 2 * t + apart * r, 2 * t + r)
+            pair, successor = 2 * v + 2 * t + apart * r, 2 * t + r
+            if successor > pair and visits and not self.stationary:
+                total += _in_a_row(pair, successor, r, h)
+            else:
+                total += times * max(pair, successor)
         if power == 1:
             return MessageGuarantee(epsilon=total, exact=self.grid is not None)
         if self.grid is not None:

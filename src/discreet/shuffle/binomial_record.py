@@ -149,7 +149,8 @@ def _recomputed(record: BinomialRecord, delta: float) -> float:
     noise = record.worst(delta)
     by_name = dict(noise)
     worst = 0.0
-    for way in dict.fromkeys((record.ways[0], record.ways[-1])):
+    last = len(record.ways) - 1  # the worst is an end, or where the number of transitions that move bends
+    for way in dict.fromkeys(record.ways[i] for i in (0, last // 2, max(0, last - 1) // 2, last)):
         total: Any = None
         number = sum(count for *_, count in way)
         for name, by, count in way:

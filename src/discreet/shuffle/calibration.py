@@ -8,11 +8,13 @@ case at every step of the horizon
 case                  visits        transitions         rewards        centred rewards
 ====================  ============  ==================  =============  ========================
 other (s, a)          +1 and -1     +1 and -1           +1 and -1      two counters by 1
-same (s, a)           none          +1 and -1           one by 1       one counter by 2
+same (s, a), other s' none          +1 and -1           one by 1       one counter by 2
+same (s, a, s')       none          none                one by 1       one counter by 2
 ====================  ============  ==================  =============  ========================
 
 (rewards are rounded to bits; a centred one has two bits, (0, 1) where the user was not and (y, y) where
-she was). With k steps of the second case and H - k of the first, k = 0 .. H, the counters that move are
+she was). With k = 0 .. H steps in the same pair and H - k in others, at most min(k, H - k + 1) of the k are
+of the second case: users who went to different states are in different pairs next. The counters that move are
 independent coordinates; fewer moves are dominated. Noise of centred rewards is symmetric, so that the sign of
 their moves does not matter; the other families move up as often as down, so that the two orders of two
 neighbours have the same loss. Hence one law of loss for each k, and the worst of them counts.
@@ -128,7 +130,8 @@ def ways(query: CountQuery) -> tuple[Way, ...]:
     found = []
     for same in range(horizon, -1, -1) if centred else (0,):
         apart = horizon - same
-        moves: list[Move] = [(TRANSITIONS, 1, horizon), (TRANSITIONS, -1, horizon)]
+        moving = apart + min(same, apart + 1)
+        moves: list[Move] = [(TRANSITIONS, 1, moving), (TRANSITIONS, -1, moving)]
         for name in (VISITS, REWARDS):
             if name in names:
                 moves += [(name, 1, apart), (name, -1, apart)]
@@ -322,8 +325,9 @@ def _fair(total: float, users: int, paired: bool) -> Flips:
 
 
 def _ends_of(found: tuple[Way, ...]) -> tuple[Way, ...]:
-    """The worst way is one of these (checked for all of them once the flips are found)."""
-    return tuple(dict.fromkeys((found[0], found[-1])))
+    """The worst way is one of these, where moves bend (checked for all of them once the flips are found)."""
+    steps = len(found) - 1
+    return tuple(dict.fromkeys(found[i] for i in (0, steps // 2, max(0, steps - 1) // 2, steps)))
 
 
 @lru_cache(maxsize=256)
