@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.accounting import filters
+from discreet.accounting import calibration, filters
 from discreet.core.counts import CountQuery
-from discreet.core.guarantee import MechanismRecord, guarantee_of
+from discreet.core.guarantee import MechanismRecord, guarantee_of, joint_loss
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema, write_schema
 from discreet.offline.releases import ReleaseFacts, write_release
@@ -54,11 +54,11 @@ def schema_of(episodes=1, **more):
     return Schema("ward-7", "patient", Layout(3, 2, 2, MASK), episodes_per_user=episodes, **more)
 
 
-def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledger=None, **more):
+def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledger=None, visits=True, **more):
     """A folder as ``learn`` writes it, from made-up trajectories; ``ledger`` may be an open one."""
     schema = schema or schema_of()
     query = CountQuery(
-        schema.layout, center_rewards=True, reward_share=0.3, episodes=schema.episodes_per_user
+        schema.layout, center_rewards=True, reward_share=0.3, episodes=schema.episodes_per_user, visits=visits
     )
     session = (privatizer or dr.Central(epsilon=1.0, delta=1e-4)).stored(query, randomness or dr.Secure())
     rng = np.random.default_rng(0)
@@ -124,6 +124,54 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("run")
     made(path, ledger=LEDGER, operator="A. Operator")
     return path
+
+
+def charged_at_every_step(monkeypatch):
+    """As versions up to 0.2.0 charged centred rewards: at each step the most that one step can cost."""
+
+    def change(query, norm, w):
+        one = dataclasses.replace(query, step=0)
+        return query.counted_steps * today(one, norm, w)
+
+    def patterns(names, horizon, levels, chained=False):
+        return listed(names, horizon, levels, chained=False)
+
+    today, listed = CountQuery.change_of_counts, calibration._patterns
+    monkeypatch.setattr(CountQuery, "change_of_counts", change)
+    monkeypatch.setattr(calibration, "_patterns", patterns)
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 3.0, "delta": 1e-4}, {"rho": 0.5}], ids=str)
+def test_ledgers_of_older_versions_are_read(tmp_path, monkeypatch, budget):
+    """What they state is more than it costs by today's bound."""
+    query = CountQuery(Layout(3, 2, 4, MASK), visits=False, center_rewards=True, reward_share=0.3)
+    privatizer = dr.Central(noise="gaussian", **budget)
+    with monkeypatch.context() as then, Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        charged_at_every_step(then)
+        [record] = privatizer.stored(query, dr.Secure()).records
+        ledger.reserve("ward-7", [record], delta=1e-4, users=200, purpose="a look")
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.entries()[-1].text.count('"joint"') == 1
+        [now] = privatizer.stored(query, dr.Secure()).records
+        ledger.reserve("ward-7", [now], delta=1e-4, users=200, purpose="more")
+    assert joint_loss(query, "l2", record.scales) < 0.99 * record.joint
+    for exchanges in (record.exchanges, now.exchanges):  # neither list can be shortened
+        if exchanges:
+            with pytest.raises(ValueError, match="exchanges"):
+                dataclasses.replace(record, exchanges=exchanges[1:])
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 3.0, "delta": 1e-4}, {"rho": 0.5}], ids=str)
+def test_what_an_older_version_stated_is_verified(tmp_path, monkeypatch, budget):
+    for name in ("then", "now"):
+        (tmp_path / name).mkdir()
+    with monkeypatch.context() as then:
+        charged_at_every_step(then)
+        run, _ = made(tmp_path / "then", dr.Central(noise="gaussian", **budget), visits=False, ledger=LEDGER)
+    assert not wrong(tmp_path / "then")
+    now, _ = made(tmp_path / "now", dr.Central(noise="gaussian", **budget), visits=False, ledger=LEDGER)
+    assert not wrong(tmp_path / "now")
+    assert now.records[0].scales["transition_counts"] < 0.99 * run.records[0].scales["transition_counts"]
 
 
 def wrong(folder, ledger=None):

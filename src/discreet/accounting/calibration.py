@@ -45,7 +45,7 @@ _SLACK = 3e-3  # of epsilon: what the search may leave unused
 _EQUAL = 1e-9  # relative: two computations of one norm
 _MOVED = {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}
 
-__all__ = ["Pattern", "check_listed", "exchanges", "is_list", "least_factor", "named", "shift_patterns"]
+__all__ = ["Pattern", "check_listed", "exchanges", "is_listed", "least_factor", "named", "shift_patterns"]
 
 
 def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None:
@@ -59,12 +59,13 @@ def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None
     return _patterns(names, query.counted_steps, levels)
 
 
-def _patterns(names: Collection[str], horizon: int, levels: int) -> tuple[Pattern, ...]:
+def _patterns(names: Collection[str], horizon: int, levels: int, chained: bool = True) -> tuple[Pattern, ...]:
+    """``chained`` False: as if the second case could befall all steps in a row (versions up to 0.2.0)."""
     found = []
     mixed = CENTERED_REWARDS in names  # else all steps of the first case move everything that the second does
     for same in range(horizon, -1, -1) if mixed else (0,):
         apart = horizon - same
-        moving = apart + min(same, apart + 1)
+        moving = apart + min(same, apart + 1) if chained else horizon
         moves: list[tuple[str, float, int]] = [(TRANSITIONS, 1.0, 2 * moving * levels)]
         if VISITS in names:
             moves.append((VISITS, 1.0, 2 * apart * levels))
@@ -98,8 +99,17 @@ def exchanges(
     return tuple(_coordinates(pattern, noise, by_name, factor) for pattern in patterns)
 
 
-def is_list(record: MechanismRecord, patterns: Sequence[Pattern]) -> bool:
-    """Are a record's exchanges these patterns at its own noise and scales, on whatever grid of rewards?"""
+def is_listed(record: MechanismRecord, horizon: int) -> bool:
+    """Are a record's exchanges those of a user of so many counted steps, at its own noise and scales?
+
+    On whatever grid of rewards. The longer moves that versions up to 0.2.0 listed dominate those of today, so
+    that what was stated of them holds: their records are read for ever, as ledgers keep them.
+    """
+    names, levels = record.scales, record.levels
+    return any(_is_list(record, _patterns(names, horizon, levels, chained)) for chained in (True, False))
+
+
+def _is_list(record: MechanismRecord, patterns: Sequence[Pattern]) -> bool:
     rewards = next((name for name in (CENTERED_REWARDS, REWARDS) if name in record.scales), None)
     grids = {1}
     if rewards is not None:
@@ -135,7 +145,7 @@ def check_listed(record: MechanismRecord) -> None:
         raise ValueError(f"exchanges: must be of {record.noise} noise, as the record")
     if set(record.scales) <= _MOVED and TRANSITIONS in record.scales:
         horizon = round(record.sensitivities[TRANSITIONS] ** power / 2)
-        if not is_list(record, _patterns(record.scales, max(horizon, 1), record.levels)):
+        if not is_listed(record, max(horizon, 1)):
             raise ValueError(f"exchanges: must be those of a user of {horizon} steps under these scales")
 
 

@@ -346,7 +346,8 @@ class CountQuery:
         Returns
         -------
         float
-            A bound on the norm over all pairs of users, exact for raw families per step.
+            A bound on the norm over all pairs of users, exact for families per step where two states
+            have two admissible actions.
 
         Raises
         ------
