@@ -12,6 +12,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
 from discreet.data import places
 from discreet.data.readers import Pool, open_source
 from discreet.data.schema import Schema
@@ -246,3 +247,38 @@ def test_users_are_read_from_several_row_groups_at_once(schema, make, tmp_path, 
         groups = -(-len(rows) // 10)
         wanted = [list(range(i, min(i + parts, groups))) for i in range(0, groups, parts)] if parts else []
         assert sorted(asked) == wanted
+
+
+# ------------------------------------------------------------------------------------------ Parquet
+def _people(first: int, many: int, names: Any = str) -> pa.Table:
+    users = [names(u) for u in range(first, first + many) for _ in range(2)]
+    rows = {"step": [0, 1], "state": [0, 1], "action": [0, 1], "reward": [0.5, 0.25], "next_state": [1, 0]}
+    return pa.table(
+        {"user": users, "episode": [0] * (2 * many), **{name: one * many for name, one in rows.items()}}
+    )
+
+
+def test_a_file_that_begins_with_an_empty_row_group(tmp_path: Path) -> None:
+    schema = Schema("ward", "patient", Layout(2, 2, 2))
+    for many in (0, 5):
+        path, kinds = tmp_path / f"{many}.parquet", _people(0, 1).schema
+        with parquet.ParquetWriter(path, kinds) as writer:
+            writer.write_table(kinds.empty_table())
+            writer.write_table(_people(0, many).cast(kinds))
+        found = same(path, schema)
+        assert found[0] == 2 * many
+        assert len(found[1]) == many
+
+
+def test_categories_of_many_files_are_more_than_their_numbers(tmp_path: Path) -> None:
+    """100 names a file have numbers of one byte; 300 have not."""
+    schema = Schema("ward", "patient", Layout(2, 2, 2))
+    kind = pa.dictionary(pa.int8(), pa.string())
+    for part in range(3):
+        table = _people(100 * part, 100)
+        at = table.schema.get_field_index("user")
+        parquet.write_table(
+            table.set_column(at, "user", table["user"].cast(kind)), tmp_path / f"{part}.parquet"
+        )
+    found = same(tmp_path, schema)
+    assert sorted(found[1]) == sorted(str(u) for u in range(300))

@@ -238,12 +238,12 @@ class ParquetFile:
 def _groups(facts: Any, most: int) -> list[list[int]]:
     """Row groups in their order, together as long as they have no more rows; none, where one has more."""
     parts: list[list[int]] = []
-    held = most
+    held = 0
     for number in range(facts.num_row_groups):
         rows = facts.row_group(number).num_rows
         if rows > most:
             return []
-        if held + rows > most:
+        if not parts or held + rows > most:
             parts.append([])
             held = 0
         parts[-1].append(number)

@@ -402,7 +402,11 @@ def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
 
 def _one(table: pa.Table, name: str) -> Any:
     """A column as one Arrow array, plain instead of dictionary-encoded."""
-    column = table[name].combine_chunks()
+    column = table[name]
+    if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
+        # each has words of its own, which together may be too many for the numbers that stand for them
+        return pa.concat_arrays([_plain(chunk) for chunk in column.chunks])
+    column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     return _plain(column)
