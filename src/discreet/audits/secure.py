@@ -46,6 +46,7 @@ __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
 
 _LAYOUT = Layout(3, 2, 4)
 _FINEST = 1e-4  # of a scale: a grid below it is told from a continuum by nobody
+_NO_DRAW = 1e-9  # of a scale: the rounding of a draw of 0, whose sign is no coin
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +220,8 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
     each, which are not independent, are not compared: there are no pairs then.
     """
     runs, times, cells = table.draws.shape
-    signs = np.sign(np.where(table.due, table.draws, 0.0)).astype(np.float32)
+    told = table.due & (np.abs(table.draws) > _NO_DRAW)  # less is what arithmetic leaves of a draw of 0
+    signs = np.sign(np.where(told, table.draws, 0.0)).astype(np.float32)
     if not table.single:
         return []
     flat = signs.reshape(runs, times * cells)
