@@ -270,6 +270,15 @@ def test_a_file_that_begins_with_an_empty_row_group(tmp_path: Path) -> None:
         assert len(found[1]) == many
 
 
+def test_numbers_too_large_for_a_name_are_not_repeated(tmp_path: Path) -> None:
+    table = _people(0, 2)
+    users = pa.array([2**63 + 5] * 2 + [1] * 2, pa.uint64())
+    parquet.write_table(table.set_column(0, "user", users), tmp_path / "people.parquet")
+    _, words = same(tmp_path / "people.parquet", Schema("ward", "patient", Layout(2, 2, 2)))
+    assert "below 2^63" in words
+    assert "9223372036854775813" not in words
+
+
 def test_categories_of_many_files_are_more_than_their_numbers(tmp_path: Path) -> None:
     """100 names a file have numbers of one byte; 300 have not."""
     schema = Schema("ward", "patient", Layout(2, 2, 2))

@@ -424,7 +424,10 @@ def _plain(column: Any) -> Any:
 def _key(column: Any, as_text: bool) -> Any:
     """Users or episodes without nulls: ``MISSING`` or an empty text stand for them."""
     if not as_text:
-        return _filled(column.cast(pa.int64()), MISSING)
+        try:
+            return _filled(column.cast(pa.int64()), MISSING)
+        except pa.ArrowInvalid:  # whose words hold the number
+            raise Broken("users and episodes must be integers below 2^63, or text") from None
     return _filled(column.cast(pa.large_string()), "")
 
 
