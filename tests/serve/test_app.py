@@ -61,6 +61,8 @@ def settled(service: Any, turn: int) -> None:
 def test_people_over_http_give_the_policies_of_a_simulation(tmp_path: Path, trust: str) -> None:
     study = a_study(80, trust).rehearsed()
     found, wanted = over_http(study, tmp_path, 30, 4), simulated(study)
+    assert sum(users for _, users in found) == 80  # everybody was given a plan
+    assert any((policy != found[0][0]).any() for policy, _ in found)  # and not the same one
     same_plans(found, wanted)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from discreet.accounting.calibration import shift_patterns
+from discreet.accounting.calibration import extremes, shift_patterns
 from discreet.accounting.numerical import verify
 from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, guarantee_of
@@ -132,6 +132,19 @@ def test_ways_are_those_of_a_trusted_servers_counts(horizon, visits, rewards):
 
     patterns = [table(pattern, 2) for pattern in shift_patterns(asked, 1)]
     assert [table(way, 1) for way in ways(asked)] == patterns
+
+
+@pytest.mark.parametrize("shares", [(0.95, 0.05), (0.8, 0.2), (0.5, 0.5), (0.1, 0.9)])
+@pytest.mark.parametrize("horizon", [1, 4, 7])
+def test_the_worst_way_is_an_extreme_one(horizon, shares):
+    """What searches and dp-accounting look at is worth what all ways are."""
+    asked = query(horizon, rewards="centred")
+    found = ways(asked)
+    noise = noise_of(asked, shares, "joint", 1.0, DELTA, 2000)
+    assert len(extremes(found)) < len(found) or horizon == 1
+    assert epsilon_of(noise, extremes(found), DELTA) == pytest.approx(
+        epsilon_of(noise, found, DELTA), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ same (s, a, s')       none          none                1 x 1
 others. Users who went to different states are in different pairs next: at most min(k, H - k + 1) of the k are
 of the second case (:mod:`discreet.core.counts`), and so many dominate fewer. Every coordinate is shifted in
 each of the ``levels`` noisy sums that hold the user, and the guarantee is the worst over k. (A query of one
-step counts as H = 1.) This needs noise that is independent
-by coordinate and drawn after the user's record is in (:mod:`discreet.core.continual`, c): batches, trees
-with fresh nodes, one user's own message. Counts pooled over steps move one cell by more than a unit and are
-not covered; nor are users with several episodes, who can move one cell by several units, or several cells:
+step counts as H = 1.) This needs noise that is independent by coordinate and drawn after the user's record is
+in (:mod:`discreet.core.continual`, c): batches, trees with fresh nodes, one user's own message. Counts pooled
+over steps move one cell by more than a unit and are not covered; nor are users with several episodes, who can
+move one cell by several units, or several cells:
 which of the ways is worst is not settled, so their noise comes from the closed forms.
 """
 
@@ -32,12 +32,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from discreet.accounting import convolution, numerical
 from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.records import MechanismRecord
 from discreet.core.releases import Floats
 
+T = TypeVar("T")
 Pattern = tuple[tuple[str, float, int], ...]
 """(family, absolute shift, number of coordinates) of one way to exchange a user."""
 
@@ -45,7 +47,10 @@ _SLACK = 3e-3  # of epsilon: what the search may leave unused
 _EQUAL = 1e-9  # relative: two computations of one norm
 _MOVED = {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}
 
-__all__ = ["Pattern", "check_listed", "exchanges", "is_listed", "least_factor", "named", "shift_patterns"]
+__all__ = [
+    "Pattern", "check_listed", "exchanges", "extremes", "is_listed", "least_factor", "named",
+    "shift_patterns",
+]  # fmt: skip
 
 
 def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None:
@@ -76,6 +81,16 @@ def _patterns(names: Collection[str], horizon: int, levels: int, chained: bool =
             moves.append((CENTERED_REWARDS, 1.0, same * levels))
         found.append(tuple(move for move in moves if move[2]))
     return tuple(dict.fromkeys(found))
+
+
+def extremes(ways: Sequence[T]) -> tuple[T, ...]:
+    """Of the ways to exchange a user, k = H down to 0: the ends, and where the number of transitions bends.
+
+    The worst of all is one of them wherever it was looked for. No epsilon rests on that: who states one looks
+    at all of them in the end.
+    """
+    steps = len(ways) - 1
+    return tuple(dict.fromkeys(ways[i] for i in (0, steps // 2, max(0, steps - 1) // 2, steps)))
 
 
 def _coordinates(
@@ -174,9 +189,7 @@ def least_factor(
     pattern by the accountant that states epsilon, and leaves at most about 0.3 % of epsilon unused.
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
-    # the worst is one of these, where the number of transitions that move bends: then all are checked
-    steps = len(patterns) - 1
-    ends = tuple(dict.fromkeys(patterns[i] for i in (0, steps // 2, max(0, steps - 1) // 2, steps)))
+    ends = extremes(patterns)
 
     def coarse(factor: float) -> float:
         found = exchanges(ends, noise, scales, factor)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from discreet.accounting.calibration import extremes
 from discreet.core import checks
 from discreet.core.records import Trust
 from discreet.device.messages import COIN
@@ -149,8 +150,7 @@ def _recomputed(record: BinomialRecord, delta: float) -> float:
     noise = record.worst(delta)
     by_name = dict(noise)
     worst = 0.0
-    last = len(record.ways) - 1  # the worst is an end, or where the number of transitions that move bends
-    for way in dict.fromkeys(record.ways[i] for i in (0, last // 2, max(0, last - 1) // 2, last)):
+    for way in extremes(record.ways):
         total: Any = None
         number = sum(count for *_, count in way)
         for name, by, count in way:

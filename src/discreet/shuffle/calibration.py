@@ -57,6 +57,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from discreet.accounting.calibration import extremes
 from discreet.core import checks
 from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.device.encoders import MOST_FLIPS
@@ -324,12 +325,6 @@ def _fair(total: float, users: int, paired: bool) -> Flips:
     return Flips(users, each + (paired and each % 2), COIN // 2, paired)
 
 
-def _ends_of(found: tuple[Way, ...]) -> tuple[Way, ...]:
-    """The worst way is one of these, where moves bend (checked for all of them once the flips are found)."""
-    steps = len(found) - 1
-    return tuple(dict.fromkeys(found[i] for i in (0, steps // 2, max(0, steps - 1) // 2, steps)))
-
-
 @lru_cache(maxsize=256)
 def fair_flips(
     weights: tuple[tuple[str, float], ...],
@@ -348,7 +343,7 @@ def fair_flips(
         return epsilon_of(noise, over, delta) <= epsilon
 
     low, high = 0, 64
-    while not meets(high, _ends_of(found)):
+    while not meets(high, extremes(found)):
         low, high = high, 2 * high
         if low > MOST_FLIPS * users:
             raise ValueError(
@@ -357,7 +352,7 @@ def fair_flips(
             )
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if meets(middle, _ends_of(found)) else (middle, high)
+        low, high = (low, middle) if meets(middle, extremes(found)) else (middle, high)
     while not meets(high, found):
         high += 1 + high // 1000
     return high
@@ -406,7 +401,7 @@ def calibrated(
     few = all(fair[name].number <= _OVERSHOOT * w * number for name, w in weights)
     if few or coined(least) == noise:  # nothing to gain
         return noise
-    ends = _ends_of(found)
+    ends = extremes(found)
     # epsilon falls about as 1 / deviation: secant steps on a factor of the variance, from a little too much
     low, high, variance = 0.0, math.inf, least
     for _ in range(30):
