@@ -100,7 +100,7 @@ def edited(path: Path) -> None:
     inner = b".0123456789"
     digits = [i for i, byte in enumerate(content) if 48 <= byte < 57 and content[i - 1] not in inner]
     at = digits[len(digits) // 2] if digits else len(content) // 2
-    content[at] += 1
+    content[at] = (content[at] + 1) % 256  # a signature is any bytes, 255 among them
     path.write_bytes(bytes(content))
 
 
