@@ -2,6 +2,7 @@
 
 import gzip
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,65 @@ def test_a_damaged_row_group_is_told_by_whoever_reads_it(schema, make, tmp_path,
         assert kind == "Broken"
         assert said.startswith(f"{path}: cannot be read (")
         path.write_bytes(whole)
+
+
+def test_an_episode_too_many_is_the_one_whose_first_row_comes_last(schema, make, tmp_path) -> None:
+    """Whoever else is read beside the person, and in whichever order others name their episodes."""
+    rows = make.shuffled(make.people(40, each=3, name=lambda u: f"u{u:02}"))
+    begun: dict[tuple[str, int], int] = {}
+    for row in rows:
+        begun.setdefault((row["user"], row["episode"]), len(begun))
+    late = {
+        max((one for one in begun if one[0] == user), key=begun.__getitem__) for user, _ in begun
+    }  # fmt: skip
+    first = next(
+        i for i, row in enumerate(rows) if (row["user"], row["episode"]) in late and row["step"] == 0
+    )
+    path = make.save(rows, tmp_path / "rows.parquet")
+    for how in ({}, {"batch_rows": 5}, {"batch_rows": 7, "memory": 1}):
+        said, counts, _ = same(path, replace(schema, episodes_per_user=2), **how)
+        assert said.startswith(f"rows.parquet row {first} (")
+        assert counts == {"too many episodes": 40}
+
+
+NO_TEXT = pa.array([b"a", b"\xff"]).view(pa.string())
+
+
+@pytest.mark.parametrize("column", ["user", "episode", "state"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_bytes_that_are_no_text_are_told_by_file_and_column(
+    schema, make, tmp_path, column: str, packed: bool
+) -> None:
+    """Whoever writes Parquet, or makes an Arrow table, may call any bytes a text."""
+    table = pa.Table.from_pylist(make.people(30, name=lambda u: f"u{u:02}"))
+    cells = NO_TEXT.take(pa.array([0] * (table.num_rows - 1) + [1]))
+    column_of = table.set_column(
+        table.column_names.index(column), column, cells.dictionary_encode() if packed else cells
+    )
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(column_of, path, row_group_size=20)
+    labelled = replace(schema, state_labels=("a", "b", "c", "d", "e"))
+    for how in ({}, {"batch_rows": 7}):
+        said = ("Broken", f"{path}: the column {column!r} holds text that is not UTF-8")
+        assert same(path, labelled, **how) == said
+    kind, message = same(column_of, labelled)
+    assert kind == "Broken"
+    assert message.endswith(said[1].removeprefix(str(path)))
+
+
+def test_a_page_that_differs_from_its_checksum_is_damaged(schema, make, tmp_path) -> None:
+    """One bit of a reward, that no reader of numbers could tell."""
+    path = _one_file(
+        make.people(400), tmp_path, row_group_size=64, compression="none", use_dictionary=False,
+        write_page_checksum=True,
+    )  # fmt: skip
+    chunk = parquet.ParquetFile(path).metadata.row_group(3).column(5)
+    spoilt = bytearray(path.read_bytes())
+    spoilt[chunk.data_page_offset + chunk.total_compressed_size - 10] ^= 1
+    path.write_bytes(spoilt)
+    kind, said = same(path, schema, batch_rows=64)
+    assert kind == "Broken"
+    assert said.startswith(f"{path}: cannot be read (")
 
 
 def test_users_are_read_from_several_row_groups_at_once(schema, make, tmp_path, monkeypatch) -> None:

@@ -166,7 +166,7 @@ class ParquetFile:
         """Bytes, the file, columns and types."""
         try:
             content = self.fs.open_input_file(self.path)
-            file = parquet.ParquetFile(content)
+            file = parquet.ParquetFile(content, page_checksum_verification=True)
             return content, file, file.schema_arrow  # names are decoded here, and may be no text
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Broken(f"{self.name}: not a Parquet file ({error})") from None
@@ -218,8 +218,10 @@ class ParquetFile:
             facts = file.metadata
 
             def read(groups: list[int]) -> pa.Table:
-                one = parquet.ParquetFile(content, metadata=facts)  # a reader is one thread's
-                return one.read_row_groups(groups, list(wanted), use_threads=False)
+                one = parquet.ParquetFile(  # a reader is one thread's
+                    content, metadata=facts, page_checksum_verification=True
+                )
+                return _sound(self.name, one.read_row_groups(groups, list(wanted), use_threads=False))
 
             try:
                 parts = _groups(facts, batch_rows * _COLUMNS) if spread and len(wanted) == 1 else []
@@ -230,9 +232,22 @@ class ParquetFile:
                     return
                 threads = self.rows > _SMALL
                 for batch in file.iter_batches(batch_rows, columns=list(wanted), use_threads=threads):
-                    yield pa.Table.from_batches([batch]).select(list(wanted))
+                    yield _sound(self.name, pa.Table.from_batches([batch]).select(list(wanted)))
             except OSError as error:  # pyarrow's name for a damaged page
                 raise Broken(f"{self.name}: cannot be read ({error})") from None
+
+
+def _sound(name: str, table: pa.Table) -> pa.Table:
+    """The table; raise :class:`Broken` where a column is not what its type says. Texts are not checked to be
+    UTF-8 by whoever wrote or made them.
+    """
+    for column, cells in zip(table.column_names, table.columns, strict=True):
+        try:
+            cells.validate(full=True)
+        except pa.ArrowException as error:
+            found = "text that is not UTF-8" if "UTF8" in str(error) else "damaged cells"
+            raise Broken(f"{name}: the column {column!r} holds {found}") from None
+    return table
 
 
 def _groups(facts: Any, most: int) -> list[list[int]]:
@@ -480,7 +495,7 @@ class Frame:
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
         """Slices, without a copy."""
-        chosen = self.table.select(list(wanted))
+        chosen = _sound(self.name, self.table.select(list(wanted)))
         for start in range(0, chosen.num_rows, batch_rows):
             yield chosen.slice(start, batch_rows)
 

@@ -609,7 +609,9 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
     ):
         return table, new_user, new_episode
     user, name = _code(users), _code(names)
-    pair = user * (int(name.max(initial=0)) + 1) + name
+    # by its own first row: by its name's, the order of one's episodes would depend on who is beside one
+    one = _code(pa.array(user * (int(name.max(initial=0)) + 1) + name))
+    pair = user * (int(one.max(initial=0)) + 1) + one
     clipped = np.clip(step, -1, horizon)  # beyond them the order does not matter
     order = np.lexsort((clipped, pair))  # stable: rows come by rising number
     table = table.take(pa.array(order))
