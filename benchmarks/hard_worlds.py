@@ -9,10 +9,13 @@ sequence of four actions that pays more, later. ``star``: doors with one better 
 ``corridor``: a small reward for turning back at every step, 1 at the end. ``lock``: a sequence of eight
 actions pays 1, the first wrong one .1 a step.
 
-The last four came later: two worlds whose steps differ, and two of kinds that the broad suite lacks;
+Four came later: two worlds whose steps differ, and two of kinds that the broad suite lacks;
 they were run when the learner was done. ``turn``: at the eighth step another action becomes the best one, in
 every context. ``window``: a door that opens at two steps of fifteen and throws back at all others. ``stock``:
-orders against random demand. ``stopping``: a price that wanders and can be taken once.
+orders against random demand. ``stopping``: a price that wanders and can be taken once. Two more were written
+against the belief that most pairs pay nothing: ``pennies``, where no pair pays more than .02, and ``pennies
+beside .8``, where actions move nobody, one context pays .8 whatever is done, and all others at most .03; how
+that belief is learned was chosen on other draws of these two.
 """
 
 from __future__ import annotations
@@ -133,6 +136,21 @@ def stopping(levels: int = 11, horizon: int = 20) -> dr.TabularMDP:
     return dr.TabularMDP(transitions, rewards, levels // 2, horizon=horizon, reward_law="bernoulli")
 
 
+def pennies(most: float = 0.02, states: int = 6, actions: int = 3, horizon: int = 10) -> dr.TabularMDP:
+    rng = np.random.default_rng(901)
+    transitions = rng.dirichlet(np.ones(states), size=(states, actions))
+    rewards = rng.uniform(0.0, most, (states, actions))
+    return dr.TabularMDP(transitions, rewards, 0, horizon=horizon, reward_law="bernoulli")
+
+
+def beside(sure: float = 0.8, contexts: int = 6, actions: int = 3, horizon: int = 10) -> dr.TabularMDP:
+    rng = np.random.default_rng(902)
+    transitions = rng.dirichlet(np.ones(contexts), size=contexts)[:, None, :].repeat(actions, 1)
+    rewards = rng.uniform(0.0, 0.03, (contexts, actions))
+    rewards[0] = sure
+    return dr.TabularMDP(transitions, rewards, 0, horizon=horizon, reward_law="bernoulli")
+
+
 WORLDS = {
     "doors 10, .9 against .3": doors(10, 2, 0.9, 0.3),
     "doors 10, .5 against .3": doors(10, 2, 0.5, 0.3),
@@ -146,6 +164,8 @@ WORLDS = {
     "window": window(),
     "stock": stock(),
     "stopping": stopping(),
+    "pennies": pennies(),
+    "pennies beside .8": beside(),
 }
 BUDGETS = {
     "none": dr.NoPrivacy(),

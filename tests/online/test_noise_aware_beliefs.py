@@ -84,16 +84,20 @@ def predicted(setting: "Setting", memory: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Law of mean rewards over pairs: N(0, .02^2), or N(mean, variance) with probability paying."""
+    """Law of mean rewards over pairs: N(0, nothing), or N(mean, variance) with probability paying."""
 
     paying: float = 0.9
     mean: float = 0.5
     variance: float = 0.09
+    nothing: float = 0.002**2
 
     def of(self, earned: float, n: float, variance: float) -> np.ndarray:
         """After a pair's sum of n rewards, (nothing or paying, 3): probability, mean and variance."""
         found = []
-        for share, mean, own in (1.0 - self.paying, 0.0, 0.02**2), (self.paying, self.mean, self.variance):
+        for share, mean, own in (
+            (1.0 - self.paying, 0.0, self.nothing),
+            (self.paying, self.mean, self.variance),
+        ):
             density = stats.norm.logpdf(earned, n * mean, math.sqrt(variance + n**2 * own))
             gained = own * n / (n**2 * own + variance)
             found.append(
@@ -110,8 +114,10 @@ class Pairs:
         return whole, float(shares @ (variances + (means - whole) ** 2))
 
     def learned(self, pairs: list[tuple[float, float, float]]) -> "Pairs":
-        """One round of expectation and maximisation: two pairs imagined, and one that pays."""
-        found = np.array([self.of(*pair)[1] for pair in pairs]).reshape(-1, 3)
+        """One round of expectation and maximisation: two pairs imagined, one that pays, two that do not."""
+        both = np.array([self.of(*pair) for pair in pairs]).reshape(-1, 2, 3)
+        idle, found = both[:, 0], both[:, 1]
+        small = np.append(0.002**2, idle[:, 1] ** 2 + idle[:, 2])
         weights, means = np.append(1.0, found[:, 0]), np.append(0.5, found[:, 1])
         mean = np.average(means, weights=weights)
         squares = np.append(0.09, found[:, 2]) + means**2
@@ -119,6 +125,7 @@ class Pairs:
             (1.8 + found[:, 0].sum()) / (2.0 + len(pairs)),
             float(np.clip(mean, 0.0, 1.0)),
             max(1e-4, float(np.average(squares, weights=weights) - mean**2)),
+            min(0.02**2, float(np.average(small, weights=np.append(2.0, idle[:, 0])))),
         )
 
 

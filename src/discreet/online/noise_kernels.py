@@ -72,7 +72,8 @@ _FARTHER_EACH = 4  # has made look worse than they are by more than its usual wi
 _CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
 _CARRIED_EACH = 2  # one in so many of its tries carries it, the others nothing, where knobs[FARTHER]
 _LUCKY = 5.0  # visits paid in full that it imagines of every cell
-_NOTHING = 0.02  # standard deviation of mean rewards of pairs that pay nothing
+_NOTHING = 0.002  # standard deviation of mean rewards of pairs that pay nothing, before anything is seen
+_MOST_NOTHING = 0.02  # the same, at most
 _PAYING = 0.9  # share of pairs that pay before anything is seen; weighs as two pairs do
 _IMAGINED = 2.0
 _PAY, _PAY_STD = 0.5, 0.3  # mean and standard deviation of their mean rewards; weighs as one pair does
@@ -673,12 +674,13 @@ class Pairs(NamedTuple):
     paying: float  # share of pairs that pay
     mean: float  # of their mean rewards
     variance: float
+    nothing: float  # variance of the mean rewards of the others, about 0
 
 
 @inlined
 def _paying(law: Pairs, total: float, visits: float, variance: float) -> float:
     """Probability that a pair pays, from its sum of rewards, which is visits times its mean and an error."""
-    nothing, something = variance + (visits * _NOTHING) ** 2, variance + visits * visits * law.variance
+    nothing, something = variance + visits * visits * law.nothing, variance + visits * visits * law.variance
     d = total - visits * law.mean
     log_odds = 0.5 * (d * d / something - total * total / nothing)
     odds = (
@@ -698,7 +700,7 @@ def _normal(first: float, spread: float, total: float, visits: float, variance: 
 def _posterior(law: Pairs, total: float, visits: float, variance: float) -> tuple[float, float]:
     """Mean and variance of a pair's mean reward by Bayes' rule, from its sum of rewards."""
     p = _paying(law, total, visits, variance)
-    low, low_variance = _normal(0.0, _NOTHING * _NOTHING, total, visits, variance)
+    low, low_variance = _normal(0.0, law.nothing, total, visits, variance)
     high, high_variance = _normal(law.mean, law.variance, total, visits, variance)
     spread = (1.0 - p) * low_variance + p * high_variance + p * (1.0 - p) * (high - low) ** 2
     return (1.0 - p) * low + p * high, spread
@@ -732,13 +734,17 @@ def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Float
             data[3 * many], data[3 * many + 1] = total, n
             data[3 * many + 2] = max(variance, _LEAST_VARIANCE)
             many += 1
-    law = Pairs(_PAYING, _PAY, _PAY_STD * _PAY_STD)
+    law = Pairs(_PAYING, _PAY, _PAY_STD * _PAY_STD, _NOTHING * _NOTHING)
     for _ in range(_ROUNDS):
         count, weight, first = _IMAGINED * _PAYING, 1.0, _PAY
         second = _PAY * _PAY + _PAY_STD * _PAY_STD
+        others, small = _IMAGINED, _IMAGINED * (_NOTHING * _NOTHING)
         for i in range(many):
             total, n, variance = data[3 * i], data[3 * i + 1], data[3 * i + 2]
             p = _paying(law, total, n, variance)
+            low, low_variance = _normal(0.0, law.nothing, total, n, variance)
+            others += 1.0 - p
+            small += (1.0 - p) * (low * low + low_variance)
             mean, variance = _normal(law.mean, law.variance, total, n, variance)
             count += p
             weight += p
@@ -749,6 +755,7 @@ def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Float
             count / (_IMAGINED + many),
             min(1.0, max(0.0, mean)),
             max(_LEAST_PAY_VARIANCE, second / weight - mean * mean),
+            min(_MOST_NOTHING * _MOST_NOTHING, small / others),
         )
     return law
 
