@@ -16,6 +16,11 @@ orders against random demand. ``stopping``: a price that wanders and can be take
 against the belief that most pairs pay nothing: ``pennies``, where no pair pays more than .02, and ``pennies
 beside .8``, where actions move nobody, one context pays .8 whatever is done, and all others at most .03; how
 that belief is learned was chosen on other draws of these two.
+
+The last three are of a kind that the learner once lost for ever under noise: an action leads to one state,
+every pair pays, and what pays most lies past what pays less. ``behind``: a room that pays .88 a step at
+once, and one that pays .98 behind three steps of .4 to .7. ``graph``: such worlds at random; how it learns
+there was chosen on other draws.
 """
 
 from __future__ import annotations
@@ -151,6 +156,23 @@ def beside(sure: float = 0.8, contexts: int = 6, actions: int = 3, horizon: int 
     return dr.TabularMDP(transitions, rewards, 0, horizon=horizon, reward_law="bernoulli")
 
 
+def behind(near: float = 0.88, far: float = 0.98, horizon: int = 12) -> dr.TabularMDP:
+    transitions, rewards = np.zeros((5, 2, 5)), np.zeros((5, 2))
+    for s, (stay, go) in enumerate(((0.5, 0.4), (near, near), (0.6, 0.6), (0.6, 0.7), (0.6, far))):
+        rewards[s] = stay, go
+        transitions[s, 0, 1] = 1.0
+        transitions[s, 1, (2, 1, 3, 4, 4)[s]] = 1.0
+    return dr.TabularMDP(transitions, rewards, 0, horizon=horizon, reward_law="bernoulli")
+
+
+def graph(states: int, actions: int, horizon: int, seed: int) -> dr.TabularMDP:
+    pairs = states * actions
+    return dr.make(
+        "random", seed=seed, states=states, actions=actions, successors=1, rewarding=pairs, horizon=horizon,
+        rewards="bernoulli",
+    )  # fmt: skip
+
+
 WORLDS = {
     "doors 10, .9 against .3": doors(10, 2, 0.9, 0.3),
     "doors 10, .5 against .3": doors(10, 2, 0.5, 0.3),
@@ -166,6 +188,9 @@ WORLDS = {
     "stopping": stopping(),
     "pennies": pennies(),
     "pennies beside .8": beside(),
+    "behind": behind(),
+    "graph 10x2": graph(10, 2, 10, 7901),
+    "graph 8x3": graph(8, 3, 20, 7902),
 }
 BUDGETS = {
     "none": dr.NoPrivacy(),

@@ -25,8 +25,11 @@ def feed(
     decay: float,
     consistent: bool = False,
     due: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(counts, their noise std, totals, q) after measurements (n, T, R, S) of assignments (n, T, R)."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(counts, their noise std, totals, q, their sampling variance) after measurements of assignments.
+
+    measurements (n, T, R, S); assigned (n, T, R); the last of what is returned is per user behind a count.
+    """
     gain = np.sqrt(1 - decay**2)
     knobs = np.zeros(noise_kernels.KNOBS)
     knobs[noise_kernels.STAT], knobs[noise_kernels.PRIVACY] = 0.1, 0.5
@@ -47,12 +50,13 @@ def feed(
         np.testing.assert_array_equal(given, fresh)  # a release may be looked at again
         if i < len(measurements):
             memory[:cells] += assigned[i].ravel()
-    total, exposure, noise = (memory[k * cells : (k + 1) * cells] for k in (2, 3, 4))
-    acc = memory[8 * cells :].reshape(cells, STATES)
+    total, exposure, noise, sampling = (memory[k * cells : (k + 1) * cells] for k in (2, 3, 4, 6))
+    acc = memory[10 * cells :].reshape(cells, STATES)
     with np.errstate(invalid="ignore", divide="ignore"):
         counts = acc * (total / (gain * exposure))[:, None]
         std = total / (gain * exposure) * np.sqrt(noise)
-    return counts, std, total, q
+        sampled = sampling * total / exposure**2
+    return counts, std, total, q, sampled
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.7])
@@ -62,7 +66,7 @@ def test_counts_are_the_generalised_least_squares(decay: float) -> None:
     assigned[:, 0, 1] = [30, 0, 0, 0, 5, 0]
     measurements = rng.normal(0, 30, (6, SLOTS, ROWS, STATES))
     sigmas = rng.uniform(5, 20, 6)
-    counts, std, total, _ = feed(measurements, assigned, sigmas, decay)
+    counts, std, total, _, sampled = feed(measurements, assigned, sigmas, decay)
     gain = np.sqrt(1 - decay**2)
     for c in range(SLOTS * ROWS):
         users = assigned.reshape(6, -1)[:, c]
@@ -76,6 +80,11 @@ def test_counts_are_the_generalised_least_squares(decay: float) -> None:
         rows = np.linalg.pinv(design)[0] * weight  # of the measurements in the rate
         assert std[c] == pytest.approx(users.sum() * np.linalg.norm(rows * sigmas), rel=1e-9)
         assert total[c] == users.sum()
+        # a user of batch j is in every measurement from then on, and is one coin in all of them
+        each = [gain * sum(rows[i] * decay ** (i - j) for i in range(j, 6)) for j in range(6)]
+        variance = users.sum() ** 2 * sum(n * part**2 for n, part in zip(users, each, strict=True))
+        assert sampled[c] == pytest.approx(variance / users.sum(), rel=1e-9)
+        assert sampled[c] >= 1.0 - 1e-12
 
 
 def small_world(rng: np.random.Generator, decay: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -95,7 +104,7 @@ def test_consistent_measurements_are_the_projected_ones_with_less_noise(decay: f
     """Projecting by hand first, and telling of so much less noise, gives the same counts and errors."""
     measurements, assigned, behind = small_world(np.random.default_rng(4), decay)
     sigmas = np.full(6, 12.0)
-    counts, std, total, q = feed(measurements, assigned, sigmas, decay, consistent=True)
+    mine = feed(measurements, assigned, sigmas, decay, consistent=True)
     gain, left = np.sqrt(1 - decay**2), np.zeros(6)
     by_hand = measurements.reshape(6, SLOTS * ROWS, STATES).copy()
     for i in range(6):
@@ -108,8 +117,8 @@ def test_consistent_measurements_are_the_projected_ones_with_less_noise(decay: f
     assert np.abs(projected - measurements).max() > 1.0
     np.testing.assert_allclose(projected.sum(axis=(2, 3)), np.tile(gain * behind[:, None], (1, 2)))
     again = feed(projected, assigned, sigmas * np.sqrt(left), decay)
-    for mine, other in zip((counts, std, total, q), again, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-9)
+    for one, other in zip(mine, again, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 def test_what_has_no_noise_or_clocks_of_its_own_is_left_alone() -> None:
@@ -124,7 +133,7 @@ def test_without_noise_counts_are_plain_sums() -> None:
     rng = np.random.default_rng(1)
     assigned = rng.integers(1, 50, (5, SLOTS, ROWS)).astype(float)
     measurements = rng.integers(0, 30, (5, SLOTS, ROWS, STATES)).astype(float)
-    counts, std, _, _ = feed(measurements, assigned, np.zeros(5), 0.0)
+    counts, std, *_ = feed(measurements, assigned, np.zeros(5), 0.0)
     np.testing.assert_allclose(counts, measurements.sum(axis=0).reshape(-1, STATES), rtol=1e-12)
     assert (std == 0).all()
 
@@ -132,7 +141,7 @@ def test_without_noise_counts_are_plain_sums() -> None:
 def test_an_action_that_nobody_was_assigned_keeps_the_largest_value() -> None:
     assigned = np.ones((3, SLOTS, ROWS)) * 20
     assigned[:, :, 3] = 0
-    _, _, _, q = feed(np.full((3, SLOTS, ROWS, STATES), 10.0), assigned, np.full(3, 1.0), 0.0)
+    *_, q, _ = feed(np.full((3, SLOTS, ROWS, STATES), 10.0), assigned, np.full(3, 1.0), 0.0)
     assert (q[:, 3] == [2.0, 1.0]).all()
     assert (q[:, :3] < [[2.0], [1.0]]).all()
 
@@ -354,3 +363,22 @@ def test_bad_luck_with_few_tries_is_refuted(seed: int, run: int) -> None:
     late = found.regret[-1] - np.interp(1_500_000, found.episodes, found.regret)
     lost = 500_000 * (setup.optimal_value - setup.uniform_value)
     assert late < 0.01 * lost  # it was .03 to .48
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 10.0])
+def test_what_pays_best_is_found_behind_what_nobody_does(epsilon: float) -> None:
+    """A state that pays most lies three steps away, past what pays less, and noise hides it.
+
+    Whoever believes of it what is usual elsewhere stays with a policy that loses 18 % of what the uniform one
+    does, for ever: 11 and 7 of these 16 runs of 2 000 000 users did so before the hopeful explorer took what
+    noise hides for the best there can be.
+    """
+    mdp = dr.make(
+        "random", seed=7601, states=10, actions=2, successors=1, rewarding=20, horizon=10,
+        rewards="deterministic",
+    )  # fmt: skip
+    setup = Setup(mdp, dr.NoiseAwareUCBVI(), dr.Central(epsilon=epsilon, delta=1e-6), 2_000_000, "batch")
+    lost = 500_000 * (setup.optimal_value - setup.uniform_value)
+    found = [setup.run(1, run) for run in range(16)]
+    late = [run.regret[-1] - np.interp(1_500_000, run.episodes, run.regret) for run in found]
+    assert sum(share > 0.03 * lost for share in late) <= 2

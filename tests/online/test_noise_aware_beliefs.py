@@ -26,7 +26,7 @@ from discreet.simulation.crowds import rollout
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
 HORIZON, ROWS, STATES = 4, 6, 3
 NEVER = 5  # a row that nobody is assigned, where a setting says so
-EXPLORERS, DRAWING, RELEASES, USERS = 3, 2, 7, 300  # the last explorer draws nothing
+EXPLORERS, DRAWING, RELEASES, USERS = 4, 2, 7, 300  # the hopeful and the seeking one draw nothing
 
 # ------------------------------------------------------------------------------------- the reference
 
@@ -47,8 +47,8 @@ def coin(total: float, visits: float) -> float:
 def predicted(setting: "Setting", memory: np.ndarray) -> np.ndarray:
     """(cells,) visits that the average policy leads to in a rough model, before counts bound them."""
     knobs, slots, cells = setting.knobs, setting.slots, setting.cells
-    _, _, total, exposure, noise, *_ = memory[: 8 * cells].reshape(8, cells)
-    moves = memory[8 * cells :].reshape(cells, STATES)
+    _, _, total, exposure, noise, *_ = memory[: 10 * cells].reshape(10, cells)
+    moves = memory[10 * cells :].reshape(cells, STATES)
     weight = np.divide(total, setting.gain * exposure, out=np.zeros(cells), where=exposure > 0.0)
     raw = weight[:, None] * moves
     positive = np.maximum(raw.sum(axis=1), 0.0)
@@ -144,8 +144,9 @@ def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> S
     own is compared with ``predicted``.
     """
     knobs, slots, cells = setting.knobs, setting.slots, setting.cells
-    _, _, total, exposure, noise, reward_noise, sampling, rewards = memory[: 8 * cells].reshape(8, cells)
-    moves = memory[8 * cells :].reshape(cells, STATES)
+    carried = memory[: 10 * cells].reshape(10, cells)
+    _, _, total, exposure, noise, reward_noise, sampling, rewards, _, _ = carried
+    moves = memory[10 * cells :].reshape(cells, STATES)
     seen = exposure > 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = np.where(seen, total / (setting.gain * exposure), 0.0)
@@ -237,17 +238,18 @@ def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> S
         n, own, s = expected[pool.steps], g[pool.steps], visits[pool.steps]
         concentration = float((pool.row**2).sum())
         square = ((raw[pool.steps] - counts[pool.steps, None] * pool.row) ** 2).sum(axis=1)
-        usual = (STATES - 2.0 + STATES * concentration) * own**2 + n * (1.0 - concentration)
+        sampled = n * each[pool.steps]
+        usual = (STATES - 2.0 + STATES * concentration) * own**2 + sampled * (1.0 - concentration)
         pooled_by = n / (STATES * own**2 + n + 1.0)
         others = np.maximum(0.0, 1.0 - n * pooled_by / pool.mass) if pool.mass > 0.0 else np.zeros(n.size)
         own_r = gr[pool.steps] ** 2
-        d = (sums[pool.steps] - s * pool.mean) ** 2 - own_r - n * pool.mean * (1 - pool.mean)
+        d = (sums[pool.steps] - s * pool.mean) ** 2 - own_r - sampled * pool.mean * (1 - pool.mean)
         with np.errstate(divide="ignore", invalid="ignore"):
             w = np.where(n > 0.0, alike((STATES * own**2 + n + 1.0) / n**2), 0.0)
             wr = np.where(n > 0.0, alike((own_r + n + 1.0) / n**2), 0.0)
             v, vr = np.where(n > 0.0, w / n, 0.0) ** 2, np.where(n > 0.0, wr / n, 0.0) ** 2
         rows = (v * (square - usual)).sum(), ((v * usual) ** 2 * 2 / STATES).sum(), (w**2 * others).sum()
-        pays = (vr * d).sum(), 2.0 * ((vr * (own_r + n / 4)) ** 2).sum(), (wr**2 * others).sum()
+        pays = (vr * d).sum(), 2.0 * ((vr * (own_r + sampled / 4)) ** 2).sum(), (wr**2 * others).sum()
         residuals[r] = np.array([*rows, *pays])
     together = sum(residuals.values(), np.zeros(6))
     elsewhere, reward_elsewhere = variation(0.02, *together[:3]), variation(0.02, *together[3:])
@@ -356,12 +358,14 @@ def explored(setting: "Setting", b: SimpleNamespace, users: int, z: np.ndarray, 
     return planned(setting, b, q_of)
 
 
-def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int) -> np.ndarray:
-    """(H, R) Q of the explorer who hopes for the upper end of every belief."""
+def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int, seeks: bool = False) -> np.ndarray:
+    """(H, R) Q of the explorer who hopes for the upper end of every belief, or of the one who seeks."""
     width = 0.6 * math.sqrt(math.log1p(users))
     if setting.knobs["FARTHER"]:
         width *= 1.5 if number % 8 in (6, 7) else 0.75
     part = 0.0 if setting.knobs["FARTHER"] and number % 4 in (0, 1) else 0.5
+    if seeks:
+        width, part = 0.45 * math.sqrt(math.log1p(users)), 1.0
 
     after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
     for h in reversed(range(HORIZON)):
@@ -386,9 +390,14 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int) -> np
                 lucky = (visits * reward + 5.0) / (visits + 5.0) - reward
                 more = width * math.hypot(b.reward_spread[c], b.unknown[c]) + lucky
                 errors.append(min(1.0 - reward, more))
-            hope = float(np.linalg.norm(errors))
-            q[h, r] = min(left, reward + middle + hope)
-            carried[r] = min(left, reward + middle + part * hope)
+            hope, worth, more = float(np.linalg.norm(errors)), reward + middle, 0.0
+            if (
+                seeks and b.spread[c] > 0.0
+            ):  # (visits / noise)^2 of what is so little that nobody may have been
+                seen = 1.0 / (STATES * b.spread[c] ** 2)
+                more = max(0.0, left - worth) / (1.0 + (0.15 * seen) ** 2)
+            q[h, r] = min(left, worth + max(hope, more))
+            carried[r] = min(left, worth + max(part * hope, more))
         after = np.array([carried[POINTERS[s] : POINTERS[s + 1]].max() for s in range(STATES)])
     return q
 
@@ -560,6 +569,9 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         np.testing.assert_allclose(
             step.trials[DRAWING], hoped(setting, mine, step.users, step.number), **CLOSE
         )
+        np.testing.assert_allclose(
+            step.trials[DRAWING + 1], hoped(setting, mine, step.users, step.number, seeks=True), **CLOSE
+        )
         for e in range(DRAWING):
             coins = open_at(step.ties, ROLE_EXPLORE, step.number // 2, e)
             z = scalar_draws(coins, 1.0, True, 5 * ROWS).reshape(ROWS, 5)
@@ -713,7 +725,7 @@ def test_explorers_are_independent_and_keep_their_draws_for_two_releases() -> No
         assert abs(correlation) < stats.norm.isf(0.5e-7) / math.sqrt(n)
     more = drawn(3, 2, explorers=EXPLORERS)
     np.testing.assert_array_equal(more[:DRAWING], drawn(3, 2))  # an explorer's draws are its own
-    assert (more[DRAWING] == 1.0).all()  # who hopes draws nothing
+    assert (more[DRAWING:] == 1.0).all()  # who hopes or seeks draws nothing
 
 
 @pytest.mark.parametrize("hope", [2.0, 8.0, math.inf])
@@ -723,7 +735,7 @@ def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_
 ) -> None:
     users = [*range(3000), *np.unique(np.geomspace(3000, 10**10, 4000).astype(np.int64)).tolist()]
     each = [explorers_among(n, share, hope) for n in users]
-    assert each[0] == (0, 0, 0)
+    assert each[0] == (0, 0, 0, 0)
     assert all(type(n) is int for many in each for n in many)
     for i in range(1, len(users)):
         came = users[i] - users[i - 1]
@@ -732,19 +744,23 @@ def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_
         assert sum(each[i]) - sum(each[i - 1]) <= came + 1  # counts are rounded down one by one
         assert each[i][0] - each[i][1] in (0, 1)
     full = 1_000 / share
-    for n, (one, two, hopeful) in zip(users, each, strict=True):
+    for n, (one, two, hopeful, seeking) in zip(users, each, strict=True):
         drawing = min(share * n, 2_000 * math.sqrt(n / full) - 1_000 if n > full else math.inf)
         assert abs(one + two - math.floor(drawing)) <= (n > full)
         most = hope * full  # users after whom the hopeful one's share falls too
         given_up = share * (2.0 * math.sqrt(n * most) - most if n > most else n) - drawing
         assert abs(hopeful - min(2.0, (1.0 - share) / share) * given_up) <= 1.001
+        # the integral of share (x - x^2), x = sqrt(full / n)
+        sought = drawing - 1_000 * (1.0 + math.log(n / full)) if n > full else 0.0
+        assert abs(seeking - sought) <= 1.001
+        assert explorers_among(n, share, hope, noise=False) == (one, two, hopeful, 0)
     first, last = explorers_among(10**10, share, hope), explorers_among(10**12, share, hope)
     for e in range(2 if math.isinf(hope) else 3):
         rel = 0.6 * math.sqrt((full if e < 2 else 8.0 * hope * full) / 10**10) + 1e-3
         assert last[e] / first[e] == pytest.approx(10.0, rel=rel)
     if math.isinf(hope):
         assert last[2] / 10**12 == pytest.approx(min(2.0 * share, 1.0 - share), rel=0.01)
-    assert explorers_among(10**10, 0.0, hope) == (0, 0, 0)
+    assert explorers_among(10**10, 0.0, hope) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -761,16 +777,19 @@ def test_hope_lasts_the_longer_the_noisier_the_releases_are(privatizer: Any, hop
     share = learner.tuned(spec).explore_share
     assert share is not None
     before = users - 10**6
-    wanted = np.subtract(explorers_among(users, share, hope), explorers_among(before, share, hope))
+    noise = not isinstance(privatizer, dr.NoPrivacy)
+    counted = [explorers_among(n, share, hope, noise) for n in (users, before)]
+    wanted = np.subtract(*counted)
+    assert (wanted[3] > 0) == noise
     np.testing.assert_array_equal(learner._exploring(before, 10**6, spec), wanted)
 
 
 @pytest.mark.parametrize("share", [1 / 32, 0.6, 0.999])
 @pytest.mark.parametrize("batch", [1, 2, 37])
 def test_no_batch_has_more_explorers_than_users(share: float, batch: int) -> None:
-    """Counts are rounded one by one, so two explorers may claim one user: the first of them gets it."""
+    """Counts are rounded one by one, so several explorers may claim one user: the first of them gets it."""
     learner, first, last = dr.NoiseAwareUCBVI(explore_share=share), 100_011, 120_028
-    spec = Setup(dr.make("riverswim"), learner, dr.NoPrivacy(), last).spec
+    spec = Setup(dr.make("riverswim"), learner, dr.Central(epsilon=1.0), last).spec
     total, shared, hope = np.zeros(EXPLORERS, np.int64), 0, hope_for(spec)
     for before in range(first, last, batch):
         sizes = learner._exploring(before, batch, spec)
@@ -779,7 +798,7 @@ def test_no_batch_has_more_explorers_than_users(share: float, batch: int) -> Non
         )
         assert sizes.min() >= 0
         assert sizes.sum() == min(batch, claimed.sum())
-        shared += int(claimed.sum() > batch)
+        shared += max(0, int(claimed.sum()) - batch)
         total += sizes
     wanted = np.subtract(explorers_among(before + batch, share, hope), explorers_among(first, share, hope))
     assert wanted.sum() - total.sum() == shared
@@ -807,7 +826,7 @@ def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any
     setup = Setup(mdp, dr.NoiseAwareUCBVI(**options), dr.NoPrivacy(), 400)
     times, exploring = setup.times.tolist(), setup.exploring
     share = setup.learner.tuned(setup.spec).explore_share
-    assert exploring.sum(axis=0).tolist() == list(explorers_among(400, share))
+    assert exploring.sum(axis=0).tolist() == list(explorers_among(400, share, noise=False))
     keys = Seeded(0, 0).keys
     state = setup.learner.begin(setup.spec, keys.ties)
     parts, explorers = int(setup.learner.tie_batches), setup.learner.explorers
@@ -936,7 +955,7 @@ def far_hoped(users: int, number: int, farther: bool) -> np.ndarray:
         np.zeros((2, STATES)), np.zeros((1, ROWS)), run_key(0), trials,
         np.zeros(noise_kernels.work_size(ROWS, ROWS, STATES)),
     )  # fmt: skip
-    return trials[-1, 0]
+    return trials[DRAWING, 0]
 
 
 def test_one_in_four_tries_hopes_twice_as_far() -> None:

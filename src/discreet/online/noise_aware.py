@@ -33,7 +33,10 @@ knows the standard deviation of every measurement. It
   releases, and each serves few users. The hopeful one goes back to the same place until data say no. Where
   nothing within its width can be better it acts as everybody does, so that it costs what there is to hope
   for, which falls with what is known; in a large world there is no end of it, and so its share falls like
-  1 / sqrt(users) as well, later, and the later the noisier the releases are (:func:`hope_for`);
+  1 / sqrt(users) as well, later, and the later the noisier the releases are (:func:`hope_for`). Under
+  noise there is a fourth one, *seeking*: it carries all of its hope along, and what noise hides, since
+  hardly anybody was there, is worth the most there can be to it. Of a place where nobody was one believes
+  what is usual elsewhere; that is no reason to go there, and the best policy may need it;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
@@ -85,7 +88,7 @@ _FIXED: Mapping[str, Any] = {
 
 # Chosen by studies.tuning, kind by kind; replan_growth 1.1 and explore_share by hand
 _APPROX: Mapping[str, Any] = {
-    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 2.0, "reward_share": 0.35,
+    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 4.0, "reward_share": 0.35,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
     "explore_share": 1 / 32,
 }  # fmt: skip
@@ -165,18 +168,23 @@ def _then_fewer(users: float, full: float) -> float:
     return users if users <= full else 2.0 * math.sqrt(users * full) - full
 
 
-def explorers_among(users: int, share: float, hope: float = _HOPE_GAUSSIAN) -> tuple[int, int, int]:
+def explorers_among(
+    users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True
+) -> tuple[int, int, int, int]:
     """How many of the first ``users`` users follow each explorer: public numbers.
 
-    The two who draw have ``share`` of the users at first, which falls after 1 000 of them; what they give up
-    goes to the hopeful one, twice as many where that many are left. That one costs little where there
-    is nothing to hope for, but early on there is everything to hope for. After ``hope`` times the users at
-    whom theirs began to fall its share falls in the same way: in a large world there is no end of hopes.
+    The two who draw have ``share`` of the users at first, which falls after 1 000 of them; what they give
+    up goes to the hopeful one, twice as many where that many are left. That one costs little where there
+    is nothing to hope for, but early on there is everything to hope for. After ``hope`` times the users
+    at whom theirs began to fall its share falls in the same way: in a large world there is no end of
+    hopes. The seeking one, where there is ``noise``, comes when theirs begins to fall: of x = sqrt(that
+    time / users) it has the share x - x^2 where they have x, so that in the end it has as much.
     """
     full = _MANY / share if share > 0.0 else math.inf
     many, searched = _then_fewer(users, full), _then_fewer(users, hope * full)
     drawing, hoping = math.floor(share * many), min(_MORE * share, 1.0 - share) * (searched - many)
-    return drawing - drawing // 2, drawing // 2, math.floor(hoping)
+    seeking = share * (many - full - full * math.log(users / full)) if noise and users > full else 0.0
+    return drawing - drawing // 2, drawing // 2, math.floor(hoping), math.floor(seeking)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +255,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore_share: float | None = None
     explore: Literal["optimism", "returns"] | None = None
 
-    explorers: ClassVar[int] = 3
+    explorers: ClassVar[int] = 4
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited fields that are no options here
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
@@ -338,8 +346,8 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def _exploring(self, before: int, batch: int, spec: Spec) -> NDArray[np.int64]:
         share = float(self.tuned(spec).explore_share or 0.0)
-        hope = hope_for(spec)
-        first, last = (np.array(explorers_among(n, share, hope)) for n in (before, before + batch))
+        hope, noise = hope_for(spec), spec.budget is None or spec.budget.trust != "none"
+        first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
         # each count is rounded down by itself: of one user, two explorers may claim a half
         return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
 

@@ -10,6 +10,10 @@ visit rate p, its variance about sigma_i^2 + v m_i, and generalised least square
 
 noise from releases in which the action was not played has weight 0. Without noise x^ is the plain sum.
 
+Decaying sums overlap: batch j is in every later measurement, in x^ with c_j = a sum_{i>=j} w_i lambda^{i-j},
+and its sampling there does not average out. What users tell is sum_j N_j c_j^2, kept exactly by two more
+sums: v_i = lambda^2 v_{i-1} + N_i, and u_i = sum_{j<=i} N_j c_j lambda^{i-j} / a = lambda u_{i-1} + w_i v_i.
+
 A family pooled over steps (``counts.POOLED_TRANSITIONS``) is one slot more: its N_j(s, a) is the sum of the
 N_j(h, s, a), and its row is one more measurement of the average over steps, with noise of its own.
 
@@ -65,12 +69,14 @@ _HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing i
 _WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
 _WIDER = 1.5  # times that, of the second one: who is drawn away from what the first one never tries
 _HOPEFUL = 2  # the explorer who draws nothing and hopes everywhere
-_FAR = 2.0  # its width, times the first one's
+_SEEKING = 3  # the explorer who carries all of its hope along, and hopes for the most where noise hides
+_FAR = 2.0  # the hopeful one's width, times the first one's
 _NEAR = 1.5  # the same where knobs[FARTHER]:
 _FARTHER = 2.0  # times that at one in four of its tries, for pairs that luck with the noise of few releases
 _FARTHER_EACH = 4  # has made look worse than they are by more than its usual width
 _CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
 _CARRIED_EACH = 2  # one in so many of its tries carries it, the others nothing, where knobs[FARTHER]
+_HIDDEN = 0.15  # (noise / visits)^2 of a row that counts half as one that nobody saw, to the seeking one
 _LUCKY = 5.0  # visits paid in full that it imagines of every cell
 _NOTHING = 0.002  # standard deviation of mean rewards of pairs that pay nothing, before anything is seen
 _MOST_NOTHING = 0.02  # the same, at most
@@ -105,8 +111,10 @@ class Sums(NamedTuple):
     exposure: Floats  # sum w m
     noise: Floats  # sum w^2 sigma^2, of transitions
     reward_noise: Floats
-    sampling: Floats  # sum w^2 m
+    sampling: Floats  # sum c^2 N / a^2
     rewards: Floats  # sum w y
+    squares: Floats  # v
+    overlap: Floats  # u
     moves: Floats  # (cells, S) sum w y
 
 
@@ -157,7 +165,7 @@ def all_cells(slots: int, rows: int, pooled: bool) -> int:
 
 def memory_size(cells: int, states: int) -> int:
     """Floats that are carried."""
-    return cells * (8 + states)
+    return cells * (10 + states)
 
 
 def work_size(cells: int, rows: int, states: int) -> int:
@@ -181,10 +189,10 @@ def note_assignments(
 
 @inlined
 def _sums(memory: Floats, cells: int, states: int) -> Sums:
-    part = memory[: 8 * cells].reshape(8, cells)
+    part = memory[: 10 * cells].reshape(10, cells)
     return Sums(
-        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7],
-        memory[8 * cells :].reshape(cells, states),
+        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9],
+        memory[10 * cells :].reshape(cells, states),
     )  # fmt: skip
 
 
@@ -287,7 +295,10 @@ def noise_aware_step(
                     far *= _FARTHER
                 if turn % _CARRIED_EACH != _CARRIED_EACH - 1:
                     carried = 0.0
-            _hope_for(problem, far * width, carried, model, values, trials[e])
+            _hope_for(problem, far * width, carried, False, model, values, trials[e])
+            continue
+        if e == _SEEKING:
+            _hope_for(problem, _NEAR * width, 1.0, True, model, values, trials[e])
             continue
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
@@ -333,7 +344,7 @@ def _absorb(
     """Add the newest measurement of the cells from ``first`` on to their weighted sums."""
     pending, filtered, total, exposure = sums.pending, sums.filtered, sums.total, sums.exposure
     noise, reward_noise, sampling = sums.noise, sums.reward_noise, sums.sampling
-    reward_acc, acc = sums.rewards, sums.moves
+    reward_acc, acc, squares, overlap = sums.rewards, sums.moves, sums.squares, sums.overlap
     square, reward_square = sigma * sigma, reward_sigma * reward_sigma
     reports = inflation > 0.0
     unit = 1.0 / inflation if reports else 1.0  # counts are kept in units of this
@@ -348,6 +359,8 @@ def _absorb(
         m = decay * filtered[c] + pending[c] * unit
         filtered[c] = m
         total[c] += pending[c] * unit
+        squares[c] = decay * decay * squares[c] + pending[c] * unit
+        overlap[c] *= decay
         pending[c] = 0.0
         if m <= 0.0:
             continue
@@ -355,7 +368,8 @@ def _absorb(
         exposure[c] += w * m
         noise[c] += w * w * square
         reward_noise[c] += w * w * reward_square
-        sampling[c] += w * w * m
+        sampling[c] += w * (2.0 * overlap[c] + w * squares[c])
+        overlap[c] += w * squares[c]
         if not known:
             reward_acc[c] += w * (rewards[i] * unit)
         for s in range(moves.shape[1]):
@@ -389,7 +403,7 @@ def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float,
             inflated = reward_visit / inflation * max(n, 0.0)
             model.reward_noise[c] = np.sqrt(model.reward_noise[c] * model.reward_noise[c] + inflated)
         rewards[c] = weight * sums.rewards[c] + half * n
-        # 1 / n under the weights, times n: 1 where all users weigh the same
+        # 1 / n under the weights, times n: 1 where all users weigh the same, else more
         sampling[c] = sums.sampling[c] * total[c] / (exposure[c] * exposure[c])
 
 
@@ -531,7 +545,7 @@ def _residuals(
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
-    counts, rewards, reward_noise = model.counts, model.rewards, model.reward_noise
+    counts, rewards, reward_noise, sampling = model.counts, model.rewards, model.reward_noise, model.sampling
     pool, pool_std, pool_reward, pool_mass = pools.row, pools.std, pools.reward, pools.mass
     states = model.raw.shape[1]
     tops, nulls, bottoms = pools.top, pools.null, pools.bottom
@@ -564,16 +578,18 @@ def _residuals(
             for s in range(states):
                 d = raw[c, s] - counts[c] * pool[r, s]
                 square += d * d
-            usual = (states - 2.0 + states * concentration) * g * g + n * (1.0 - concentration)
+            usual = (states - 2.0 + states * concentration) * g * g
+            usual += n * sampling[c] * (1.0 - concentration)
             top += w * w * (square - usual)
             null += (w * w * usual) ** 2 * 2.0 / states
             bottom += (w * n) ** 2 * others
             gr = reward_noise[c] * reward_noise[c]
             d = rewards[c] - visits[c] * mean
+            sampled = n * sampling[c]
             w = n / (gr + n + 1.0)
             w *= _ALIKE / (_ALIKE * n * w + 1.0)
-            reward_top += w * w * (d * d - gr - n * mean * (1.0 - mean))
-            reward_null += (w * w * (gr + 0.25 * n)) ** 2 * 2.0
+            reward_top += w * w * (d * d - gr - sampled * mean * (1.0 - mean))
+            reward_null += (w * w * (gr + 0.25 * sampled)) ** 2 * 2.0
             reward_bottom += (w * n) ** 2 * others
         tops[r], nulls[r], bottoms[r] = top, null, bottom
         reward_tops[r], reward_nulls[r], reward_bottoms[r] = reward_top, reward_null, reward_bottom
@@ -929,7 +945,7 @@ def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Fl
 
 @inlined
 def _hope_for(
-    problem: Problem, width: float, carried: float, model: Cells, values: Floats, q: Floats
+    problem: Problem, width: float, carried: float, seeks: bool, model: Cells, values: Floats, q: Floats
 ) -> None:
     """The upper end of what is believed, everywhere: ``width`` standard deviations of it above its mean.
 
@@ -939,6 +955,11 @@ def _hope_for(
     steps. Where it is 0 only single steps away from what everybody does are tried: beliefs that may be wrong
     about these are checked at once. Where nothing can be better within that width it acts as everybody does:
     on a world that is known it costs nothing. A cell without any data earns 1 a step.
+
+    Where nobody was, or so few that noise hides them, what is believed is what is usual elsewhere: no
+    reason to go there, ever, though what pays best may be there. To the one who ``seeks`` a row whose
+    visits are lost in their noise is worth 1 a step, there and on the way, by a part x^2 / (x^2 + .15^2)
+    that falls as they rise above it, x = (noise / visits)^2. Without noise nothing is hidden.
 
     Few visits may all be unlucky, and then the standard deviation that they tell is too small as well. Five
     more (``_LUCKY``) that paid 1 are added to those of every cell: of less and less weight, 5 / (n + 5) at n.
@@ -959,7 +980,7 @@ def _hope_for(
             values[h, s] = 0.0
             for r in range(state_ptr[s], state_ptr[s + 1]):
                 c = base_row + r
-                worth, hope = 0.0, left
+                worth, hope, dark = 0.0, left, 0.0
                 if spread[c] < np.inf and sampling[c] < np.inf:
                     mean, by_sampling, by_noise = _next(model, c, values, h + 1, centre)
                     square = width * width * (by_sampling**2 + by_noise**2 + (hidden[c] * wide) ** 2)
@@ -972,8 +993,11 @@ def _hope_for(
                         more += lucky * (1.0 - reward)
                         square += min(1.0 - reward, more) ** 2
                     worth, hope = reward + mean, np.sqrt(square)
-                q[h, r] = min(left, worth + hope)
-                values[h, s] = max(values[h, s], min(left, worth + carried * hope))
+                    if seeks:
+                        x2 = (values.shape[1] * spread[c] * spread[c]) ** 2
+                        dark = x2 / (x2 + _HIDDEN * _HIDDEN) * max(0.0, left - worth)
+                q[h, r] = min(left, worth + max(hope, dark))
+                values[h, s] = max(values[h, s], min(left, worth + max(carried * hope, dark)))
 
 
 @inlined
