@@ -229,7 +229,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
         quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a
         reward that the learner does not find for long, regret falls to .3 of it (RiverSwim at (1, 1e-6));
-        elsewhere it was .8 to 1.3 times the plain learner's at that and other budgets of one mechanism. Needs
+        elsewhere it was .8 to 1.6 times the plain learner's at that and other budgets of one mechanism. Needs
         ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy`` with seeded noise; a simulation
         plays its users one by one.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
