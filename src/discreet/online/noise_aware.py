@@ -223,8 +223,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore_share : float
         In [0, 1): share of the users who follow explorers, until there were 1 000 of them. Then that of those
         who draw falls like the inverse square root of the users, and the hopeful one gets what they give up,
-        twice over while that many are left, until its share falls as well. 0: nobody, and wrong beliefs may
-        stay for ever.
+        twice over while that many are left, until its share falls as well; under noise the seeking one comes,
+        and in the end has as many as they have. 0: nobody, and wrong beliefs may stay for ever.
     explore : "optimism" or "returns"
         ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
         quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a
@@ -348,7 +348,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = hope_for(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
-        # each count is rounded down by itself: of one user, two explorers may claim a half
+        # each count is rounded down by itself: of one user, several explorers may claim a part
         return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
 
     # ------------------------------------------------------------------------ compiled face
