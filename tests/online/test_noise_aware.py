@@ -370,7 +370,7 @@ def test_what_pays_best_is_found_behind_what_nobody_does(epsilon: float) -> None
     """A state that pays most lies three steps away, past what pays less, and noise hides it.
 
     Whoever believes of it what is usual elsewhere stays with a policy that loses 18 % of what the uniform one
-    does, for ever: 11 and 7 of these 16 runs of 2 000 000 users did so before the hopeful explorer took what
+    does, for ever: 11 and 7 of these 16 runs of 2 000 000 users did so before the seeking explorer took what
     noise hides for the best there can be.
     """
     mdp = dr.make(

@@ -184,7 +184,8 @@ def explorers_among(
     many, searched = _then_fewer(users, full), _then_fewer(users, hope * full)
     drawing, hoping = math.floor(share * many), min(_MORE * share, 1.0 - share) * (searched - many)
     seeking = share * (many - full - full * math.log(users / full)) if noise and users > full else 0.0
-    return drawing - drawing // 2, drawing // 2, math.floor(hoping), math.floor(seeking)
+    # a difference of numbers that are about equal can be below 0 by rounding
+    return drawing - drawing // 2, drawing // 2, max(0, math.floor(hoping)), max(0, math.floor(seeking))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,10 @@ visit rate p, its variance about sigma_i^2 + v m_i, and generalised least square
 
 noise from releases in which the action was not played has weight 0. Without noise x^ is the plain sum.
 
-Decaying sums overlap: batch j is in every later measurement, in x^ with c_j = a sum_{i>=j} w_i lambda^{i-j},
-and its sampling there does not average out. What users tell is sum_j N_j c_j^2, kept exactly by two more
-sums: v_i = lambda^2 v_{i-1} + N_i, and u_i = sum_{j<=i} N_j c_j lambda^{i-j} / a = lambda u_{i-1} + w_i v_i.
+Decaying sums overlap: batch j is in every later measurement, in x^ with c_j = a sum_{i>=j} w_i
+lambda^{i-j}, and its sampling there does not average out. Where batches have one rate of visits the
+variance is that of sum_j N_j c_j^2 users. Two more sums keep it exactly: v_i = lambda^2 v_{i-1} + N_i, and
+u_i = sum_{j<=i} N_j c_j lambda^{i-j} / a = lambda u_{i-1} + w_i v_i.
 
 A family pooled over steps (``counts.POOLED_TRANSITIONS``) is one slot more: its N_j(s, a) is the sum of the
 N_j(h, s, a), and its row is one more measurement of the average over steps, with noise of its own.
