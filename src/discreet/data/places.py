@@ -420,10 +420,12 @@ class TextFile:
             self.malformed.append(int(row.number or 0))
             return "skip"
 
+        # Arrow reads ahead in a thread of its own, also when nobody wants the rest. So the stream is left
+        # to it: closed from here, its number may be the next file's, and the read under way then takes
+        # bytes of that.
         with (
-            self._stream() as stream,
             arrow_csv.open_csv(
-                stream,
+                self._stream(),
                 read_options=arrow_csv.ReadOptions(
                     block_size=self._block_size(batch_rows),
                     use_threads=False,
