@@ -232,6 +232,25 @@ def test_two_hundred_kills_lose_no_reservation_that_anybody_was_told_of(tmp_path
     assert 0 < result["unmarked"] < result["reservations"]  # so they were killed at work, and in between
 
 
+def test_two_that_create_one_ledger_at_once_both_open_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other creates it, head and all, right after the first has looked and has seen nothing there."""
+    path, exists = tmp_path / "ledger.sqlite", Path.exists
+
+    def looked(self: Path) -> bool:
+        found = exists(self)
+        if self == path and not found:
+            monkeypatch.undo()
+            Ledger.open(path).close()
+        return found
+
+    monkeypatch.setattr(Path, "exists", looked)
+    with Ledger.open(path) as ledger:
+        assert Path.exists is exists  # so the other did come between
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+
+
 # ------------------------------------------------------------------------------ damage
 
 

@@ -981,7 +981,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _check_there(path: Path, create: bool) -> None:
     if path.is_dir():
         raise LedgerError(f"ledger {str(path)!r}: is a folder, must be a file")
-    if not path.exists() and _read_head(path) is not None:
+    if _read_head(path) is not None and not path.exists():  # in this order: a ledger is made before its head
         raise LedgerError(
             f"ledger {str(path)!r}: is missing, but its head {str(_head_path(path))!r} is there: put it back"
         )
