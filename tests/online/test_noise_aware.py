@@ -20,21 +20,22 @@ TIES, NO_TRIALS = np.zeros(2, np.uint64), np.zeros((0, 0, 0))
 
 def feed(
     measurements: np.ndarray,
-    assigned: np.ndarray,
+    coming: np.ndarray,
     sigmas: np.ndarray,
     decay: float,
     consistent: bool = False,
     due: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(counts, their noise std, totals, q, their sampling variance) after measurements of assignments.
+    """(counts, their noise std, totals, q, their sampling variance) after measurements of so many visits.
 
-    measurements (n, T, R, S); assigned (n, T, R); the last of what is returned is per user behind a count.
+    measurements (n, T, R, S); coming (n, T, R) : visits that were expected; the last of what is returned is
+    per visit behind a count.
     """
     gain = np.sqrt(1 - decay**2)
     knobs = np.zeros(noise_kernels.KNOBS)
     knobs[noise_kernels.STAT], knobs[noise_kernels.PRIVACY] = 0.1, 0.5
     knobs[noise_kernels.CONSISTENT] = consistent
-    memory = np.zeros(noise_kernels.memory_size(SLOTS * ROWS, STATES))
+    memory = np.zeros(noise_kernels.memory_size(SLOTS * ROWS, SLOTS, ROWS, STATES))
     values, q = np.zeros((SLOTS + 1, STATES)), np.zeros((SLOTS, ROWS))
     work = np.full(noise_kernels.work_size(SLOTS * ROWS, ROWS, STATES), np.nan)
     pointers, cells = np.array([0, 2, 4]), SLOTS * ROWS
@@ -48,100 +49,100 @@ def feed(
             q, TIES, NO_TRIALS, work,
         )  # fmt: skip
         np.testing.assert_array_equal(given, fresh)  # a release may be looked at again
+        sums = noise_kernels._sums(memory, cells, STATES)
         if i < len(measurements):
-            memory[:cells] += assigned[i].ravel()
-    total, exposure, noise, sampling = (memory[k * cells : (k + 1) * cells] for k in (2, 3, 4, 6))
-    acc = memory[10 * cells :].reshape(cells, STATES)
+            sums.coming[:] += coming[i].ravel()
     with np.errstate(invalid="ignore", divide="ignore"):
-        counts = acc * (total / (gain * exposure))[:, None]
-        std = total / (gain * exposure) * np.sqrt(noise)
-        sampled = sampling * total / exposure**2
-    return counts, std, total, q, sampled
+        counts = sums.moves * (sums.total / (gain * sums.exposure))[:, None]
+        std = sums.total / (gain * sums.exposure) * np.sqrt(sums.noise)
+        sampled = sums.sampling * sums.total / sums.exposure**2
+    return counts, std, sums.total, q, sampled
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.7])
 def test_counts_are_the_generalised_least_squares(decay: float) -> None:
     rng = np.random.default_rng(0)
-    assigned = rng.integers(0, 50, (6, SLOTS, ROWS)).astype(float)
-    assigned[:, 0, 1] = [30, 0, 0, 0, 5, 0]
+    coming = rng.uniform(0, 50, (6, SLOTS, ROWS))
+    coming[:, 0, 1] = [30, 0, 0, 0, 5, 0]
     measurements = rng.normal(0, 30, (6, SLOTS, ROWS, STATES))
     sigmas = rng.uniform(5, 20, 6)
-    counts, std, total, _, sampled = feed(measurements, assigned, sigmas, decay)
+    counts, std, total, _, sampled = feed(measurements, coming, sigmas, decay)
     gain = np.sqrt(1 - decay**2)
     for c in range(SLOTS * ROWS):
-        users = assigned.reshape(6, -1)[:, c]
-        behind = np.array([sum(users[j] * decay ** (i - j) for j in range(i + 1)) for i in range(6)])
-        weight = 1 / np.sqrt(sigmas**2 + 0.2 * behind)
+        visits = coming.reshape(6, -1)[:, c]
+        behind = np.array([sum(visits[j] * decay ** (i - j) for j in range(i + 1)) for i in range(6)])
+        weight = 1 / np.sqrt(sigmas**2 + behind)  # visits are Poisson, about
         design = (gain * behind * weight)[:, None]
         for s in range(STATES):
             seen = measurements.reshape(6, -1, STATES)[:, c, s] * weight
             rate, *_ = np.linalg.lstsq(design, seen, rcond=None)
-            assert counts[c, s] == pytest.approx(users.sum() * rate[0], rel=1e-9, abs=1e-9)
+            assert counts[c, s] == pytest.approx(visits.sum() * rate[0], rel=1e-9, abs=1e-9)
         rows = np.linalg.pinv(design)[0] * weight  # of the measurements in the rate
-        assert std[c] == pytest.approx(users.sum() * np.linalg.norm(rows * sigmas), rel=1e-9)
-        assert total[c] == users.sum()
-        # a user of batch j is in every measurement from then on, and is one coin in all of them
+        assert std[c] == pytest.approx(visits.sum() * np.linalg.norm(rows * sigmas), rel=1e-9)
+        assert total[c] == pytest.approx(visits.sum(), rel=1e-12)
+        # a visit of batch j is in every measurement from then on, and is one coin in all of them
         each = [gain * sum(rows[i] * decay ** (i - j) for i in range(j, 6)) for j in range(6)]
-        variance = users.sum() ** 2 * sum(n * part**2 for n, part in zip(users, each, strict=True))
-        assert sampled[c] == pytest.approx(variance / users.sum(), rel=1e-9)
+        variance = visits.sum() ** 2 * sum(n * part**2 for n, part in zip(visits, each, strict=True))
+        assert sampled[c] == pytest.approx(variance / visits.sum(), rel=1e-9)
         assert sampled[c] >= 1.0 - 1e-12
 
 
 def small_world(rng: np.random.Generator, decay: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(measurements, assigned, users behind each) of two states, two actions, one action never assigned."""
+    """(measurements, coming, users behind each) of two states, two actions, one action never assigned."""
     users, behind = rng.integers(20, 60, 6).astype(float), []
-    assigned = np.zeros((6, SLOTS, ROWS))
-    first = np.floor(users[:, None, None] * rng.random((6, SLOTS, 2)))
-    assigned[:, :, ::2], assigned[:, :, 1::2] = first, users[:, None, None] - first
-    assigned[:, 1, 0], assigned[:, 1, 1] = users, 0.0
+    coming = np.zeros((6, SLOTS, ROWS))
+    here = users[:, None, None] * [0.3, 0.7]
+    first = here * rng.random((6, SLOTS, 2))
+    coming[:, :, ::2], coming[:, :, 1::2] = first, here - first
+    coming[:, 1, 0], coming[:, 1, 1] = 0.3 * users, 0.0
     for n in users:
         behind.append(n + decay * (behind[-1] if behind else 0.0))
-    return rng.normal(8, 30, (6, SLOTS, ROWS, STATES)), assigned, np.array(behind)
+    return rng.normal(8, 30, (6, SLOTS, ROWS, STATES)), coming, np.array(behind)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.7])
 def test_consistent_measurements_are_the_projected_ones_with_less_noise(decay: float) -> None:
     """Projecting by hand first, and telling of so much less noise, gives the same counts and errors."""
-    measurements, assigned, behind = small_world(np.random.default_rng(4), decay)
+    measurements, coming, behind = small_world(np.random.default_rng(4), decay)
     sigmas = np.full(6, 12.0)
-    mine = feed(measurements, assigned, sigmas, decay, consistent=True)
+    mine = feed(measurements, coming, sigmas, decay, consistent=True)
     gain, left = np.sqrt(1 - decay**2), np.zeros(6)
     by_hand = measurements.reshape(6, SLOTS * ROWS, STATES).copy()
     for i in range(6):
         left[i] = consistency_kernels.consistent_counts(
-            SLOTS, np.array([0, 2, 4]), gain * behind[i], assigned.sum(axis=0).ravel(), by_hand[i],
+            SLOTS, np.array([0, 2, 4]), gain * behind[i], coming.sum(axis=0).ravel(), by_hand[i],
             np.zeros(consistency_kernels.work_size(SLOTS, STATES)),
         )  # fmt: skip
     assert (left < 0.9).all()
     projected = by_hand.reshape(measurements.shape)
     assert np.abs(projected - measurements).max() > 1.0
     np.testing.assert_allclose(projected.sum(axis=(2, 3)), np.tile(gain * behind[:, None], (1, 2)))
-    again = feed(projected, assigned, sigmas * np.sqrt(left), decay)
+    again = feed(projected, coming, sigmas * np.sqrt(left), decay)
     for one, other in zip(mine, again, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 def test_what_has_no_noise_or_clocks_of_its_own_is_left_alone() -> None:
-    measurements, assigned, _ = small_world(np.random.default_rng(5), 0.7)
+    measurements, coming, _ = small_world(np.random.default_rng(5), 0.7)
     for sigma, due in ((0.0, None), (12.0, np.ones(SLOTS * ROWS))):
-        runs = [feed(measurements, assigned, np.full(6, sigma), 0.7, flag, due) for flag in (False, True)]
+        runs = [feed(measurements, coming, np.full(6, sigma), 0.7, flag, due) for flag in (False, True)]
         for mine, other in zip(*runs, strict=True):
             np.testing.assert_array_equal(mine, other)
 
 
 def test_without_noise_counts_are_plain_sums() -> None:
     rng = np.random.default_rng(1)
-    assigned = rng.integers(1, 50, (5, SLOTS, ROWS)).astype(float)
+    coming = rng.uniform(1, 50, (5, SLOTS, ROWS))  # whatever was expected
     measurements = rng.integers(0, 30, (5, SLOTS, ROWS, STATES)).astype(float)
-    counts, std, *_ = feed(measurements, assigned, np.zeros(5), 0.0)
-    np.testing.assert_allclose(counts, measurements.sum(axis=0).reshape(-1, STATES), rtol=1e-12)
+    counts, std, *_ = feed(measurements, coming, np.zeros(5), 0.0)
+    np.testing.assert_array_equal(counts, measurements.sum(axis=0).reshape(-1, STATES))
     assert (std == 0).all()
 
 
 def test_an_action_that_nobody_was_assigned_keeps_the_largest_value() -> None:
-    assigned = np.ones((3, SLOTS, ROWS)) * 20
-    assigned[:, :, 3] = 0
-    *_, q, _ = feed(np.full((3, SLOTS, ROWS, STATES), 10.0), assigned, np.full(3, 1.0), 0.0)
+    coming = np.ones((3, SLOTS, ROWS)) * 20
+    coming[:, :, 3] = 0
+    *_, q, _ = feed(np.full((3, SLOTS, ROWS, STATES), 10.0), coming, np.full(3, 1.0), 0.0)
     assert (q[:, 3] == [2.0, 1.0]).all()
     assert (q[:, :3] < [[2.0], [1.0]]).all()
 
@@ -167,7 +168,7 @@ def test_names_of_states_do_not_matter(pooled: bool, consistent: bool) -> None:
 
     def q_of(order: np.ndarray) -> np.ndarray:
         by_row = np.array([actions * s + a for s in order for a in range(actions)])
-        memory = np.zeros(noise_kernels.memory_size(all_cells, states))
+        memory = np.zeros(noise_kernels.memory_size(all_cells, slots, rows, states))
         q, values = np.zeros((slots, rows)), np.zeros((slots + 1, states))
         work = np.full(noise_kernels.work_size(all_cells, rows, states), np.nan)
         errors = np.array([6.0, 20.0, 0.5, np.sqrt(0.75), 10.0, 30.0, 0.0, 0.0])
@@ -181,9 +182,10 @@ def test_names_of_states_do_not_matter(pooled: bool, consistent: bool) -> None:
                 np.zeros((0, 0)), errors, np.zeros(0), memory, values, q, TIES, NO_TRIALS, work,
             )  # fmt: skip
             if i < 8:
-                memory[:cells] += assigned[i][:, by_row].ravel()
+                coming = noise_kernels._sums(memory, all_cells, states).coming
+                coming[:cells] += assigned[i][:, by_row].ravel() / states
                 if pooled:
-                    memory[cells:all_cells] += assigned[i][:, by_row].sum(axis=0)
+                    coming[cells:] += assigned[i][:, by_row].sum(axis=0) / states
         out = np.zeros_like(q)
         out[:, by_row] = q
         return out

@@ -18,6 +18,7 @@ from discreet.core.noise.seeds import SeededCoins
 from discreet.core.noise.streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
 from discreet.core.randomness import Seeded
 from discreet.experiments.simulate import Setup
+from discreet.mdp import planning
 from discreet.online import kernels, noise_kernels
 from discreet.online.noise_aware import explorers_among, hope_for
 from discreet.protocol import Spec
@@ -47,12 +48,12 @@ def coin(total: float, visits: float) -> float:
 def predicted(setting: "Setting", memory: np.ndarray) -> np.ndarray:
     """(cells,) visits that the average policy leads to in a rough model, before counts bound them."""
     knobs, slots, cells = setting.knobs, setting.slots, setting.cells
-    _, _, total, exposure, noise, *_ = memory[: 10 * cells].reshape(10, cells)
-    moves = memory[10 * cells :].reshape(cells, STATES)
+    sums = noise_kernels._sums(memory, cells, STATES)
+    total, exposure, noise, moves = sums.total, sums.exposure, sums.noise, sums.moves
     weight = np.divide(total, setting.gain * exposure, out=np.zeros(cells), where=exposure > 0.0)
     raw = weight[:, None] * moves
     positive = np.maximum(raw.sum(axis=1), 0.0)
-    users = total[POINTERS[0] : POINTERS[1]].sum()
+    users = total[:ROWS].sum()
     if not knobs["FLOW"] or slots == 1 or users <= 0.0:
         return positive
     g = np.where(exposure > 0.0, weight * np.sqrt(noise), np.inf)
@@ -72,7 +73,8 @@ def predicted(setting: "Setting", memory: np.ndarray) -> np.ndarray:
         rough[r] = on_simplex(w @ raw[steps] / max(visits, hidden, 1e-9))
     expected = np.zeros((cells // ROWS, ROWS))
     for h in range(slots):
-        share = total[h * ROWS : (h + 1) * ROWS] / users
+        share = total[h * ROWS : (h + 1) * ROWS]
+        share = share / by_state(share)[owner]
         expected[h] = users * (here[owner] + 0.05 / STATES) * share  # some are where the model says nobody is
         here = (here[owner] * share) @ rough
     if setting.pooled:
@@ -144,9 +146,14 @@ def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> S
     own is compared with ``predicted``.
     """
     knobs, slots, cells = setting.knobs, setting.slots, setting.cells
-    carried = memory[: 10 * cells].reshape(10, cells)
-    _, _, total, exposure, noise, reward_noise, sampling, rewards, _, _ = carried
-    moves = memory[10 * cells :].reshape(cells, STATES)
+    carried = noise_kernels._sums(memory, cells, STATES)
+    total, exposure, noise, reward_noise = (
+        carried.total,
+        carried.exposure,
+        carried.noise,
+        carried.reward_noise,
+    )
+    sampling, rewards, moves = carried.sampling, carried.rewards, carried.moves
     seen = exposure > 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = np.where(seen, total / (setting.gain * exposure), 0.0)
@@ -458,7 +465,7 @@ class Setting:
         }  # fmt: skip
         for name, value in settings.items():
             errors[getattr(noise_kernels, name)] = value
-        memory = np.zeros(noise_kernels.memory_size(self.cells, STATES))
+        memory = np.zeros(noise_kernels.memory_size(self.cells, self.slots, ROWS, STATES))
         work = np.full(noise_kernels.work_size(self.cells, ROWS, STATES), np.nan)
         known = self.known_rewards if self.known else np.zeros((0, 0))
         ties = run_key(seed)
@@ -493,11 +500,13 @@ class Setting:
                 mine = np.repeat(here, np.diff(POINTERS)) * assigned[h]
                 visits[h] = np.floor(mine)
                 here = mine @ move[h] / USERS
+            sums = noise_kernels._sums(memory, self.cells, STATES)
             for h in range(HORIZON):
+                guessed = np.repeat(rng.dirichlet(np.ones(STATES)), np.diff(POINTERS))  # wrong, as it may be
                 base = h * ROWS if self.slots > 1 else 0
-                memory[base : base + ROWS] += assigned[h]
-                if self.pooled:
-                    memory[self.slots * ROWS : self.cells] += assigned[h]
+                for first in (base, self.slots * ROWS)[: 1 + self.pooled]:
+                    sums.assigned[first : first + ROWS] += assigned[h]
+                    sums.coming[first : first + ROWS] += guessed * assigned[h]
             fresh_moves = rng.multinomial(visits.astype(np.int64), move).astype(float)
             filtered = self.decay * filtered + fresh_moves
             won = rng.binomial(visits.astype(np.int64), pay).astype(float)
@@ -595,6 +604,71 @@ def test_predicted_visits_are_the_references(name: str, seed: int) -> None:
         np.testing.assert_allclose(step.model.expected, mine, **CLOSE)
 
 
+def expected_visits(setting: "Setting", step: SimpleNamespace, policy: np.ndarray, users: int) -> np.ndarray:
+    """(T + pooled, R) where users of a policy, given as rows (H, S), come by the model of one step."""
+    here = np.full(STATES, 1.0 / STATES)
+    if setting.slots > 1 and step.number > 0:
+        counts, noise = step.model.counts[:ROWS], step.model.noise[:ROWS]
+        above = np.maximum(0.0, counts - np.where(np.isfinite(noise), noise, 0.0))
+        begun = np.add.reduceat(above, POINTERS[:-1])
+        here = begun / begun.sum() if begun.sum() > 0.0 else here
+    moves = step.model.model[: setting.slots * ROWS].reshape(setting.slots, ROWS, STATES)
+    come = np.zeros((setting.slots + 1, ROWS))
+    for h in range(HORIZON):
+        for t in (h if setting.slots > 1 else 0, -1):
+            come[t, policy[h]] += users * (0.95 * here + 0.05 / STATES)  # in twenty one may be anywhere
+        here = here @ moves[h if setting.slots > 1 else 0][policy[h]]
+    return come if setting.pooled else come[:-1]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", SETTINGS)
+def test_users_are_expected_where_the_believed_model_leads_their_policy(name: str, seed: int) -> None:
+    setting, rng = SETTINGS[name], np.random.default_rng(seed)
+    for step in setting.steps(seed):
+        memory = step.memory.copy()
+        sums = noise_kernels._sums(memory, setting.cells, STATES)
+        sums.coming[:] = sums.assigned[:] = 0.0
+        before, coming, assigned = memory.copy(), np.zeros(setting.cells), np.zeros(setting.cells)
+        for users in (1, 40, 7):  # one after another
+            policy = np.stack([rng.integers(POINTERS[:-1], POINTERS[1:]) for _ in range(HORIZON)])
+            noise_kernels.note_assignments(memory, setting.slots, ROWS, setting.pooled, policy, users)
+            coming += expected_visits(setting, step, policy, users).ravel()
+            each = np.array([np.bincount(rows, minlength=ROWS) * users for rows in policy])
+            steps = each if setting.slots > 1 else each.sum(axis=0, keepdims=True)
+            assigned += np.concatenate([steps, each.sum(axis=0)[None]])[: setting.cells // ROWS].ravel()
+        np.testing.assert_allclose(sums.coming, coming, **CLOSE)
+        np.testing.assert_array_equal(sums.assigned, assigned)
+        first = coming[:ROWS].sum() if setting.slots > 1 else coming[:ROWS].sum() / HORIZON
+        assert first == pytest.approx(48.0, rel=1e-12)  # everybody is somewhere
+        sums.coming[:] = sums.assigned[:] = 0.0
+        np.testing.assert_array_equal(memory, before)  # and nothing else was touched
+
+
+def test_without_noise_users_are_expected_where_they_come() -> None:
+    """By the true occupancy of their policy, in total variation, once 2000 users of RiverSwim were seen."""
+    mdp, learner, users = dr.make("riverswim"), dr.NoiseAwareUCBVI(), 3000
+    setup, keys = Setup(mdp, learner, dr.NoPrivacy(), users), Seeded(0, 0).keys
+    layout, state, session = mdp.layout, learner.begin(setup.spec, keys.ties), setup.start(Seeded(0, 0))
+    shape, played, compared = (layout.horizon, layout.rows), 0, 0
+    while played < users:
+        release = session.release()
+        plan, after = learner.plan(state, release)
+        if played > 2000 and release.number == state.number:
+            come = after.memory[: layout.horizon * layout.rows] - state.memory[: layout.horizon * layout.rows]
+            true = layout.to_rows(planning.occupancy(mdp, plan.policy))
+            off = 0.5 * np.abs(come.reshape(shape) / plan.users - true).sum(axis=1)
+            assert off.max() < 0.1
+            compared += 1
+        state, encoder = after, session.begin(plan)
+        for person in range(played, played + plan.users):
+            trajectory = rollout(mdp, plan.policy, keys.environment, person)
+            session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, person)))
+        played += plan.users
+    session.close()
+    assert compared > 10
+
+
 @pytest.mark.parametrize("sigma", [1e-9, 1e12])
 @pytest.mark.parametrize(
     "name", ["pooled, decay, varying, a row never assigned", "one slot, noise", "reports"]
@@ -617,7 +691,7 @@ def test_the_scenarios_meet_every_case() -> None:
         for step in setting.steps(0):
             believed = reference(setting, step.memory, step.model.expected)
             steps = slice(0, setting.slots * ROWS)
-            exposure = step.memory[3 * setting.cells :][steps]
+            exposure = noise_kernels._sums(step.memory, setting.cells, STATES).exposure[steps]
             shares += believed.shares
             variations += believed.reward_variations
             missing += believed.missing.tolist()
@@ -658,8 +732,8 @@ def test_sums_of_rewards_are_as_wrong_as_noise_makes_them(pay: float, centered: 
     errors[[noise_kernels.SIGMA_T, noise_kernels.SIGMA_R, noise_kernels.GAIN]] = sigma, reward_sigma, 1.0
     rng, none, half, found = np.random.default_rng(12), np.zeros((0, 0)), 0.5 * centered, []
     for _ in range(300):
-        memory = np.zeros(noise_kernels.memory_size(ROWS, STATES))
-        memory[:ROWS] = many  # users who were assigned it, all of whom came
+        memory = np.zeros(noise_kernels.memory_size(ROWS, 1, ROWS, STATES))
+        memory[:ROWS] = many  # visits that were expected
         work = np.empty(noise_kernels.work_size(ROWS, ROWS, STATES))
         moves = many / STATES + sigma * rng.normal(size=(1, ROWS, STATES))
         sums = many * (pay - half) + reward_sigma * rng.normal(size=(1, ROWS))
@@ -684,7 +758,7 @@ def drawn(seed: int, number: int, users: int = 50_000, explorers: int = DRAWING)
 
     Nobody was assigned anything: a pair is worth 1/2 + z / 2, within [0, 1].
     """
-    memory = np.zeros(noise_kernels.memory_size(ROWS, STATES))
+    memory = np.zeros(noise_kernels.memory_size(ROWS, 1, ROWS, STATES))
     trials, q = np.zeros((explorers, 1, ROWS)), np.zeros((1, ROWS))
     noise_kernels.noise_aware_step(
         np.zeros(noise_kernels.KNOBS), POINTERS, 1, users, number, np.zeros((1, ROWS, STATES)),
@@ -879,8 +953,8 @@ def believed_of_a_step(visits: int, differs: bool, sigma: float = 0.0) -> tuple[
     for name, value in setting.knobs.items():
         knobs[getattr(noise_kernels, name)] = value
     errors[[noise_kernels.SIGMA_T, noise_kernels.SIGMA_R, noise_kernels.GAIN]] = sigma, sigma, 1.0
-    memory = np.zeros(noise_kernels.memory_size(setting.cells, STATES))
-    memory[: setting.cells] = many.ravel()  # users who were assigned it, all of whom came
+    memory = np.zeros(noise_kernels.memory_size(setting.cells, HORIZON, ROWS, STATES))
+    memory[: setting.cells] = many.ravel()  # visits that were expected
     work = np.empty(noise_kernels.work_size(setting.cells, ROWS, STATES))
     none, q = np.zeros((0, 0)), np.zeros((HORIZON, ROWS))
     noise_kernels.noise_aware_step(
@@ -946,8 +1020,8 @@ def far_hoped(users: int, number: int, farther: bool) -> np.ndarray:
     knobs[noise_kernels.CENTERED] = errors[noise_kernels.GAIN] = 1.0
     knobs[noise_kernels.FARTHER] = float(farther)
     errors[noise_kernels.SIGMA_T] = errors[noise_kernels.SIGMA_R] = 20.0
-    memory = np.zeros(noise_kernels.memory_size(ROWS, STATES))
-    memory[:ROWS] = many = 5000.0  # users who were assigned it
+    memory = np.zeros(noise_kernels.memory_size(ROWS, 1, ROWS, STATES))
+    memory[:ROWS] = many = 5000.0  # visits that were expected
     none, trials = np.zeros((0, 0)), np.zeros((EXPLORERS, 1, ROWS))
     noise_kernels.noise_aware_step(
         knobs, POINTERS, 1, users, number, np.full((1, ROWS, STATES), many / STATES),

@@ -30,7 +30,13 @@ from discreet.experiments.walks_kernels import walk_advance
 from discreet.local.kernels import SHARE, STEPS, ReportArrays, add_batch, report_episode
 from discreet.mdp.world_kernels import World, evaluate, flow, simulate_episode
 from discreet.online.kernels import LearnerKernel, choose, part_size, plan_step
-from discreet.online.noise_kernels import DECAY, GAIN, noise_aware_step, note_assignments
+from discreet.online.noise_kernels import (
+    DECAY,
+    GAIN,
+    count_assignments,
+    noise_aware_step,
+    note_assignments,
+)
 from discreet.sessions.clock_kernels import tick_rows
 from discreet.simulation.report_flow_kernels import report_flow
 
@@ -273,7 +279,7 @@ def run_releases(
                 if side.measures:
                     note_assignments(side.memory, slots, all_rows, begins[3] >= 0, policy_rows, size)
                     if clocked:
-                        note_assignments(pending, slots, all_rows, False, policy_rows, size)
+                        count_assignments(pending, slots, all_rows, False, policy_rows, size)
             if stochastic or not known or not _same(policy_rows, before):
                 evaluate(world, stochastic, policy_rows, probabilities, policy_values)
                 before[:, :] = policy_rows

@@ -4,7 +4,8 @@ The papers' learners guard against noise by one uniform bound E for all cells an
 knows the standard deviation of every measurement. It
 
 - fits visit and transition rates to all measurements by generalised least squares, with weights from
-  the public numbers of users who were assigned each action (:mod:`discreet.online.noise_kernels`);
+  the public numbers of users who were expected to come to each action, by their policies and by what was
+  believed when these were planned (:mod:`discreet.online.noise_kernels`);
 - shrinks each step's transition row towards the row pooled over steps, by empirical Bayes: the
   variation over steps, tau^2, is what the squared residuals exceed their known noise and sampling
   variance by, for each row and, where its own steps tell little, over all rows. A step weighs by how well
@@ -371,8 +372,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 
     def memory_size(self, spec: Spec) -> int:
-        """Per cell: assignments, weights and weighted sums."""
-        return noise_kernels.memory_size(self._cells(spec), spec.states)
+        """Per cell: assignments, weights and weighted sums, and the row that was believed last."""
+        slots = 1 if self.stationary else spec.horizon
+        return noise_kernels.memory_size(self._cells(spec), slots, spec.layout.rows, spec.states)
 
     def begin_memory(self, spec: Spec) -> Floats:
         """Zeros: nothing was assigned or measured."""
@@ -491,7 +493,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return plan, self._noted(state, plan.policy, plan.users)
 
     def _noted(self, state: LearnerState, policy: NDArray[Any], users: int) -> LearnerState:
-        """The state that knows that so many users are assigned the policy."""
+        """The state that knows that so many users are assigned the policy, and where it leads them."""
         layout = state.spec.layout
         rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], policy])
         memory = state.memory.copy()

@@ -1,11 +1,10 @@
 """The noise-aware learner where releases carry no measurement of their own: on trees, say.
 
 At each release it forgets the noise of older ones and reads the newest sums as one measurement of
-everybody so far (gain 1, decay 1), weighted by the public numbers of users who were assigned each
-action. That is :class:`~discreet.online.noise_aware.NoiseAwareUCBVI` without generalised least squares
-over releases, which needs noise that no two of them share. It exists to tell what a learner gains from
-what a mechanism gains (:mod:`discreet.reproductions.price_of_privacy`); it has no theorem, and no compiled
-form.
+everybody so far (gain 1, decay 1). That is :class:`~discreet.online.noise_aware.NoiseAwareUCBVI` without
+generalised least squares over releases, which needs noise that no two of them share. It exists to tell what
+a learner gains from what a mechanism gains (:mod:`discreet.reproductions.price_of_privacy`); it has no
+theorem, and no compiled form.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from discreet.protocol import Ask, Floats, Measurement, Plan, Release, Schedule,
 
 @dataclass(frozen=True, eq=False)
 class SumsState:
-    """inner : the state of the learner inside; assigned : a memory of assignments alone, public."""
+    """inner : the state of the learner inside; assigned : a memory of everybody's assignments alone."""
 
     __repr__ = brief
 
@@ -74,7 +73,7 @@ class NoiseAwareOnSums:
         return SumsState(inner, inner.memory.copy())
 
     def plan(self, state: SumsState, release: Release, ask: Ask | None = None) -> tuple[Plan, SumsState]:
-        """The next users' policy from this release and the public assignments so far."""
+        """The next users' policy from this release and the assignments so far."""
         inner = state.inner
         if release.number != inner.number:
             inner = replace(inner, memory=state.assigned)
@@ -84,6 +83,8 @@ class NoiseAwareOnSums:
         rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], plan.policy])
         assigned = state.assigned.copy()
         slots = 1 if self.inner.stationary else layout.horizon
+        size = noise_kernels.forecast_size(slots, layout.rows, layout.states)
+        assigned[-size:] = inner.memory[-size:]
         noise_kernels.note_assignments(assigned, slots, layout.rows, False, rows, int(plan.users))
         return plan, SumsState(inner, assigned)
 

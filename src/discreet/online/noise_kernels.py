@@ -1,22 +1,25 @@
 r"""Compiled planning of the noise-aware learner: a model from independent noisy measurements.
 
 Each release i brings a measurement y_i = a sum_{j<=i} lambda^{i-j} x_j + z_i of the batches x_j of users,
-with fresh noise z_i of known standard deviation sigma_i (lambda = 0, a = 1: the batch itself). Where
-the policies are public and deterministic, so is the number N_j(h, s, a) of users who were *assigned*
-the action at (h, s) in batch j. With m_i = lambda m_{i-1} + N_i the measurement's mean is a m_i p for a
-visit rate p, its variance about sigma_i^2 + v m_i, and generalised least squares gives
+with fresh noise z_i of known standard deviation sigma_i (lambda = 0, a = 1: the batch itself). The policies
+are public and deterministic, and so is the number E_j(h, s, a) of batch j's users who were *expected* to
+come to (h, s) and take a: those whose policy takes it there, times how many of its users come there by the
+model that it was planned in (``note_assignments``). With m_i = lambda m_{i-1} + E_i the measurement's mean is
+a m_i p for a true over an expected visit p, its variance about sigma_i^2 + m_i, and generalised least squares
+gives
 
-    x^ = N_total / (a sum_i w_i m_i) * sum_i w_i y_i,     w_i = m_i / (sigma_i^2 + v m_i):
+    x^ = E_total / (a sum_i w_i m_i) * sum_i w_i y_i,     w_i = m_i / (sigma_i^2 + m_i):
 
-noise from releases in which the action was not played has weight 0. Without noise x^ is the plain sum.
+noise from releases whose users did not play the action, or were not expected where it is played, has weight
+0 or little. E_j is known before the noise that it weighs is drawn. Without noise x^ is the plain sum.
 
 Decaying sums overlap: batch j is in every later measurement, in x^ with c_j = a sum_{i>=j} w_i
-lambda^{i-j}, and its sampling there does not average out. Where batches have one rate of visits the
-variance is that of sum_j N_j c_j^2 users. Two more sums keep it exactly: v_i = lambda^2 v_{i-1} + N_i, and
-u_i = sum_{j<=i} N_j c_j lambda^{i-j} / a = lambda u_{i-1} + w_i v_i.
+lambda^{i-j}, and its sampling there does not average out. Where batches have one p the variance is that of
+sum_j E_j c_j^2 visits. Two more sums keep it exactly: v_i = lambda^2 v_{i-1} + E_i, and
+u_i = sum_{j<=i} E_j c_j lambda^{i-j} / a = lambda u_{i-1} + w_i v_i.
 
-A family pooled over steps (``counts.POOLED_TRANSITIONS``) is one slot more: its N_j(s, a) is the sum of the
-N_j(h, s, a), and its row is one more measurement of the average over steps, with noise of its own.
+A family pooled over steps (``counts.POOLED_TRANSITIONS``) is one slot more: its E_j(s, a) is the sum of the
+E_j(h, s, a), and its row is one more measurement of the average over steps, with noise of its own.
 
 One call is: make the measurement's counts obey the flow of people (``_consistent``; where they all have one
 noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), predict visits
@@ -34,7 +37,7 @@ x among n users who were assigned the cell. The second is that of a sample of x 
 so all counts are kept in this unit; the first is the noise, per assigned user.
 
 Generalised least squares, flow consistency, a bonus from the noise law, and empirical-Bayes sharing over
-steps; the weights of the pooling by predicted visits are ours.
+steps; the weights by expected visits, of releases and of the pooling, are ours.
 """
 
 from __future__ import annotations
@@ -90,7 +93,7 @@ _MOST_LOG_ODDS = 600.0
 _LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
 _DRAWS = 5  # normal variables of a pair
 _HOLD = 2  # releases that an explorer keeps its normal variables for: noisy counts add up
-_SAMPLING = 0.2  # v: variance of a count per user behind it, of the order of a visit's
+_ASTRAY = 0.05  # share of users who may be in any state at any step, whatever the model says
 
 
 class Problem(NamedTuple):
@@ -106,17 +109,25 @@ class Problem(NamedTuple):
 class Sums(NamedTuple):
     """What is carried, per cell (slot, row); a last slot holds the family pooled over steps."""
 
-    pending: Floats  # users assigned since the last release
+    coming: Floats  # visits expected of users who were assigned it since the last release
     filtered: Floats  # m
-    total: Floats  # N_total
+    total: Floats  # E_total
     exposure: Floats  # sum w m
     noise: Floats  # sum w^2 sigma^2, of transitions
     reward_noise: Floats
-    sampling: Floats  # sum c^2 N / a^2
+    sampling: Floats  # sum c^2 E / a^2
     rewards: Floats  # sum w y
     squares: Floats  # v
     overlap: Floats  # u
+    assigned: Floats  # users assigned since the last release, who may come or not
     moves: Floats  # (cells, S) sum w y
+
+
+class Forecast(NamedTuple):
+    """Where people are expected: the model that the policies in use were planned in. Carried too."""
+
+    start: Floats  # (S,)
+    moves: Floats  # (T R, S)
 
 
 class Cells(NamedTuple):
@@ -164,9 +175,14 @@ def all_cells(slots: int, rows: int, pooled: bool) -> int:
     return (slots + int(pooled)) * rows
 
 
-def memory_size(cells: int, states: int) -> int:
-    """Floats that are carried."""
-    return cells * (10 + states)
+def memory_size(cells: int, slots: int, rows: int, states: int) -> int:
+    """Floats that are carried: sums, then where people are expected."""
+    return cells * (11 + states) + forecast_size(slots, rows, states)
+
+
+def forecast_size(slots: int, rows: int, states: int) -> int:
+    """Of them, so many at the end say where people are expected."""
+    return (1 + slots * rows) * states
 
 
 def work_size(cells: int, rows: int, states: int) -> int:
@@ -176,25 +192,66 @@ def work_size(cells: int, rows: int, states: int) -> int:
 
 
 @kernel
-def note_assignments(
-    memory: Floats, slots: int, rows: int, pooled: bool, policy_rows: Ints, users: int
+def count_assignments(
+    assigned: Floats, slots: int, rows: int, pooled: bool, policy_rows: Ints, users: int
 ) -> None:
     """Count users who are assigned a deterministic policy: a public fact, before they act."""
     for h in range(policy_rows.shape[0]):
         base = h * rows if slots > 1 else 0
         for s in range(policy_rows.shape[1]):
-            memory[base + policy_rows[h, s]] += users
+            assigned[base + policy_rows[h, s]] += users
             if pooled:
-                memory[slots * rows + policy_rows[h, s]] += users
+                assigned[slots * rows + policy_rows[h, s]] += users
+
+
+@kernel
+def note_assignments(
+    memory: Floats, slots: int, rows: int, pooled: bool, policy_rows: Ints, users: int
+) -> None:
+    """Remember users who are assigned a deterministic policy, and where they are expected to come.
+
+    They are expected where the model that is believed at present leads the policy; a share of ``_ASTRAY``
+    may be anywhere. Both are public, before anybody acts.
+    """
+    states = policy_rows.shape[1]
+    cells = (slots + 1) * rows if pooled else slots * rows
+    sums, forecast = _sums(memory, cells, states), _forecast(memory, cells, slots * rows, states)
+    count_assignments(sums.assigned, slots, rows, pooled, policy_rows, users)
+    occupancy = np.zeros((2, states))
+    here, after = occupancy[0], occupancy[1]
+    for s in range(states):
+        here[s] = forecast.start[s]
+    for h in range(policy_rows.shape[0]):
+        base = h * rows if slots > 1 else 0
+        for s in range(states):
+            after[s] = 0.0
+        for s in range(states):
+            r = policy_rows[h, s]
+            come = users * ((1.0 - _ASTRAY) * here[s] + _ASTRAY / states)
+            sums.coming[base + r] += come
+            if pooled:
+                sums.coming[slots * rows + r] += come
+            if here[s] > 0.0:
+                for k in range(states):
+                    after[k] += here[s] * forecast.moves[base + r, k]
+        for s in range(states):
+            here[s] = after[s]
 
 
 @inlined
 def _sums(memory: Floats, cells: int, states: int) -> Sums:
-    part = memory[: 10 * cells].reshape(10, cells)
+    part = memory[: 11 * cells].reshape(11, cells)
     return Sums(
-        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9],
-        memory[10 * cells :].reshape(cells, states),
+        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9], part[10],
+        memory[11 * cells : (11 + states) * cells].reshape(cells, states),
     )  # fmt: skip
+
+
+@inlined
+def _forecast(memory: Floats, cells: int, steps: int, states: int) -> Forecast:
+    at = (11 + states) * cells
+    end = at + states + steps * states
+    return Forecast(memory[at : at + states], memory[at + states : end].reshape(steps, states))
 
 
 @inlined
@@ -242,7 +299,7 @@ def noise_aware_step(
     transitions (T, R, S), reward_sums (T, R) : the newest measurement (rewards centred where
     knobs[CENTERED]); pooled_transitions (1, R, S), pooled_rewards (1, R) : of the pooled families, or without
     any cell; errors : see the names above; due (T R,) : 0 where a row was not measured, empty if all were;
-    memory : carried, zeros at number 0; values (H + 1, S),
+    memory : carried, overwritten at number 0; values (H + 1, S),
     q (H, R), trials (E, H, R) : overwritten, by the optimistic and by each explorer's Q; ties : key of the
     public coins.
     """
@@ -306,6 +363,33 @@ def noise_aware_step(
         own = width if e == 0 else _WIDER * width
         _explore(problem, own, model, scratch[: _DRAWS * rows].reshape(rows, _DRAWS), values, trials[e])
     _induct(problem, knobs[STAT], knobs[PRIVACY], model, values, q)
+    _foresee(problem, number > 0, sums, model, _forecast(memory, cells, slots * rows, states))
+
+
+@inlined
+def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, forecast: Forecast) -> None:
+    """Keep what is believed now: where users begin, anywhere if that was not measured, and rows."""
+    if measured and problem.slots > 1:
+        _begin(problem.state_ptr, sums, model, forecast.start)
+    else:
+        forecast.start[:] = 1.0 / forecast.start.shape[0]
+    for c in range(forecast.moves.shape[0]):
+        for s in range(forecast.moves.shape[1]):
+            forecast.moves[c, s] = model.model[c, s]
+
+
+@inlined
+def _begin(state_ptr: Ints, sums: Sums, model: Cells, start: Floats) -> None:
+    """Law of the first state: counts of the first step, as far as they exceed their noise."""
+    mass = 0.0
+    for s in range(start.shape[0]):
+        start[s] = 0.0
+        for r in range(state_ptr[s], state_ptr[s + 1]):
+            if sums.exposure[r] > 0.0:
+                start[s] += max(0.0, model.counts[r] - model.noise[r])
+        mass += start[s]
+    for s in range(start.shape[0]):
+        start[s] = start[s] / mass if mass > 0.0 else 1.0 / start.shape[0]
 
 
 @inlined
@@ -317,14 +401,14 @@ def _consistent(
     Total and active rows are public: how many users the measurement reflects, and which actions they were
     assigned. Returns the share of the noise's variance that is left on average.
     """
-    pending, filtered, active, raw = sums.pending, sums.filtered, model.counts, model.raw
+    coming, filtered, active, raw = sums.coming, sums.filtered, model.counts, model.raw
     state_ptr = problem.state_ptr
     for c in range(moves.shape[0]):
-        active[c] = decay * filtered[c] + pending[c]
+        active[c] = decay * filtered[c] + coming[c]
         for s in range(moves.shape[1]):
             raw[c, s] = moves[c, s]
     users = 0.0
-    for r in range(state_ptr[0], state_ptr[1]):  # all of them are assigned some action there
+    for r in range(problem.rows):  # all of them begin somewhere
         users += active[r]
     return project_flow(problem.horizon, state_ptr, gain * users, active, raw, work)
 
@@ -343,7 +427,7 @@ def _absorb(
     known: bool,
 ) -> None:
     """Add the newest measurement of the cells from ``first`` on to their weighted sums."""
-    pending, filtered, total, exposure = sums.pending, sums.filtered, sums.total, sums.exposure
+    coming, filtered, total, exposure = sums.coming, sums.filtered, sums.total, sums.exposure
     noise, reward_noise, sampling = sums.noise, sums.reward_noise, sums.sampling
     reward_acc, acc, squares, overlap = sums.rewards, sums.moves, sums.squares, sums.overlap
     square, reward_square = sigma * sigma, reward_sigma * reward_sigma
@@ -355,17 +439,18 @@ def _absorb(
         if due.shape[0] > 0 and due[i] == 0.0:
             continue
         if reports:  # only users who were assigned the cell add noise to it
-            square = per_user * pending[c] * unit * unit
-            reward_square = per_user_reward * pending[c] * unit * unit
-        m = decay * filtered[c] + pending[c] * unit
+            square = per_user * sums.assigned[c] * unit * unit
+            reward_square = per_user_reward * sums.assigned[c] * unit * unit
+        m = decay * filtered[c] + coming[c] * unit
         filtered[c] = m
-        total[c] += pending[c] * unit
-        squares[c] = decay * decay * squares[c] + pending[c] * unit
+        total[c] += coming[c] * unit
+        squares[c] = decay * decay * squares[c] + coming[c] * unit
         overlap[c] *= decay
-        pending[c] = 0.0
+        coming[c] = 0.0
+        sums.assigned[c] = 0.0
         if m <= 0.0:
             continue
-        w = m / (square + _SAMPLING * m)
+        w = m / (square + m)
         exposure[c] += w * m
         noise[c] += w * w * square
         reward_noise[c] += w * w * reward_square
@@ -1016,20 +1101,12 @@ def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells
     if not predict:
         return
     here, after = scratch[:states], scratch[states : 2 * states]
-    for s in range(states):
-        here[s] = 0.0
     users = 0.0
-    for r in range(state_ptr[0], state_ptr[1]):
+    for r in range(rows):
         users += total[r]
     if users <= 0.0:
         return
-    mass = 0.0
-    for s in range(states):
-        for r in range(state_ptr[s], state_ptr[s + 1]):
-            here[s] += max(0.0, counts[r] - noise[r])
-        mass += here[s]
-    for s in range(states):
-        here[s] = here[s] / mass if mass > 0.0 else 1.0 / states
+    _begin(state_ptr, sums, model, here)
     # rough rows: pooled over steps by totals, one projection each
     rough = scratch[2 * states : (2 + rows) * states].reshape(rows, states)
     for r in range(rows):
@@ -1056,9 +1133,12 @@ def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells
         for s in range(states):
             after[s] = 0.0
         for s in range(states):
-            mine = here[s] + 0.05 / states
+            mine = here[s] + _ASTRAY / states
+            came = 0.0
             for r in range(state_ptr[s], state_ptr[s + 1]):
-                share = total[base + r] / users
+                came += total[base + r]
+            for r in range(state_ptr[s], state_ptr[s + 1]):
+                share = total[base + r] / came if came > 0.0 else 0.0
                 expected[base + r] = users * mine * share
                 for k in range(states):
                     after[k] += here[s] * share * rough[r, k]
