@@ -372,7 +372,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 
     def memory_size(self, spec: Spec) -> int:
-        """Per cell: assignments, weights and weighted sums, and the row that was believed last."""
+        """Per cell: expected visits, weights, weighted sums; the last model, and where users begin."""
         slots = 1 if self.stationary else spec.horizon
         return noise_kernels.memory_size(self._cells(spec), slots, spec.layout.rows, spec.states)
 
@@ -486,7 +486,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return [(self._policy(state, part), size) for part, size in enumerate(sizes) if size]
 
     def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
-        """The next users' policy; remembers publicly how many users are assigned it."""
+        """The next users' policy; remembers how many are assigned it and where they are expected to come."""
         if self.explore == "returns":
             return returns.plan(self, state, release)
         plan, state = super().plan(state, release, ask)

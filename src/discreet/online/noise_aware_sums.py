@@ -25,7 +25,7 @@ from discreet.protocol import Ask, Floats, Measurement, Plan, Release, Schedule,
 
 @dataclass(frozen=True, eq=False)
 class SumsState:
-    """inner : the state of the learner inside; assigned : a memory of everybody's assignments alone."""
+    """inner : the state of the learner inside; assigned : a memory of where everybody was expected, alone."""
 
     __repr__ = brief
 
@@ -73,7 +73,7 @@ class NoiseAwareOnSums:
         return SumsState(inner, inner.memory.copy())
 
     def plan(self, state: SumsState, release: Release, ask: Ask | None = None) -> tuple[Plan, SumsState]:
-        """The next users' policy from this release and the assignments so far."""
+        """The next users' policy from this release, and where all users so far were expected to come."""
         inner = state.inner
         if release.number != inner.number:
             inner = replace(inner, memory=state.assigned)

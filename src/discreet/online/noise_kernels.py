@@ -2,11 +2,11 @@ r"""Compiled planning of the noise-aware learner: a model from independent noisy
 
 Each release i brings a measurement y_i = a sum_{j<=i} lambda^{i-j} x_j + z_i of the batches x_j of users,
 with fresh noise z_i of known standard deviation sigma_i (lambda = 0, a = 1: the batch itself). The policies
-are public and deterministic, and so is the number E_j(h, s, a) of batch j's users who were *expected* to
-come to (h, s) and take a: those whose policy takes it there, times how many of its users come there by the
-model that it was planned in (``note_assignments``). With m_i = lambda m_{i-1} + E_i the measurement's mean is
-a m_i p for a true over an expected visit p, its variance about sigma_i^2 + m_i, and generalised least squares
-gives
+are public and deterministic. E_j(h, s, a) is how many of batch j's users were *expected* to come to (h, s)
+and take a: of those whose policy takes it there, the share that comes there by the model that was believed
+when they began, but for 5 % who may be anywhere (``note_assignments``). It is made of earlier releases and
+of public facts. With m_i = lambda m_{i-1} + E_i the measurement's mean is a m_i p for a true over an expected
+visit p, its variance about sigma_i^2 + m_i, and generalised least squares gives
 
     x^ = E_total / (a sum_i w_i m_i) * sum_i w_i y_i,     w_i = m_i / (sigma_i^2 + m_i):
 
@@ -27,10 +27,11 @@ noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), 
 noise of visits to that of rewards (``_visit_noise``), find how much steps vary (``_residuals``), say what
 is believed of every step's reward (``_believe``), from the law of mean rewards over pairs on (``_prior``),
 shrink its row (``_shrink``), say what the explorers act on: a draw (``_explore``) or the upper end
-(``_hope_for``) of what is believed, and plan (``_induct``). These are loops
+(``_hope_for``) of what is believed, plan (``_induct``), and keep the model to say where the next users are
+expected (``_foresee``). These are loops
 over all cells: a call for each cell would cost more than its work, since it counts references to every array.
-Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
-intervals are heuristic: weights and rows come from the same noisy data.
+What is carried is a stream of sums per cell and the last model: no history is kept. All of it is
+post-processing, and the intervals are heuristic: weights and rows come from the same noisy data.
 
 Randomized reports of random steps (local privacy) have a noise of two parts: n idle + x visit for a count of
 x among n users who were assigned the cell. The second is that of a sample of x / (1 + visit) records, and
@@ -93,7 +94,9 @@ _MOST_LOG_ODDS = 600.0
 _LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
 _DRAWS = 5  # normal variables of a pair
 _HOLD = 2  # releases that an explorer keeps its normal variables for: noisy counts add up
-_ASTRAY = 0.05  # share of users who may be in any state at any step, whatever the model says
+# share of users who may be in any state at any step, whatever the model says; above 0: that anybody was
+# assigned an action can then be seen from the visits that are expected
+_ASTRAY = 0.05
 
 
 class Problem(NamedTuple):
@@ -368,8 +371,8 @@ def noise_aware_step(
 
 @inlined
 def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, forecast: Forecast) -> None:
-    """Keep what is believed now: where users begin, anywhere if that was not measured, and rows."""
-    if measured and problem.slots > 1:
+    """Keep what is believed now: rows, and where users begin (anywhere, if steps are not told apart)."""
+    if measured and problem.slots == problem.horizon:
         _begin(problem.state_ptr, sums, model, forecast.start)
     else:
         forecast.start[:] = 1.0 / forecast.start.shape[0]
@@ -498,8 +501,8 @@ def _visits(model: Cells, half: float, predicted: bool) -> None:
     """Visits from noisy counts and from the predicted flow, each by its precision; rewards follow.
 
     A count is the sum of S noisy cells; the flow of public policies in a rough model is known to a factor. It
-    is that of the average policy and knows nothing of who was where when: where an action became usual in a
-    state that nobody reached any more, it would predict visits for ever. It is believed up to two standard
+    is that of one average policy, in which the actions of a state are as frequent as its visits were expected
+    to be, and knows nothing of who was where when. It is believed up to two standard
     deviations above the count. Centred sums of rewards are those of r - 1/2: half of the visits is theirs.
     """
     counts, visits, expected, noise = model.counts, model.visits, model.expected, model.noise
