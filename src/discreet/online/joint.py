@@ -535,7 +535,7 @@ def _into_inner(
 
 
 def _noted(state: JointState) -> LearnerState:
-    """The inner state that knows who was assigned what since the last release, and where."""
+    """The inner state that knows what users since the last release were assigned and where they may come."""
     assert state.inner is not None
     memory, layout = state.inner.memory.copy(), state.spec.layout
     for rows, users in state.open:
