@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of
 from discreet.core.noise.exact import discrete_gaussian
+from discreet.core.randomness import checked_on_grid
 from discreet.core.records import Source
 
 Floats = NDArray[np.float64]
@@ -104,7 +105,8 @@ class PersonSums:
 
 def noisy(sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Floats:
     """Sums with discrete Gaussian noise, in units of the values."""
-    return (sums + discrete_gaussian(sigma, sums.shape, source)).astype(np.float64) / GRID
+    found = checked_on_grid(sums, 1) + discrete_gaussian(sigma, sums.shape, source)
+    return checked_on_grid(found, 1).astype(np.float64) / GRID
 
 
 def guaranteed(record: MechanismRecord, delta: float, randomness: Source) -> Guarantee:
