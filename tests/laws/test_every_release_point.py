@@ -1,0 +1,688 @@
+"""Wherever noise leaves, it is of the size that the record says, from which the guarantee is computed.
+
+A case is a place where noise leaves. It gives what was released less the exact sums of people whose rewards lie on no
+grid of a session (multiples of 2^-20), and the scale of the mechanism's record; mean, mean square and neighbours'
+products must be those of the record's law (:mod:`noise_laws`), and secure values on their public grid. The bytes of
+secure noise are fixed, so that no test fails by chance; were they fresh, one figure would fail with probability 4e-8.
+
+The same faults are then planted everywhere: noise of 0.9 and of 0.5 times its size must be noticed at every place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fixed_bytes import fixed_bytes
+from noise_laws import LEAST, Law, Piece, flips_law, law_of, off
+
+import discreet as dr
+from discreet.audits.noise import expected, expected_answer, readings, summand
+from discreet.audits.walks import noise_matrix
+from discreet.core import session as core_session
+from discreet.core.counts import COUNTS, CountQuery
+from discreet.core.layout import Layout
+from discreet.core.noise import seeded_kernels
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
+from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.data.schema import Schema
+from discreet.device import counts as device_counts
+from discreet.device import encoders as device_encoders
+from discreet.device import linear as device_linear
+from discreet.device import noise as device_noise
+from discreet.device import reports as device_reports
+from discreet.device.messages import read as read_bits
+from discreet.linear import person_sums, responses
+from discreet.linear import session as linear_session
+from discreet.linear.features import Features, MixtureFeatures
+from discreet.linear.responses import Question, ResponseSession
+from discreet.linear.sums import GramQuery, LinearQuery, MixtureQuery
+from discreet.privatizers.shuffle import Shuffle
+from discreet.protocol import Plan, Response, Schedule
+from discreet.sessions import one_shot
+from discreet.stored import codebook, sites
+from discreet.stored.sites import Site, SitePlan
+
+SOURCE = Path(dr.__file__).parent
+LAYOUT = Layout(2, 300, 2)  # most cells where fewest are: 1200 visits, 2400 moves
+SMALL = Layout(8, 5, 3)
+GRID = 1024
+
+Start = Callable[[int], Any]
+"""The source of the i-th session."""
+
+
+def seeded(run: int) -> Seeded:
+    return Seeded(35, run)
+
+
+def secure(run: int) -> Secure:
+    return Secure(GRID)
+
+
+def life(layout: Layout, rng: np.random.Generator) -> Trajectory:
+    """Somebody whose rewards are multiples of 2^-20, and hardly ever of 1 / 1024."""
+    rewards = rng.integers(0, 2**20 + 1, layout.horizon) / 2**20
+    rewards[0] = 2.0**-20
+    return Trajectory(
+        rng.integers(0, layout.states, layout.horizon + 1),
+        rng.integers(0, layout.actions, layout.horizon),
+        rewards,
+    )
+
+
+def lives(layout: Layout, n: int, seed: int) -> list[Trajectory]:
+    rng = np.random.default_rng(seed)
+    return [life(layout, rng) for _ in range(n)]
+
+
+def stacked(people: list[Trajectory]) -> Trajectories:
+    return Trajectories(*(np.stack([getattr(one, name) for one in people]) for name in ("states", "actions", "rewards")))
+
+
+def coins_of(source: Any, user: int) -> Any:
+    return SeededCoins(source.keys.noise, user) if isinstance(source, Seeded) else SecureCoins()
+
+
+# ------------------------------------------------------------------------------ streams of releases
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Of each run of cells with one scale: name, part of the flat vector, scale of the record, unit."""
+
+    name: str
+    part: slice
+    scale: float
+    unit: float | None
+
+
+def blocks_of(session: Any, source: Any) -> list[Blocks]:
+    """As the record says it: scales are read nowhere else."""
+    query, record = session.query, session.guarantee.records[0]
+    is_secure = isinstance(source, Secure)
+    assert record.noise.startswith("discrete_") == is_secure
+    out = []
+    if isinstance(query, LinearQuery):
+        goe = record.noise.endswith("gaussian")  # the diagonal has twice the variance
+        for (name, step, diagonal), begin, end in zip(query.blocks, query.offsets, query.offsets[1:], strict=False):
+            scale = record.scales[f"{name}[{step}]"] * (math.sqrt(2.0) if diagonal and goe else 1.0)
+            out.append(Blocks(f"{name}{' diagonal' if diagonal else ''}", slice(begin, end), scale, None))
+        return out
+    for name, begin, end in zip(query.row_families, query.offsets, query.offsets[1:], strict=False):
+        unit = (1.0 if name in COUNTS else 1.0 / GRID) if is_secure else None
+        out.append(Blocks(name, slice(begin, end), record.scales[name], unit))
+    return out
+
+
+def stream(
+    privatizer: Any, query: Any, sizes: list[int], runs: int, source: Start, plans: Callable[[int], dict[str, Any]] | None = None,
+    on_grid: bool = True,
+) -> list[Piece]:  # fmt: skip
+    """Runs of a session that releases after batches of these sizes.
+
+    Sums: a piece is a family in a release, whose noise is the walk's combination of draws. Measurements: a piece is
+    a family over all releases.
+    """
+    layout, times = query.layout, np.concatenate([[0], np.cumsum(sizes)])
+    noises: dict[tuple[str, int], list[Any]] = {}
+    laws: dict[tuple[str, int], Law] = {}
+    released: dict[tuple[str, int], list[Any]] = {}
+    grids: dict[tuple[str, int], float | None] = {}
+    for run in range(runs):
+        rng = np.random.default_rng([1, run])
+        schedule = Schedule(int(times[-1]), times=times, final=True, reads="measurements" if plans or privatizer.__dict__.get("clocks") == "rows" else "sums")
+        with privatizer.start(query, schedule, source(run)) as session:
+            blocks, made, batches = blocks_of(session, source(run)), [], []
+            session.release()
+            for i, size in enumerate(sizes):
+                shape = layout.horizon, layout.states
+                policy: Any = rng.integers(0, layout.actions, shape)
+                if getattr(privatizer, "clocks", None) == "rows":  # of every row, so that many are due at once
+                    policy = np.full((*shape, layout.actions), 1.0 / layout.actions)
+                context = context_of(query)
+                plan = Plan(policy, size, context, **(plans(i) if plans else {}))
+                session.begin(plan)
+                batch = np.zeros(query.cells)
+                for _ in range(size):
+                    one = life(layout, rng)
+                    if policy.ndim == 2:
+                        one = replace(one, actions=policy[np.arange(layout.horizon), one.states[:-1]])
+                    session.submit(one)
+                    batch += own(query, one, context, session)
+                batches.append(batch)
+                made.append(session.release())
+            read = readings(query, made)
+            residual = read.values - expected(read, np.array(batches))
+            mixing = None if read.measured else weights_of(session, len(sizes))
+            values = read.values
+            if mixing is not None and session.mechanism.walk is None and not getattr(session.mechanism, "decay", 0.0):
+                mixing = None  # each batch has noise of its own, which differences of sums have
+                residual, values = (np.diff(one, axis=0, prepend=0.0) for one in (residual, values))
+        for block in blocks:
+            for i in range(len(sizes)):
+                due = read.due[i, block.part]
+                if not due.any():
+                    continue
+                key = (block.name, -1 if mixing is None else i)
+                one_law = law_of(session.guarantee.records[0].noise.endswith("laplace"), block.scale, block.unit if on_grid else None)
+                weights = np.ones(1) if mixing is None else mixing[i]
+                scaled = residual[i, block.part][due] / block.scale  # blocks of one name may differ in scale
+                law = one_law.mixed(weights)
+                laws[key] = Law(law.variance / block.scale**2, law.kurtosis)
+                noises.setdefault(key, []).append(scaled)
+                released.setdefault(key, []).append(values[i, block.part][due])
+                grids[key] = None if block.unit is None or not on_grid else 1.0 / block.unit
+    return [
+        Piece(f"{name} {i}", np.concatenate(noises[name, i]), laws[name, i], np.concatenate(released[name, i]), grids[name, i])
+        for name, i in noises
+    ]
+
+
+def weights_of(session: Any, releases: int) -> Any:
+    """(releases, draws) of the noise in sums, from the strategy's own program."""
+    mechanism = session.mechanism
+    if mechanism.walk is None:
+        if getattr(mechanism, "decay", 0.0):
+            decay = mechanism.decay
+            return (np.tril(np.full((releases, releases), 1.0 - decay), -1) + np.eye(releases)) / math.sqrt(1 - decay**2)
+        return np.tril(np.ones((releases, releases)))
+    return noise_matrix(mechanism.walk)[0][:releases]
+
+
+def context_of(query: Any) -> dict[str, Any]:
+    return dict(CONTEXT) if isinstance(query, MixtureQuery) else {}
+
+
+def own(query: Any, one: Trajectory, context: dict[str, Any], session: Any) -> Any:
+    if isinstance(query, LinearQuery):
+        return summand(query, one, context)
+    group = getattr(session, "open_group", 0)
+    cut = session.cut if query.cut else None
+    return query.to_cells(query.contribution(one, group=group, cut=cut))
+
+
+COUNTED = CountQuery(LAYOUT)
+CENTRED = CountQuery(LAYOUT, visits=False, center_rewards=True)
+MOVES = CountQuery(LAYOUT, visits=False, known_rewards=True, stationary=True)
+GAUSSIAN, LAPLACE = {"mu": 0.3}, {"epsilon": 0.5}
+ONE_HOT = Features(np.eye(40).reshape(8, 5, 40), 1.0, l1=1.0, nonneg=True)
+MODEL = GramQuery(layout=SMALL, features=ONE_HOT)
+_RNG = np.random.default_rng(5)
+MIXED = MixtureQuery(layout=SMALL, features=MixtureFeatures(_RNG.uniform(-1, 1, (8, 5, 8, 40)) / 8, 10.0))
+CONTEXT = {"values": np.array([_RNG.uniform(0, 3 - h, 8) for h in range(4)])}
+
+
+def batches(of: Any, budget: dict[str, float], releases: int, **how: Any) -> Callable[[Start], list[Piece]]:
+    return lambda source: stream(dr.Central(**budget, release="batches"), of, [2] * releases, 1, source, **how)
+
+
+def summed(release: str, of: Any, budget: dict[str, float], runs: int, **how: Any) -> Callable[[Start], list[Piece]]:
+    """Sums after each of three batches, which share noise."""
+    on_grid = release != "square-root"  # post-processed: the measurements are integers
+    return lambda source: stream(dr.Central(**budget, release=release, **how), of, [2, 1, 2], runs, source, on_grid=on_grid)
+
+
+def cut_then_centred(source: Start) -> list[Piece]:
+    query = replace(CENTRED, cut=1.0)
+    plans = lambda i: {"cut": math.inf if i == 14 else None}  # noqa: E731
+    return stream(dr.Central(**GAUSSIAN, release="batches"), query, [2] * 21, 1, source, plans)
+
+
+def grouped(source: Start) -> list[Piece]:
+    query = replace(CENTRED, groups=300, clip=2.0)
+    return stream(dr.Central(**GAUSSIAN, release="batches"), query, [2] * 28, 1, source, lambda i: {"group": i % 300})
+
+
+# ------------------------------------------------------------------------------ stored people
+
+
+def stored(query: CountQuery, budget: dict[str, float], runs: int, tally: bool = False) -> Callable[[Start], list[Piece]]:
+    """One release of all people, by steps; ``tally`` : people were counted elsewhere."""
+
+    def found(source: Start) -> list[Piece]:
+        noises: dict[str, list[Any]] = {}
+        values: dict[str, list[Any]] = {}
+        for run in range(runs):
+            people = lives(query.layout, 3, run)
+            whole = sum(query.to_cells(query.contribution(one)) for one in people)
+            with dr.Central(**budget).stored(query, source(run)) as session:
+                if tally:
+                    here = dr.Tally(query, GRID if isinstance(source(run), Secure) else None)
+                    here.add(stacked(people), np.arange(3))
+                    session.submit_tally(here)
+                else:
+                    session.submit_many(stacked(people), np.arange(3))
+                blocks = blocks_of(session, source(run))
+                steps = list(session.release())
+            tables = {"visits": "visits", "transition_counts": "transitions"}
+            for block in blocks:
+                released = np.concatenate([getattr(one, tables.get(block.name, "rewards")).ravel() for one in steps])
+                noises.setdefault(block.name, []).append(released - whole[block.part])
+                values.setdefault(block.name, []).append(released)
+        laplace = "epsilon" in budget
+        return [
+            Piece(block.name, np.concatenate(noises[block.name]), law_of(laplace, block.scale, block.unit), np.concatenate(values[block.name]), block.unit and 1.0 / block.unit)
+            for block in blocks
+        ]
+
+    return found
+
+
+def split_sites(source: Start) -> list[Piece]:
+    """The sum of as many shares as are surely honest: the record is of these together."""
+    schema = Schema("ward", "patient", LAYOUT, stationary=True)
+    plan = SitePlan(schema, dr.DecisionPoints(), dr.Central(epsilon=1.0, delta=1e-6), 3, noise="sites")
+    tally = dr.Tally(plan.query, sites._GRID)
+    people = lives(plan.query.layout, 4, 3)
+    tally.add(stacked(people), np.arange(4))
+    site = object.__new__(Site)  # of these people, without files
+    for name, value in (("plan", plan), ("part", type("Part", (), {"tally": tally, "rules": ()})()), ("ledger", None)):
+        object.__setattr__(site, name, value)
+    whole = tally.cells()
+    (record,) = plan.records
+    sums = np.array([sum(site.send()[1:] for _ in range(plan.honest)) for _ in range(15)])
+    out = []
+    for name, begin, end in zip(plan.query.row_families, plan.query.offsets, plan.query.offsets[1:], strict=False):
+        grid = 1 if name in COUNTS else sites._GRID
+        noise = sums[:, begin:end] / grid - plan.honest * whole[begin:end]
+        out.append(Piece(name, noise, law_of(False, record.scales[name], 1.0 / grid), sums[:, begin:end] / grid, grid))
+    return out
+
+
+def questions(budget: dict[str, float]) -> tuple[list[Question], list[dict[str, Any]]]:
+    """Of every kind, centred and raw, with and without rewards and weights."""
+    rng = np.random.default_rng(2)
+    (unit,) = budget
+    values, weights = rng.uniform(0, 2, (5, 8)), rng.uniform(0.2, 1.0, (8, 5))
+    base: dict[str, Any] = {"mu": None, "epsilon": None, unit: budget[unit]}
+    asked: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"kind": "gram", "step": 2}, {"weights": weights}),
+        ({"kind": "response", "step": 2, "high": 3.0}, {"values": values[0]}),
+        ({"kind": "response", "step": 1, "high": 3.0, "reward": False, "centre": False}, {"values": values[1], "weights": weights}),
+        ({"kind": "pair", "step": 1, "high": 3.0}, {"values": values[2]}),
+        ({"kind": "model", "step": 0}, {}),
+        *[({"kind": "start", "step": 0, "reward": False}, {})] * 8,
+    ]
+    return [Question(**base, **one) for one, _ in asked], [how for _, how in asked]
+
+
+def answers(budget: dict[str, float]) -> Callable[[Start], list[Piece]]:
+    def found(source: Start) -> list[Piece]:
+        plan, asked = questions(budget)
+        laplace = "epsilon" in budget
+        noises: dict[str, list[Any]] = {}
+        for run in range(130):
+            both = []
+            for one, randomness in ((plan, source(run)), ([replace(q, mu=None, epsilon=None) for q in plan], Seeded(0))):
+                session = ResponseSession(SMALL, ONE_HOT, one, randomness)
+                session.submit_many(stacked(lives(SMALL, 5, run)))
+                both.append([ask(session, q, how) for q, how in zip(one, asked, strict=True)])
+                if one is plan:
+                    (record,) = session.records
+            for i, (noisy, plain) in enumerate(zip(*both, strict=True)):
+                kind, step = plan[i].kind, plan[i].step
+                scale = {name: record.scales.get(f"{i}.{name}[{step}]", 0.0) for name in ("gram", "response", "successors", "rewards", "start")}
+                vector = scale["start"] if kind == "start" else scale["response"] * noisy.span
+                for name, size in (("vector", vector), ("successors", scale["successors"]), ("rewards", scale["rewards"])):
+                    if getattr(noisy, name) is not None:
+                        noises.setdefault(f"{kind} {name}", []).append((getattr(noisy, name) - getattr(plain, name)).ravel() / size)
+                if noisy.gram is not None:
+                    noise = (noisy.gram - plain.gram) / scale["gram"]
+                    assert np.array_equal(noise, noise.T)
+                    noises.setdefault(f"{kind} gram", []).append(noise[np.triu_indices(40, 1)])
+                    noises.setdefault("diagonal", []).append(noise.diagonal() / (1.0 if laplace else math.sqrt(2.0)))
+        # "pair vector" and the like have 40 cells a run; those that are too few stand together
+        kept = {name: np.concatenate(parts) for name, parts in noises.items()}
+        few = [name for name, one in kept.items() if one.size < LEAST]
+        together = {"vectors": np.concatenate([kept.pop(name) for name in few])} if few else {}
+        if "start vector" in kept and not laplace:  # the one of few units, which discrete Gaussian noise does not feel
+            assert record.scales["5.start[0]"] > 3
+        return [Piece(name, one, law_of(laplace, 1.0)) for name, one in (kept | together).items()]
+
+    return found
+
+
+def ask(session: Any, question: Question, how: dict[str, Any]) -> Any:
+    given = {name: how[name] for name in ("values", "weights") if name in how}
+    if question.kind == "start":
+        return session.start()
+    return getattr(session, question.kind)(question.step, **given)
+
+
+def asked_again(source: Start) -> list[Piece]:
+    """Answers about people of a stream, between its releases."""
+    query = GramQuery(layout=SMALL, features=ONE_HOT, model=False)
+    schedule = Schedule(6, times=np.array([0, 2, 4, 6]), final=True)
+    noises, rng = [], np.random.default_rng(4)
+    for run in range(24):
+        with dr.Central(**GAUSSIAN, release="batches").start(query, schedule, source(run)) as session:
+            record, came = session.guarantee.records[1], []
+            session.release()
+            at = 0
+            for batch in range(3):
+                session.begin(Plan(np.zeros((3, 8), np.int64), 2))
+                for one in lives(SMALL, 2, 100 * run + batch):
+                    one = replace(one, actions=np.zeros(3, np.int64))
+                    session.submit(one)
+                    came.append(one)
+                session.release()
+                for h in reversed(range(query.steps)):
+                    values = rng.uniform(0, 2 - h, 8)
+                    question = Response(h, values, (0.0, 3.0 - h))
+                    answer = session.answer(question)
+                    own_range = float(np.ptp(values)) + 1.0
+                    scale = record.scales[f"{at}.response[{h}]"] * own_range
+                    noises.append((answer.value - expected_answer(query, question, came)) / scale)
+                    at += 1
+    return [Piece("answers", np.concatenate(noises), law_of(False, 1.0))]
+
+
+# ------------------------------------------------------------------------------ devices
+
+
+def devices(privatizer: Any, query: Any, users: int, coins: Callable[[Any, int], Any] = coins_of) -> Callable[[Start], list[Piece]]:
+    """Messages of one person each, less their own records."""
+
+    def found(source: Start) -> list[Piece]:
+        rng, rows, messages = np.random.default_rng(6), [], []
+        with privatizer.start(query, Schedule(users), source(0)) as session:
+            blocks = blocks_of(session, source(0))
+            session.release()
+            context = context_of(query)
+            encoder = session.begin(Plan(np.zeros((query.layout.horizon, query.layout.states), np.int64), users, context))
+            for user in range(users):
+                one = replace(life(query.layout, rng), actions=np.zeros(query.layout.horizon, np.int64))
+                message = np.asarray(encoder(one, session.open_plan, coins(source(0), user)).message, np.float64)
+                units = np.ones(1)
+                if isinstance(query, LinearQuery) and session.mechanism.grid is not None:
+                    units = np.repeat(query.block_units(session.mechanism.grid), np.diff(query.offsets))
+                    assert np.array_equal(message, np.rint(message))
+                messages.append(message * units)
+                rows.append(messages[-1] - own(query, one, context, session))
+        return by_name(blocks, np.array(rows), np.array(messages), session.guarantee.records[0].noise.endswith("laplace"))
+
+    return found
+
+
+def by_name(blocks: list[Blocks], noises: Any, values: Any, laplace: bool) -> list[Piece]:
+    names: dict[str, list[Blocks]] = {}
+    for block in blocks:
+        names.setdefault(block.name, []).append(block)
+    out = []
+    for name, those in names.items():
+        noise = np.concatenate([noises[:, one.part].ravel() / one.scale for one in those])
+        law, unit = law_of(laplace, those[0].scale, those[0].unit), those[0].unit
+        released = np.concatenate([values[:, one.part].ravel() for one in those])
+        law = Law(law.variance / those[0].scale ** 2, law.kurtosis)
+        out.append(Piece(name, noise, law, released, None if unit is None else 1.0 / unit))
+    return out
+
+
+def reported(privatizer: Any, local: bool) -> Callable[[Start], list[Piece]]:
+    """How often reports name the own element, and one of the others, of a record that is always the same."""
+    layout, users = Layout(3, 2, 2), 8_000
+    query = CountQuery(layout, visits=False, known_rewards=True)
+
+    def found(source: Start) -> list[Piece]:
+        one = Trajectory(np.array([0, 1, 2]), np.zeros(2, np.int64), np.array([0.0, 1.0]))
+        moves, bits = [], []
+        with privatizer.start(query, Schedule(users, plans="deterministic"), source(0)) as session:
+            (record,) = session.guarantee.records
+            session.release()
+            encoder = session.begin(Plan(np.zeros((2, 3), np.int64), users))
+            encoder = encoder if local else session.open_randomizer
+            for user in range(users):
+                message = encoder(one, session.open_plan, coins_of(source(0), user)).message
+                for h, _, marks in device_reports.decoded(session.reports, False, np.asarray(message, np.int64)):
+                    own_one = 3 * int(one.states[h]) + int(one.states[h + 1])
+                    moves.append((marks[own_one], marks[(own_one + 1 + user % 8) % 9]))
+        pieces = frequencies("moves", moves, record)
+        with privatizer.start(replace(query, known_rewards=False, center_rewards=True), Schedule(9, plans="deterministic"), source(0)) as session:
+            (record,) = session.guarantee.records
+            randomizer = session.reports.randomizer(1, False)
+            for user in range(users):
+                named = randomizer.draw(2, coins_of(source(0), user))
+                bits.append((2 in named, (3 + user % 5) % 6 in named))
+        return pieces + frequencies("rewards", bits, record)
+
+    return found
+
+
+def frequencies(about: str, seen: list[Any], record: Any) -> list[Piece]:
+    """Of the own element and another one, by the chances of the record."""
+    kind, elements, size, own_chance, other = next(one for name, one in record.alphabets.items() if about in name)
+    p = own_chance / 2**53
+    q = other / 2**53 if kind == "unary" else (size - p) / (elements - 1)
+    table = np.array(seen, np.float64)
+    return [
+        Piece(f"{about}: {name}", column - chance, flips_law([(1, chance)]))
+        for name, column, chance in (("own", table[:, 0], p), ("other", table[:, 1], q))
+    ]
+
+
+def shuffled(source: Start) -> list[Piece]:
+    """The coin flips in messages to a shuffler, of counters that the person's record does not touch, and in all others less it."""
+    layout = Layout(6, 2, 3)
+    query = CountQuery(layout, visits=False, center_rewards=True)
+    noises: dict[str, list[Any]] = {}
+    rng = np.random.default_rng(8)
+    with Shuffle(epsilon=1.0, delta=1e-4).start(query, Schedule(600, times=np.array([0, 600]), final=True), source(0)) as session:
+        (record,) = session.guarantee.records
+        session.release()
+        encoder = session.begin(Plan(np.zeros((3, 6), np.int64), 600))
+        form = encoder.device.form
+        for user in range(300):
+            one = replace(life(layout, rng), actions=np.zeros(3, np.int64))
+            message = encoder(one, session.open_plan, coins_of(source(0), user)).message
+            ones = read_bits(form, session.open_plan.number, message)[1]
+            cells = np.arange(3) * form.pairs + form.row_table[one.states[:-1], one.actions]
+            for i, family in enumerate(form.families):
+                part = ones[form.begins[i] : form.begins[i + 1]].astype(np.float64)
+                touched = cells
+                if family.kind == "transitions":
+                    part[cells * form.states + one.states[1:]] -= 1.0
+                    touched = np.zeros(0, np.int64)
+                elif family.kind == "centered_rewards":
+                    part -= 1.0
+                noises.setdefault(family.kind, []).append(np.delete(part, touched))
+    out = []
+    for name, flips in record.batches[0]:
+        kind = {"transition_counts": "transitions", "centered_reward_sums": "centered_rewards"}[name]
+        each, p = flips.each, flips.coin / 2**32
+        mean = each / 2 if flips.paired else each * p
+        out.append(Piece(kind, np.concatenate(noises[kind]) - mean, flips_law([(each, p)])))
+    return out
+
+
+# ------------------------------------------------------------------------------ codebooks
+
+
+WARD = """
+dataset = "ward"
+unit = "patient"
+horizon = 6
+reward = { low = 0.0, high = 1.0 }
+[prepare]
+user = "who"
+time = { column = "when", numbers = "hours" }
+step = "1 hour"
+long = "cut"
+[prepare.values.x]
+column = "x"
+within = "last"
+range = [-10, 10]
+[prepare.values.a]
+column = "x"
+within = "last"
+range = [-10, 10]
+cuts = [0]
+[prepare.states.codebook]
+file = "fitted/codebook.csv"
+scale = { x = 2.0 }
+[prepare.actions]
+product = ["a"]
+[prepare.end]
+column = "who"
+states = { "nobody" = "end" }
+unreadable = "missing"
+missing = "end"
+[prepare.reward]
+on = { end = 1.0 }
+"""
+
+
+def fitted(folder: Path, **what: Any) -> Callable[[Start], list[Piece]]:
+    """Every noisy sum that a fit draws, beside the exact sum of its people."""
+
+    def found(source: Start) -> list[Piece]:
+        import pandas as pd
+
+        declared = folder / "ward.toml"
+        declared.write_text(WARD)
+        rng = np.random.default_rng(9)
+        frame = pd.DataFrame({"who": [f"P{i}" for i in range(200)], "when": 0, "x": rng.integers(-10 * 2**20, 10 * 2**20, 200) / 2**20})
+        right, seen = codebook.noisy, []
+
+        def watched(sums: Any, sigma: int, draw: Any) -> Any:
+            noisy = right(sums, sigma, draw)
+            values = noisy / person_sums.GRID if noisy.dtype.kind == "i" else noisy
+            seen.append((values - sums / person_sums.GRID, values))
+            return noisy
+
+        out = folder / f"fitted-{source(0).kind}-{len(list(folder.iterdir()))}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(codebook, "noisy", watched)
+            codebook.fit_codebook(frame, declared, out, epsilon=1.0, delta=1e-6, ledger=None, randomness=source(0), anyway=True, **what)
+        record = dr.Guarantee.from_dict(codebook.read_facts(out)["guarantee"]).records[0]
+        noises = np.concatenate([noise.ravel() for noise, _ in seen])
+        values = np.concatenate([value.ravel() for _, value in seen])
+        return [Piece("sums", noises, law_of(False, record.scales["sums"]), values, person_sums.GRID)]
+
+    return found
+
+
+# ------------------------------------------------------------------------------ all of them
+
+
+@dataclass(frozen=True)
+class Case:
+    """One place where noise leaves.
+
+    run : what is released. drawn_in : modules of the library in which it is drawn. sources : "seeded", "secure" or both.
+    plant : by source, (object, name) of what draws, which a fault makes smaller.
+    """
+
+    run: Callable[[Start], list[Piece]]
+    drawn_in: tuple[str, ...]
+    plants: dict[str, tuple[Any, str]]
+
+
+SEEDED = (seeded_kernels, "fill_noise")
+CORE = {"seeded": SEEDED, "secure": (core_session, "SecureCoins")}
+STORED = {"seeded": (one_shot.seeded_kernels, "fill_noise"), "secure": (one_shot, "SecureCoins")}
+LINEAR = {"seeded": SEEDED, "secure": (linear_session, "SecureCoins")}
+ANSWERS = {"seeded": (responses, "SeededCoins"), "secure": (responses, "SecureCoins")}
+ON_DEVICE = {"seeded": (device_counts, "drawn"), "secure": (device_counts, "drawn")}
+LINEAR_DEVICE = {"seeded": (device_linear, "drawn"), "secure": (device_linear, "drawn")}
+CODEBOOK = {"seeded": (person_sums, "discrete_gaussian"), "secure": (person_sums, "discrete_gaussian")}
+REPORTS = {"seeded": (device_reports.Randomizer, "draw"), "secure": (device_reports.Randomizer, "draw")}
+FLIPS = {"seeded": (device_encoders, "noise_ones"), "secure": (device_encoders, "noise_ones")}
+IN_CORE = ("core.session", "core.encoders", "core.randomness", "core.mechanism")
+IN_LINEAR = ("linear.session", "device.noise", "device.linear", "core.randomness", "linear.mechanism", "privatizers.linear")
+
+
+def only(source: str, plants: dict[str, tuple[Any, str]]) -> dict[str, tuple[Any, str]]:
+    return {source: plants[source]}
+
+
+CASES: dict[str, Case] = {
+    "counts, Gaussian": Case(batches(COUNTED, GAUSSIAN, 7), IN_CORE, CORE),
+    "counts, Laplace": Case(batches(COUNTED, LAPLACE, 7), IN_CORE, CORE),
+    "centred counts": Case(batches(CENTRED, LAPLACE, 7), IN_CORE, CORE),
+    "counts pooled beside": Case(batches(replace(CENTRED, pooled="all"), GAUSSIAN, 14), IN_CORE, CORE),
+    "first visits pooled beside": Case(batches(replace(CENTRED, pooled="first"), GAUSSIAN, 14), IN_CORE, CORE),
+    "counts of all steps": Case(batches(replace(COUNTED, stationary=True), GAUSSIAN, 14), IN_CORE, CORE),
+    "cut rewards, then centred": Case(cut_then_centred, IN_CORE, CORE),
+    "group returns": Case(grouped, IN_CORE, only("seeded", CORE)),
+    "clocks of rows": Case(
+        lambda source: stream(dr.Central(**GAUSSIAN, clocks="rows", release="batches"), CENTRED, [2] * 40, 1, source), IN_CORE, CORE
+    ),
+    "decaying": Case(
+        lambda source: stream(dr.Central(**GAUSSIAN, release="decaying"), COUNTED, [2, 1, 2], 7, source, on_grid=False),
+        ("core.decaying_session", *IN_CORE), CORE,
+    ),
+    "tree, Laplace": Case(summed("tree", COUNTED, LAPLACE, 7, tree_estimate="plain"), IN_CORE, CORE),
+    "tree, Gaussian": Case(summed("tree", COUNTED, GAUSSIAN, 7, tree_estimate="plain"), IN_CORE, CORE),
+    "optimal tree": Case(summed("tree", COUNTED, GAUSSIAN, 7, tree_estimate="optimal"), IN_CORE, only("seeded", CORE)),
+    "signed digits": Case(summed("signed-digits", COUNTED, LAPLACE, 7, arity=3), IN_CORE, CORE),
+    "square root": Case(summed("square-root", COUNTED, GAUSSIAN, 7), IN_CORE, only("seeded", CORE)),
+    "stored people": Case(stored(replace(COUNTED, center_rewards=True), GAUSSIAN, 7), ("sessions.one_shot",), STORED),
+    "stored people, Laplace": Case(stored(CENTRED, LAPLACE, 7), ("sessions.one_shot",), STORED),
+    "first visits": Case(
+        stored(CountQuery(LAYOUT, center_rewards=True, stationary=True, first=True), GAUSSIAN, 14), ("sessions.one_shot",), STORED
+    ),
+    "a tally's people": Case(stored(CENTRED, GAUSSIAN, 7, tally=True), ("sessions.one_shot", "sessions.tally"), STORED),
+    "sites": Case(split_sites, ("stored.sites",), {"secure": (sites, "SecureCoins")}),
+    "linear sums in batches": Case(batches(MODEL, GAUSSIAN, 67), IN_LINEAR, LINEAR),
+    "linear sums in batches, Laplace": Case(batches(MODEL, LAPLACE, 67), IN_LINEAR, LINEAR),
+    "mixtures in batches": Case(batches(MIXED, GAUSSIAN, 101), IN_LINEAR, LINEAR),
+    "linear sums, tree": Case(summed("tree", MODEL, GAUSSIAN, 67, tree_estimate="plain"), IN_LINEAR, LINEAR),
+    "linear sums, square root": Case(summed("square-root", MODEL, GAUSSIAN, 67), IN_LINEAR, LINEAR),
+    "answers": Case(answers({"mu": 0.3}), ("linear.responses", "linear.gram"), ANSWERS),
+    "answers, Laplace": Case(answers({"epsilon": 0.3}), ("linear.responses", "linear.gram"), ANSWERS),
+    "answers of a stream": Case(asked_again, ("linear.responses", "linear.session"), ANSWERS),
+    "devices' counts": Case(
+        devices(dr.Local(**GAUSSIAN), COUNTED, 14), ("device.noise", "device.counts", "local.device_session"), ON_DEVICE
+    ),
+    "devices' counts, Laplace": Case(
+        devices(dr.Local(epsilon=0.5, randomizer="laplace"), COUNTED, 14), ("device.noise", "device.counts"), ON_DEVICE
+    ),
+    "devices' counts, by NumPy alone": Case(
+        devices(dr.Local(**GAUSSIAN), MOVES, 7, lambda source, user: device_noise.ExactCoins()),
+        ("device.noise",), only("secure", ON_DEVICE),
+    ),
+    "devices' linear sums": Case(devices(dr.Local(**GAUSSIAN), MODEL, 67), IN_LINEAR, LINEAR_DEVICE),
+    "devices' reports": Case(
+        reported(dr.Local(epsilon=1.0), True), ("local.reports", "device.reports", "local.reported_session"), REPORTS
+    ),
+    "a server's reports": Case(
+        reported(dr.Central(epsilon=1.0, release="reports"), False), ("local.reported_session", "device.reports"), REPORTS
+    ),
+    "flips for a shuffler": Case(
+        shuffled, ("device.encoders", "shuffle.session", "shuffle.mechanism"), FLIPS
+    ),
+}  # fmt: skip
+FITS: dict[str, dict[str, Any]] = {
+    "centres of a codebook": {"centres": 1500, "rounds": 3},
+    "cuts of a codebook": {"quantiles": ("x", 4), "bins": 8192},
+}
+STARTS: dict[str, Start] = {"seeded": seeded, "secure": secure}
+BOTH = [
+    *((name, kind) for name, case in CASES.items() for kind in case.plants),
+    *((name, kind) for name in FITS for kind in CODEBOOK),
+]
+
+
+def case_of(name: str, folder: Path) -> Case:
+    if name in FITS:
+        return Case(fitted(folder, **FITS[name]), ("linear.person_sums", "stored.codebook"), CODEBOOK)
+    return CASES[name]
+
+
+def found(name: str, source: str, folder: Path) -> list[str]:
+    with fixed_bytes(35):
+        pieces = case_of(name, folder).run(STARTS[source])
+    assert pieces
+    return [one for piece in pieces for one in off(piece)]
+
+
+@pytest.mark.parametrize(("name", "source"), BOTH)
+def test_noise_is_of_the_size_that_its_record_says(name: str, source: str, tmp_path: Path) -> None:
+    assert found(name, source, tmp_path) == []
