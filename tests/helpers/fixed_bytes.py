@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,16 +18,24 @@ _BLOCK = 2**16  # bytes made at once
 
 
 @contextmanager
-def fixed_bytes(seed: int) -> Iterator[None]:
+def fixed_bytes(seed: int, seen: set[str] | None = None) -> Iterator[None]:
     """Every draw of the system's source, through ``os`` and ``secrets`` too, comes from this seed.
 
-    Noise of one thread is then the same in every run; of several, its law is.
+    Noise of one thread is then the same in every run; of several, its law is. seen : gets the names of the
+    library's modules, less its own name, that are running when bytes are drawn.
     """
     drawn, lock = np.random.Generator(np.random.Philox(seed)), threading.Lock()
     block, at = drawn.bytes(_BLOCK), 0
 
     def source(size: int) -> bytes:
         nonlocal block, at
+        if seen is not None:
+            frame = sys._getframe(1)
+            while frame is not None:
+                name = frame.f_globals.get("__name__", "")
+                if name.startswith("discreet."):
+                    seen.add(name.removeprefix("discreet."))
+                frame = frame.f_back
         with lock:
             if at + size > len(block):
                 block, at = drawn.bytes(size + _BLOCK), 0

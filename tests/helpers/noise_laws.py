@@ -1,7 +1,7 @@
 """Is released noise of the size that its record says? Mean, mean square and sharing, to 5.5 standard errors.
 
-A figure of an honest law is further off than 5.5 standard errors with probability 4e-8. Draws are fixed by seeds
-where these tests run, so that nothing fails by chance.
+A figure of an honest law is further off than 5.5 standard errors with probability 4e-8. Draws are fixed by
+seeds where this is used, so that nothing fails by chance.
 """
 
 from __future__ import annotations
@@ -90,12 +90,3 @@ def off(piece: Piece) -> list[str]:
         if not (np.rint(units) == units).all():
             found.append(f"{piece.name}: released values are off the grid of 1 / {piece.grid:g}")
     return found
-
-
-def sharing(rows: Floats, laws: list[Law]) -> list[str]:
-    """Which pairs of rows (blocks, n) of independent noise are correlated: families or releases that share it."""
-    z = rows / np.sqrt([law.variance for law in laws])[:, None]
-    errors = z @ z.T / math.sqrt(rows.shape[1])
-    np.fill_diagonal(errors, 0.0)
-    worst = np.argwhere(np.triu(np.abs(errors) > ERRORS))
-    return [f"blocks {i} and {j}: product {errors[i, j]:.1f} standard errors from 0" for i, j in worst.tolist()]
