@@ -44,7 +44,7 @@ class CountSession(StreamSession):
     ------
     RuntimeError
         On calls out of order, on a closed session, and in another process than the one that
-        started it.
+        started it; and, releasing nothing, where exact noise would not hide a sum (:func:`checked_on_grid`).
     ValueError
         On a broken record (nothing is added) and on more users than the schedule declares.
     """
