@@ -61,6 +61,7 @@ VERSION = 2
 # 1: no page for the data protection officer, and nothing of what was declared
 _CERTAIN = 1.96  # 95 %
 _STANDS_OUT = 3.0  # standard deviations of noise
+_LARGER_SCALE = ": declare a larger scale (prepare.states.codebook.scale), or narrower ranges"
 
 
 def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> tuple[float, float]:
@@ -175,7 +176,7 @@ class _Means:
         half = (high - low) / 2 / chosen.scale
         radius = float(np.linalg.norm(half))
         sums = PersonSums(
-            number, len(half) + 1, math.sqrt(2.0) * radius, 2 * radius, _most_steps(declared, number)
+            number, len(half) + 1, math.sqrt(2.0) * radius, 2 * radius, _most_steps(declared, number), radius
         )
         return cls(chosen.reads, (low + high) / 2, chosen.scale, half, sums)
 
@@ -231,6 +232,7 @@ def forecast_codebook(
             checks.integer("rounds", rounds, 1, 100),
         )
         means = _Means.of(declared, number)
+        means.sums.check_people(users, _LARGER_SCALE)
         sigma = means.sums.sigma(rho, rounds)
         record = means.sums.record("k-means", sigma, rounds)
         noise = sigma / GRID
@@ -246,7 +248,8 @@ def forecast_codebook(
         assert quantiles is not None
         value, number = _value(declared, quantiles[0]), checks.integer("quantiles", quantiles[1], 2, 1000)
         bins, rounds = checks.integer("bins", bins, number, 100_000), 1
-        sums = PersonSums(bins, 1, 1.0, 0.0, _most_steps(declared, bins))
+        sums = _histogram(declared, bins)
+        sums.check_people(users)
         sigma = sums.sigma(rho, 1)
         record = sums.record("histogram", sigma, 1)
         noise = sigma / GRID
