@@ -402,10 +402,9 @@ def test_other_databases_are_refused() -> None:
 
 
 def test_what_is_counted_is_in_no_file(tmp_path: Path) -> None:
-    """Fourteen batches: while one is open its messages are in the log; once they are swept no file holds them.
+    """Fourteen batches: while one is open its messages are in the log; once they are swept no file has them.
 
-    A message's body is unlike any other: a number that was drawn for it. The session's state holds sums over
-    several people.
+    Every reward is a number that was drawn for it alone.
     """
     study = a_study(users=400, schedule={"replan_growth": 1.2})
     store = begun(study, tmp_path / "a.db")

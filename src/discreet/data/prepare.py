@@ -90,6 +90,7 @@ def prepare(
     out: str | Path,
     *,
     sql: str | None = None,
+    reads: Sequence[str | Path] | None = None,
     delimiter: str | None = None,
     decimal: str = ".",
     encoding: str = "utf-8",
@@ -102,7 +103,7 @@ def prepare(
 
     Parameters
     ----------
-    where, sql, delimiter, decimal, encoding : as for :func:`discreet.data.readers.open_source`
+    where, sql, reads, delimiter, decimal, encoding : as for :func:`discreet.data.readers.open_source`
         Several files may have different columns. A file without the time column holds facts about people or
         episodes.
     declaration : Declaration, or the file that holds it
@@ -127,7 +128,7 @@ def prepare(
     private = Path(offending) if offending is not None else out.with_name(f"{out.name}.offending.csv")
     checks.integer("memory", memory, 1)
     declared = declaration if isinstance(declaration, Declaration) else read_declaration(declaration)
-    places = places_of(where, Text(delimiter, decimal, encoding), sql)
+    places = places_of(where, Text(delimiter, decimal, encoding), sql, reads)
     rules = rules_over(local_files(places))
     for path, rule in rules.items():
         check_dataset(path, rule, declared.schema.dataset)

@@ -14,12 +14,12 @@ one cell or of two: for *replaced* people
 
 **A grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a step each. A person has at
 most c = min(k, her most steps) cells, so two people's rounded vectors differ by at most sqrt(c p) / GRID more
-(both touch a coordinate: a whole step there; one does: half a step, on twice as many). Integers of 64 bits are
-added up, of so few people that no sum passes 2^52 (:meth:`PersonSums.check_people`, from public numbers): a sum
-that wrapped around would move by 2^64 where one person is replaced. The noise on them is discrete Gaussian of an
-integer sigma, drawn exactly (:mod:`discreet.core.noise.exact`): each sum costs rho = Delta^2 / (2 sigma^2) of
-zCDP. Sums that are asked one after the other, each chosen by what the earlier ones released, add up (``levels``
-of the record).
+(both touch a coordinate: a whole step there; one does: half a step, on twice as many). Integers of 64 bits
+are added up, of so few people that no sum passes 2^52 (:meth:`PersonSums.check_people`, from public
+numbers): a sum that wrapped around would move by 2^64 where one person is replaced. The noise on them is
+discrete Gaussian of an integer sigma, drawn exactly (:mod:`discreet.core.noise.exact`): each sum costs
+rho = Delta^2 / (2 sigma^2) of zCDP. Sums that are asked one after the other, each chosen by what the
+earlier ones released, add up (``levels`` of the record).
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class PersonSums:
         return max(self.apart, math.sqrt(2.0) * self.bound) + rounding
 
     def check_people(self, people: int, said: str = "") -> None:
-        """Raise ``ValueError`` unless sums over so many people stay below 2^52 grid units; said : a remedy."""
+        """Raise ``ValueError`` unless sums over so many people stay below 2^52 grid units.
+
+        said : a remedy, at the end of the message.
+        """
         largest = min(self.bound, self.largest)
         if people * largest * GRID > MOST_UNITS:
             most = max(0, math.floor(MOST_UNITS / (largest * GRID)))

@@ -311,7 +311,7 @@ def _read(
 ) -> tuple[Ints, Floats, int]:  # fmt: skip
     """(owner, values (n, d), people): RAW DATA."""
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
-    places = places_of(where, text, how.get("sql"))
+    places = places_of(where, text, how.get("sql"), how.get("reads"))
     check_rules(local_files(places), declared.schema.dataset, ledger)
     reader = Reader(declared, places)
     maker = _Points(declared, reader)
@@ -356,8 +356,8 @@ def fit_codebook(
 
     Parameters
     ----------
-    where, how : records, and ``sql``, ``delimiter``, ``decimal``, ``encoding``, ``scratch``, as for
-        :func:`discreet.data.prepare.prepare`
+    where, how : records, and ``sql``, ``reads``, ``delimiter``, ``decimal``, ``encoding``, ``scratch``, as
+        for :func:`discreet.data.prepare.prepare`
     out : new folder: ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which says what they cost
     ledger : Ledger, or None, which writes nothing down (and must be None for seeded noise)
     start : file of public centres; default: a Halton sequence in the declared ranges
