@@ -160,8 +160,14 @@ def codebook(
 
         signers = [read_public_key(one) for one in public_key or []]
         with nullcontext() if no_ledger else Ledger.open(path, create=False) as book:
-            library.verify_codebook(files[0], book, public_keys=signers)
-        console().print(f"{files[0]}: files, pages and guarantee are as stated.")
+            unchecked = library.verify_codebook(files[0], book, public_keys=signers)
+        console().print(
+            f"{files[0]}: files, pages and guarantee are as stated, and what was found follows from them."
+            if not unchecked
+            else f"{files[0]}: files and guarantee are as stated."
+        )
+        for one in unchecked:
+            console().print(f"Not checked: {one}.", soft_wrap=True)
         for one in read_signatures(Path(files[0])):
             known = "" if one["key"] in signers else " (a key that nobody has named here: --public-key FILE)"
             said = f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
