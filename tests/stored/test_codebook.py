@@ -31,7 +31,7 @@ TEXT = """
 dataset = "ward"
 unit = "patient"
 horizon = 6
-reward = { low = 0.0, high = 1.0 }
+reward = { outcomes = { end = 1.0 } }
 [prepare]
 user = "who"
 time = { column = "when", numbers = "hours" }
@@ -60,9 +60,7 @@ column = "who"
 states = { "nobody" = "end" }
 unreadable = "missing"
 missing = "end"
-[prepare.reward]
-value = "a"
-""".replace('[prepare.reward]\nvalue = "a"', "[prepare.reward]\non = { end = 1.0 }")
+"""
 
 MIDDLES = np.array([[-6.0, 1.0], [0.0, 4.0], [6.0, 1.5]])
 
@@ -305,6 +303,68 @@ def test_what_is_hopeless_is_said_and_refused_before_it_is_paid_for(declared: Pa
     assert max(better.error) < max(found.error)
 
 
+@pytest.mark.parametrize(
+    ("values", "users", "centres", "epsilon", "hopeless"),
+    [
+        (40, 5_000, 20, 1.0, True),  # fitted: 2 centres of 20 held anybody
+        (40, 5_000, 10, 1.0, True),  # 1 of 10
+        (40, 5_000, 20, 3.0, True),
+        (20, 4_000, 20, 1.0, True),
+        (5, 2_000, 20, 1.0, True),
+        (2, 20_000, 750, 1.0, True),
+        (40, 20_000, 20, 1.0, False),  # they help to learn
+        (40, 100_000, 20, 1.0, False),
+        (20, 16_000, 20, 1.0, False),
+        (5, 20_000, 20, 1.0, False),
+        (2, 20_000, 20, 1.0, False),
+        (2, 300, 1, 0.5, False),
+    ],
+)
+def test_many_values_are_hopeless_where_centres_cannot_be_told_apart(
+    declared: Path, values: int, users: int, centres: int, epsilon: float, hopeless: bool
+) -> None:
+    found = forecast_codebook(
+        many_values(declared, values), users, centres=centres, epsilon=epsilon, delta=1e-6
+    )
+    assert found.hopeless is hopeless
+    assert found.verdict.startswith("HOPELESS") is hopeless
+    if values == 40:
+        assert "centres of people who fill the ranges evenly differ by about" in found.verdict
+
+
+def many_values(declared: Path, number: int) -> Path:
+    """The declaration with so many values in [0, 1], all of them in the codebook."""
+    one = '[prepare.values.v{0}]\ncolumn = "v{0}"\nwithin = "last"\nrange = [0, 1]\n'
+    scale = ", ".join(f"v{i} = 0.1" for i in range(number))
+    text = TEXT.replace("scale = { x = 2.0, y = 1.0 }", f"scale = {{ {scale} }}")
+    at = text.index("[prepare.states")
+    path = declared.with_name("many.toml")
+    path.write_text(text[:at] + "".join(one.format(i) for i in range(number)) + text[at:])
+    return path
+
+
+def test_the_forecast_of_many_values_is_what_comes(declared: Path, tmp_path: Path) -> None:
+    """Two hidden numbers behind 40 values: few centres hold anybody where the forecast calls it hopeless."""
+    draw = np.random.default_rng(2)
+    weights = draw.normal(size=(2, 40))
+    weights /= np.linalg.norm(weights, axis=0)
+    held = []
+    for users in (5_000, 100_000):
+        values = 0.8 * draw.normal(size=(users, 2)) @ weights + 0.6 * draw.normal(size=(users, 40))
+        frame = pd.DataFrame((0.5 + 0.087 * values).clip(0, 1), columns=[f"v{i}" for i in range(40)])
+        frame = frame.assign(who=np.arange(users), when=0, x=0.0, y=0.0)
+        out = tmp_path / str(users)
+        fitted = fit_codebook(
+            frame, many_values(declared, 40), out, ledger=None, centres=20, epsilon=1.0, delta=1e-6,
+            randomness=Seeded(5), anyway=True,
+        )  # fmt: skip
+        near = nearest(frame[[f"v{i}" for i in range(40)]].to_numpy(), fitted.found)
+        held.append(int((np.bincount(near, minlength=20) > users / 200).sum()))
+        assert fitted.forecast.hopeless is (users == 5_000)
+    assert held[0] <= 3
+    assert held[1] > held[0]
+
+
 def test_a_limit_an_offence_and_seeds(declared: Path, tmp_path: Path) -> None:
     good: dict[str, Any] = {"centres": 3, "epsilon": 1.0, "delta": 1e-6}
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
@@ -344,6 +404,27 @@ def test_bad_arguments(declared: Path, tmp_path: Path, change: dict[str, Any], m
     with pytest.raises(ValueError, match=message):
         fit_codebook(people(200), declared, tmp_path / "out", ledger=None, **{**good, **change})
     assert not (tmp_path / "out").exists()
+
+
+def test_sums_that_could_wrap_are_refused_before_anything_is_reserved(declared: Path, tmp_path: Path) -> None:
+    """2^24 people with a radius of 2^19 scales: from public numbers alone. Then real people, and a ledger."""
+    unscaled = TEXT.replace("[-10, 10]", "[-1e6, 1e6]").replace(
+        "{ x = 2.0, y = 1.0 }", "{ x = 1.9073486328 }"
+    )
+    declared.write_text(unscaled)
+    asked: dict[str, Any] = {"centres": 1, "rounds": 1, "delta": 1e-9}
+    with pytest.raises(
+        ValueError, match=r"people = 16777216: must be at most 8\d\d\d .* larger scale .*scale\)"
+    ):
+        forecast_codebook(declared, 2**24, rho=0.5, **asked)
+    assert not forecast_codebook(declared, 8000, rho=0.5, **asked).hopeless
+    declared.write_text(TEXT.replace("{ x = 2.0, y = 1.0 }", "{ x = 1e-8, y = 1.0 }"))
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with pytest.raises(ValueError, match="people = 6: must be at most 4"):
+            fit_codebook(people(6), declared, tmp_path / "out", ledger=ledger, epsilon=1.0, **asked)
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+    with pytest.raises(ValueError, match=r"people = 4294967297: must be at most 4294967296 "):
+        forecast_codebook(declared, 2**32 + 1, quantiles=("x", 4), rho=0.5, delta=1e-11)
 
 
 def test_a_range_is_needed(declared: Path) -> None:

@@ -98,7 +98,9 @@ class Fit:
     what : "centres" or "quantiles". names, widths : of the values, and the length of their declared ranges.
     users, number, rounds : n, k, rounds. sigma : of one coordinate of a sum, in scaled units.
     error : 95 % of one coordinate of a centre that a k-th of all people is in, as a share of the range (by
-    value); of quantiles: of the share of people below a cut. spacing : what that is held against.
+    value); of quantiles: of the share of people below a cut. spacing : what that is held against: how far
+    public points lie apart, or, of many values, how far the best centres of people who fill the ranges would
+    differ in one (:func:`_apart`).
     """
 
     __repr__ = brief
@@ -118,7 +120,7 @@ class Fit:
 
     @property
     def hopeless(self) -> bool:
-        """Does noise move a centre (a cut) by more than public ones of the same number lie apart?"""
+        """Does noise move a centre (a cut) by more than public ones lie apart, or any could differ?"""
         return max(self.error) >= self.spacing
 
     @property
@@ -136,9 +138,15 @@ class Fit:
         else:
             said = (
                 f"each of {self.number} centres is off by up to {max(self.error):.1%} of a value's range "
-                f"(95 %, if a {self.number}th of the people is there), where {self.number} public points "
-                f"lie about {self.spacing:.1%} of the ranges apart"
+                f"(95 %, if a {self.number}th of the people is there), where {self.number} "
             )
+            if self.spacing == _points_apart(self.number, len(self.names)):
+                said += f"public points lie about {self.spacing:.1%} of the ranges apart"
+            else:
+                said += (
+                    f"centres of people who fill the ranges evenly differ by about {self.spacing:.1%} in a "
+                    "value (95 %), and by less if people are closer together"
+                )
         if self.hopeless:
             return f"HOPELESS: {said}: take public ones. It would cost {cost}."
         return f"{said[:1].upper()}{said[1:]}. It costs {cost}."
@@ -151,6 +159,26 @@ class Fit:
             "sigma": self.sigma, "error": dict(zip(self.names, self.error, strict=True)),
             "spacing": self.spacing, "hopeless": self.hopeless, "verdict": self.verdict,
         }  # fmt: skip
+
+
+def _points_apart(number: int, size: int) -> float:
+    """How far so many points of a regular grid lie apart, as a share of the ranges of ``size`` values."""
+    return float(number ** (-1.0 / size))
+
+
+def _apart(number: int, size: int) -> float:
+    """What errors of centres are held against, as a share of the range of one of ``size`` values.
+
+    Few centres of many values lie far apart in all of them together, and near in each. Where people fill
+    the ranges evenly, the variance of a value is a twelfth of its squared range; the best centres leave a
+    share of about number^(-2 / size) of it within their cells (the distortion of so many codewords, of
+    independent Gaussian values), and differ by the rest. Real people are closer together, and their centres
+    too.
+    """
+    points = _points_apart(number, size)
+    if number == 1:  # which differs from nothing
+        return points
+    return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
 
 
 def _ranges(values: Sequence[Value]) -> None:
@@ -191,7 +219,7 @@ def _fit(asked: Asked, users: int, sigma: int, delta: float) -> tuple[Fit, Mecha
     if asked.what == "centres":
         # sum / count: the noise of the count moves a centre on the radius by as much again
         off = _CERTAIN * math.sqrt(2.0) * noise * number / users / (2 * asked.half)
-        spacing = number ** (-1.0 / len(asked.names))
+        spacing = _apart(number, len(asked.names))
     else:
         off = np.array(  # of a bridge of noise, in its middle
             [_CERTAIN * noise * math.sqrt(asked.bins) / 2 / users]
