@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,7 +36,7 @@ from discreet.data.declaration import Declaration, Partition, Value, read_declar
 from discreet.data.places import Place, Text, local_files, places_of
 from discreet.data.readers import BATCH_ROWS, Progress, open_source
 from discreet.data.records import NEVER, Offences, Reader
-from discreet.data.schema import Schema, read_schema, write_schema
+from discreet.data.schema import Schema, quoted, read_schema, write_schema
 from discreet.data.validate import DataError, check, partition_of
 from discreet.storage.files import write_aside
 from discreet.storage.folders import aside
@@ -165,7 +166,23 @@ def prepare(
                 f"the rows that were made break their own schema, nothing is kept: {error}"
             ) from None
     maker.alike.warn(declared.schema.unit, declared.user[0])
+    _warn_of_ends(declared)
     return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts)
+
+
+def _warn_of_ends(declared: Declaration) -> None:
+    """Say that only ends pay, where the declaration does not say it to the learner."""
+    schema, labels = declared.schema, declared.schema.state_labels or ()
+    if declared.reward is not None or not declared.on or not set(declared.on) <= set(schema.terminal):
+        return
+    paid = ", ".join(f"{quoted(labels[end])} = {declared.on.get(end, 0.0):g}" for end in schema.terminal)
+    warnings.warn(
+        f"prepare.reward.on pays in ends only, which a learner does not know of a range of rewards: noise is "
+        f"for up to {schema.horizon} rewards of an episode, and little will be shown. Declare "
+        f"reward = {{ outcomes = {{ {paid} }} }}, and no prepare.reward",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 _COLUMNS = pa.schema(
