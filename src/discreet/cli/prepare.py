@@ -166,8 +166,8 @@ def codebook(
             if not unchecked
             else f"{files[0]}: files and guarantee are as stated."
         )
-        for one in unchecked:
-            console().print(f"Not checked: {one}.", soft_wrap=True)
+        for sentence in unchecked:
+            console().print(f"Not checked: {sentence}.", soft_wrap=True)
         for one in read_signatures(Path(files[0])):
             known = "" if one["key"] in signers else " (a key that nobody has named here: --public-key FILE)"
             said = f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"

@@ -534,7 +534,9 @@ def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
     if facts["users"] != forecast["users"]:
         raise ValueError(f"{where}: users: must be those of its forecast")
     if facts["version"] < VERSION:
-        (record,) = guarantee.records
+        record = guarantee.records[0]
+        if len(guarantee.records) != 1 or not isinstance(record, MechanismRecord):
+            raise ValueError(f"{where}: guarantee: must be of one mechanism, noisy sums")
         told = {
             "epsilon": guarantee.epsilon, "delta": guarantee.delta, "rho": guarantee.rho,
             "sigma": record.scales["sums"], "rounds": record.levels,
