@@ -135,7 +135,7 @@ def test_minari_episodes_are_users(schema, monkeypatch) -> None:
         storage=SimpleNamespace(data_path=Path("minari") / name / "data"),
     )
     monkeypatch.setitem(sys.modules, "minari", fake)
-    assert open_source("minari:made/up-v0", schema).files == [Path("minari/made/up-v0/data/main_data.hdf5")]
+    assert open_source("minari:made/up-v0", schema).files == [Path("minari/made/up-v0/data/metadata.json")]
     parts = list(episodes(open_source("minari:made/up-v0", schema)))
     states = np.concatenate([part.trajectories.states for part in parts])
     assert states.tolist() == [[0, 1, 2, 0, 3], [2, 4, 4, 4, 4]]

@@ -768,3 +768,30 @@ def test_earlier_versions_are_read(fitted: Path, tmp_path: Path, version: int) -
     (out / "codebook.json").write_text(json.dumps(facts), "utf-8")
     with pytest.raises(ValueError, match=r"forecast\.epsilon is not what follows"):
         verify_codebook(out)
+
+
+def test_each_round_asks_by_what_was_released_alone(
+    declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cells of every round are the nearest of centres that the start and the kept sums give."""
+    asked_by: list[tuple[np.ndarray, np.ndarray]] = []
+    exact = PersonSums.exact
+
+    def caught(self: PersonSums, owner: np.ndarray, cell: np.ndarray, payload: np.ndarray) -> np.ndarray:
+        asked_by.append((cell, payload[:, :-1]))
+        return exact(self, owner, cell, payload)
+
+    monkeypatch.setattr(PersonSums, "exact", caught)
+    out = tmp_path / "out"
+    fit_codebook(
+        people(3000), declared, out, ledger=None, centres=20, rounds=4, epsilon=1.0, delta=1e-6,
+        randomness=Seeded(7), anyway=True,
+    )  # fmt: skip
+    facts = json.loads((out / "codebook.json").read_text("utf-8"))
+    asked = Asked.read(facts["query"], facts["forecast"], facts["episodes_per_user"])
+    centres = asked.read_start((out / "start.csv").read_text())
+    released = asked.read_sums((out / "sums.csv").read_text())
+    assert len(asked_by) == len(released) == 4
+    for (cell, z), sums in zip(asked_by, released, strict=True):
+        assert (cell == nearest(z, centres)).all()
+        centres = asked.moved(centres, sums, facts["query"]["sigma"])

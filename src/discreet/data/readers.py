@@ -68,7 +68,8 @@ class Source:
     def files(self) -> list[Path]:
         """The files on this machine that are read."""
         if self.minari is not None:
-            return [Path(_minari(self.minari).storage.data_path) / "main_data.hdf5"]
+            folder = Path(_minari(self.minari).storage.data_path)
+            return [folder / "metadata.json", *folder.rglob("*")]
         return local_files(self.places)
 
     @cached_property

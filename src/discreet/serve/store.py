@@ -65,7 +65,7 @@ __all__ = ["Answer", "Drawn", "Place", "Result", "StaleWriter", "Store", "hashed
 _SYNCHRONOUS = "FULL"  # a commit is on the disk
 _MANY = 500  # of values in one statement
 _SWEPT = 500  # messages removed in one transaction: nobody waits long for the lock
-_PATIENCE_MS, _SOON_MS = 60_000, 50  # for SQLite's lock: where one has to, and where one comes again
+_PATIENCE_MS = 60_000  # for SQLite's locks
 
 UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # what became of a ticket
 
@@ -255,7 +255,7 @@ class Store:
 
     def _emptied(self, patience_ms: int) -> bool:
         """Does SQLite's write-ahead log hold nothing any more? It is copied into the database, and cut to
-        nothing; False: somebody reads, or writes, longer than one wants to wait.
+        nothing; False: somebody reads, or writes, for longer than that. (Nobody may write meanwhile.)
 
         ``secure_delete`` overwrites what is removed in the database alone: removed messages stay in the log.
         """
@@ -672,7 +672,7 @@ class Store:
             gone = connection.execute(
                 _messages.delete().where(_messages.c.ticket.in_(old.limit(_SWEPT).scalar_subquery()))
             ).rowcount
-        return int(gone) or int(not self._emptied(_SOON_MS))
+        return int(gone) or int(not self._emptied(0))
 
     # ------------------------------------------------------------------------- the one writer
     def lease(self, holder: str, now: float, lasts: float) -> int | None:
