@@ -47,7 +47,7 @@ def _spread(functions: dict[str, tuple[ast.AST, set[str]]], names: set[str]) -> 
     found: set[str] = set()
     while more := {one for one, (_, used) in functions.items() if used & names} - found:
         found |= more
-        names = names | {part for one in more for part in one.split("::")}
+        names = names | {one.rpartition("::")[2] for one in more}
     return found
 
 
@@ -57,7 +57,7 @@ def chosen() -> list[str]:
     by_file: dict[str, set[str]] = {}
     for test in entries:
         file, _, name = test.partition("::")
-        by_file.setdefault(file, set()).update(name.partition("[")[0].split("::") if name else ())
+        by_file.setdefault(file, set()).add(name.partition("[")[0].rpartition("::")[2])
     watching = set(SERVERS)
     for path in sorted((TESTS / "helpers").glob("*.py")):
         names = watching | by_file.get(f"tests/helpers/{path.name}", set())
@@ -70,7 +70,8 @@ def chosen() -> list[str]:
         own = by_file.get(file, set())
         if file in by_file and any(test == file for test in entries):
             own = own | {one for one in functions if one.startswith("test_")}
-        tests = own & set(functions) | _spread(functions, watching | WAITS | own)
+        waits = WAITS if "from waiting import" in path.read_text("utf-8") else set()
+        tests = own & set(functions) | _spread(functions, watching | waits | own)
         found += [f"{file}::{one}" for one in sorted(tests) if one.rpartition("::")[2].startswith("test_")]
     return found
 
@@ -94,6 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--busy", type=int, default=2 * (os.cpu_count() or 1), help="in every second run")
     parser.add_argument("--list", action="store_true", help="name the tests and run none")
     given = parser.parse_args()
     tests, failed = chosen(), 0
@@ -101,7 +103,7 @@ def main() -> None:
         print("\n".join(tests))
         return
     for number in range(given.runs):
-        begin, busy = time.monotonic(), 2 * (os.cpu_count() or 1) * (number % 2)
+        begin, busy = time.monotonic(), given.busy * (number % 2)
         passed = run(tests, busy, given.workers)
         failed += not passed
         seconds = time.monotonic() - begin
