@@ -68,7 +68,7 @@ def chosen() -> list[str]:
         file = str(path.relative_to(TESTS.parent))
         functions = _functions(path)
         own = by_file.get(file, set())
-        if file in by_file and any(test == file for test in entries):
+        if file in entries:
             own = own | {one for one in functions if one.startswith("test_")}
         waits = WAITS if "from waiting import" in path.read_text("utf-8") else set()
         tests = own & set(functions) | _spread(functions, watching | waits | own)
