@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from commands import call
+from waiting import LIMIT, wait_until
 
 from discreet import conformance, registry
 from discreet.audits import replay
@@ -628,12 +628,10 @@ def test_interrupted_run_leaves_whole_files_and_goes_on(tmp_path: Path) -> None:
         env=os.environ.copy(),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    deadline = time.monotonic() + 60
-    while not list(out.glob("seeds/run-*.parquet")) and time.monotonic() < deadline:
-        time.sleep(0.02)
     try:
+        wait_until(lambda: process.poll() is not None or list(out.glob("seeds/run-*.parquet")))
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=LIMIT)
     finally:
         process.kill()
     assert process.returncode == 130, stderr

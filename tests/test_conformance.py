@@ -165,6 +165,7 @@ class Scribbling(Greedy):
 
 
 class Dicing(Greedy):
+    # No seed: plans of two runs differ. The test's name fixes these draws (tests/helpers/chance.py).
     def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
         spec = state["spec"]
         policy = np.random.default_rng().integers(0, 2, (spec.horizon, spec.states))

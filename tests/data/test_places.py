@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import fs, parquet
+from waiting import wait_until
 
 from discreet.data.places import Broken, Text, TextFile, places_of
 from discreet.data.readers import open_source
@@ -295,12 +295,13 @@ def store() -> Iterator[int]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(300):
+
+        def open_() -> bool:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        else:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(lambda: server.poll() is not None or open_())
+        if server.poll() is not None:
             pytest.skip("the made-up S3 does not start")
         yield port
     finally:

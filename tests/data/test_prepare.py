@@ -679,7 +679,11 @@ CELLS = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.lists(st.lists(CELLS, min_size=3, max_size=5), max_size=12), st.sampled_from([2**30, 500]))
 def test_any_cells(tmp_path: Path, lines: list[list[str]], memory: int) -> None:
     """Whatever is in them: rows that a learner reads, or a refusal in words, and nothing left behind."""
@@ -700,7 +704,11 @@ def test_any_cells(tmp_path: Path, lines: list[list[str]], memory: int) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["P.toml", "x.csv"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     st.lists(
         st.tuples(

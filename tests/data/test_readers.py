@@ -16,7 +16,9 @@ from discreet.data.readers import Broken, open_source
 from discreet.data.validate import DataError, check, episodes
 
 BOUNDED = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

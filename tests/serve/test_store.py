@@ -6,7 +6,6 @@ import json
 import sqlite3
 import stat
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving import a_study, a_writer, begun, central, placed
+from serving import stopped as time
 
 from discreet.core.randomness import Seeded
 from discreet.serve import codec, turns
@@ -370,7 +370,7 @@ def test_two_threads_that_take_the_lease_at_once_have_it(tmp_path: Path) -> None
         writer = turns.Writer(study, store, "one", lambda now=now: now)  # type: ignore[misc]
 
         def slow(*given: Any) -> int | None:
-            time.sleep(0.002)
+            threading.Event().wait(0.002)
             return inner(*given)
 
         def take(writer: Any = writer) -> bool:
