@@ -34,6 +34,7 @@ from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Seeded
 from discreet.core.session import CountSession
 from discreet.core.shown import brief
+from discreet.experiments.config import check_label
 from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.played import NoWorkers, Play, packed, processes
 from discreet.experiments.results import SeedRun
@@ -626,6 +627,7 @@ def simulate(
     stepwise: bool = False,
     progress: bool | Progress = False,
     executor: Executor | Engine | None = None,
+    label: str | None = None,
 ) -> Result:
     """Let a learner interact with ``episodes`` users under a privatizer, ``seeds`` times.
 
@@ -652,11 +654,13 @@ def simulate(
         Where the runs are executed, in place of this machine's threads and processes: loky's, mpi4py's,
         Dask's ``client.get_executor()``, or ``dr.open_engine("ray")``; then ``workers`` says how many tasks
         it takes at once. The results are the same bits. Who opened it closes it.
+    label : str, optional
+        Name of the run in figures and tables (default: the learner, its preset and its options).
 
     Returns
     -------
     Result
-        Regret curves, their spread, and the guarantee.
+        Regret curves in the environment's units of reward, their spread, and the guarantee.
 
     Raises
     ------
@@ -668,10 +672,12 @@ def simulate(
     checks.integer("seeds", seeds, 1)
     if not (isinstance(progress, bool) or callable(progress)):
         raise ValueError(f"progress = {progress!r}: must be true, false, or a function of (run, users)")
+    if label is not None:
+        check_label(label)
     setup = Setup(mdp, learner, privatizer, episodes, by, stepwise)
-    with _shown(progress, setup.label, seeds * setup.episodes) as report:
+    with _shown(progress, label or setup.label, seeds * setup.episodes) as report:
         runs = list(iterate_runs(setup, seed, range(seeds), workers, report, executor))
-    return Result.from_runs(setup, seed, runs)
+    return Result.from_runs(setup, seed, runs, label=label)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ A sweep is a TOML file like that of a run in which lists are grids (their produc
     privatizer = ["central", "local"]
     epsilon = [1.0, 10.0]
 
-An option that takes a list is written as a list of lists. Seeds that are done are not run again.
+An option that takes a list is written as a list of lists. A ``label`` names the runs of its part in figures
+and tables. Seeds that are done are not run again.
 """
 
 from __future__ import annotations
@@ -34,11 +35,17 @@ from typing import TYPE_CHECKING, Any
 from discreet.core import checks
 from discreet.experiments import statistics
 from discreet.experiments.claims import Claims, shared
-from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
+from discreet.experiments.config import (
+    MADE_BY,
+    RunConfig,
+    check_label,
+    made_by,
+    read_toml,
+    table_key,
+)
 from discreet.experiments.engine import Engine, Job, results
-from discreet.experiments.labels import short_labels
+from discreet.experiments.labels import privacy_words, short_labels
 from discreet.experiments.played import Play
-from discreet.experiments.plots import privacy_words
 from discreet.experiments.results import (
     About,
     Result,
@@ -320,6 +327,8 @@ def _merged(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 def grid(table: Mapping[str, Any]) -> list[RunConfig]:
     """The product of a table's lists; the last list varies fastest."""
     axes: list[tuple[tuple[str, ...], list[Any]]] = []
+    if "label" in table:
+        check_label(table["label"])  # one name for a part of a sweep, never a grid
     _axes(table, (), axes)
     for path, values in axes:
         if not values:
