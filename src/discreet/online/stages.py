@@ -265,7 +265,7 @@ class StagedLearner(Knobs):
         least = self.least_users(spec)
         if spec.users < least:
             raise ValueError(
-                f"users = {spec.users}: must be at least {least} for one stage of exploration "
+                f"episodes = {spec.users}: must be at least {least} users for one stage of exploration "
                 f"({self.PARTS} H R initial / explore_share + 1, H = {spec.horizon} steps, "
                 f"R = {spec.layout.rows} pairs, initial = {int(self.initial or 1)}, "
                 f"explore_share = {self.explore_share:g})"
