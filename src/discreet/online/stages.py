@@ -326,4 +326,4 @@ class StagedLearner(Knobs):
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
-        return f"{summary_of(self, self.heuristics())} None of them touches privacy."
+        return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
