@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,11 @@ from discreet.core import checks
 from discreet.core.shown import brief
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, flattened, identity, read_toml, to_toml
-from discreet.experiments.labels import said_options
+from discreet.experiments.labels import privacy_words, said_options
 from discreet.experiments.recipes import recipe
 from discreet.machine import optional
 from discreet.storage.files import write_aside
+from discreet.tables import html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -320,6 +322,20 @@ class Result:
 
     def __repr__(self) -> str:
         return f"<Result {self.label}: {len(self.runs)} seeds of {self.users} users on {self.environment}>"
+
+    def _repr_html_(self) -> str:
+        """Return the summary as a table for notebooks, and the guarantee below it."""
+        s = self.summary()
+        rows = [
+            ("", self.label),
+            ("environment", f"{self.environment}, {self.users:,} users, {s.mean.count} seeds"),
+            ("privacy", privacy_words(self.guarantee)),
+            ("final regret, mean", str(s.mean)),
+            ("final regret, median", str(s.median)),
+            ("uniform policy", statistics.number(s.uniform_regret)),
+            ("", s.verdict),
+        ]
+        return f"{html(rows, head=False)}<p>{escape(s.statement)}</p>"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values: what ``discreet run --json`` prints."""

@@ -19,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +38,7 @@ from discreet.experiments import timing
 from discreet.experiments.config import check_label
 from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.played import NoWorkers, Play, packed, processes
+from discreet.experiments.progress import shown
 from discreet.experiments.results import SeedRun
 from discreet.experiments.roles import check_role
 from discreet.machine import processors
@@ -681,8 +682,8 @@ def simulate(
     stepwise : bool
         Use the Python loop: the same bits, slower.
     progress : bool or callable
-        True shows a bar on standard error; a function is called with (run, users done), perhaps from
-        other threads.
+        True shows a bar on standard error, in notebooks too; a function is called with (run, users done),
+        perhaps from other threads.
     executor : concurrent.futures.Executor or Engine, optional
         Where the runs are executed, in place of this machine's threads and processes: loky's, mpi4py's,
         Dask's ``client.get_executor()``, or ``dr.open_engine("ray")``; then ``workers`` says how many tasks
@@ -708,29 +709,6 @@ def simulate(
     if label is not None:
         check_label(label)
     setup = Setup(mdp, learner, privatizer, episodes, by, stepwise)
-    with _shown(progress, label or setup.label, seeds * setup.episodes) as report:
+    with shown(progress, label or setup.label, seeds * setup.episodes) as report:
         runs = list(iterate_runs(setup, seed, range(seeds), workers, report, executor))
     return Result.from_runs(setup, seed, runs, label=label)
-
-
-@contextmanager
-def _shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progress | None]:
-    """The callback that the runs report to; a bar on standard error if ``progress`` is True."""
-    if progress is False:
-        yield None
-        return
-    if progress is not True:
-        yield progress
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    done: dict[int, int] = {}
-    with Bar(console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total)
-
-        def update(run: int, users: int) -> None:
-            done[run] = users
-            bar.update(task, completed=sum(done.values()))
-
-        yield update

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ from discreet.experiments.results import (
     SeedRun,
 )
 from discreet.storage.files import write_aside
-from discreet.tables import markdown
+from discreet.tables import html, markdown
 
 if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
@@ -414,7 +415,15 @@ class Comparison:
         }
 
 
-def compare(results: Sequence[Result], baseline: int = 0) -> list[Comparison]:
+class Comparisons(list[Comparison]):
+    """Comparisons with one baseline, in the order of the results; notebooks show them as a table."""
+
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks, and below it what its brackets are."""
+        return f"{html([HEAD, *comparison_rows(self)])}<p>{escape(caption(self))}</p>"
+
+
+def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
     """Final regrets minus that of ``results[baseline]``, paired by seed.
 
     Raises ``ValueError`` if there are fewer than two results, or they did not meet the same users.
@@ -423,7 +432,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> list[Comparison]:
         raise ValueError(f"results: {len(results)} given, must be at least two to compare")
     checks.integer("baseline", baseline, 0, len(results) - 1)
     reference = results[baseline]
-    return [
+    return Comparisons(
         Comparison(
             label,
             privacy_words(result.guarantee),
@@ -432,7 +441,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> list[Comparison]:
             re.split(r"(?<=\.) (?=[A-Z])", result.guarantee.statement, maxsplit=1)[0],
         )
         for result, label in zip(results, short_labels(results)[0], strict=True)
-    ]
+    )
 
 
 HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "difference, median", "seeds", "p")

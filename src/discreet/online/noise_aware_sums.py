@@ -42,7 +42,8 @@ class NoiseAwareOnSums:
     shrink, derive_visits, center_rewards : bool, as for
     :class:`~discreet.online.noise_aware.NoiseAwareUCBVI`, like the others.
     replan_every : users between releases, at least 1; replan_growth : or the factor by which the users have
-    grown, at least 1. None of any: what was tuned for the privacy at hand. preset : there is "default" only.
+    grown, at least 1. None of any: what was tuned for the privacy at hand. preset : "default", the only
+    one. Raises ``ValueError`` for an option out of its range.
     """
 
     stat_scale: float | None = None
