@@ -133,7 +133,8 @@ def _own_options(part: Any) -> dict[str, Any]:
     now = {one.name: getattr(part, one.name, None) for one in dataclasses.fields(part) if one.init}
     plain = {one.name: one.default for one in dataclasses.fields(part)}
     with suppress(TypeError, ValueError):  # options that are required, or that a preset forbids
-        same = type(part)(preset=now["preset"]) if "preset" in now else type(part)()
+        make: Any = type(part)
+        same = make(preset=now["preset"]) if "preset" in now else make()
         plain = {**{name: getattr(same, name) for name in now}, "preset": "default"}
     return {
         name: value

@@ -513,9 +513,9 @@ def iterate_runs(
     stop = threading.Event()
     if executor is None and not setup.fused:
         done: set[int] = set()
-        for found in _here_while_quick(setup, seed, runs, progress, mine) if workers is None else ():
-            done.add(found.run)
-            yield found
+        for quick in _here_while_quick(setup, seed, runs, progress, mine) if workers is None else ():
+            done.add(quick.run)
+            yield quick
         left = [run for run in runs if run not in done]
         if any(mine(run) for run in left):
             yield from _in_processes(setup, seed, left, min(wanted, len(left)), progress, mine)
