@@ -25,10 +25,12 @@ def fixed_bytes(seed: int, seen: set[str] | None = None) -> Iterator[None]:
     library's modules, less its own name, that are running when bytes are drawn.
     """
     drawn, lock = np.random.Generator(np.random.Philox(seed)), threading.Lock()
-    block, at = drawn.bytes(_BLOCK), 0
+    block, at, system = drawn.bytes(_BLOCK), 0, os.urandom
 
     def source(size: int) -> bytes:
         nonlocal block, at
+        if sys._getframe(1).f_globals.get("__name__") == "uuid":
+            return system(size)  # a name of a file, where code is compiled for the first time
         if seen is not None:
             frame = sys._getframe(1)
             while frame is not None:
