@@ -184,8 +184,8 @@ class Chance:
             log.seek(self.read)
             for line in log.read().splitlines():
                 name, _, place = line.partition("\t")
-                if not is_harmless(place):
-                    self.late.setdefault(name, set()).add(f"{place} (in a child)")
+                if not (is_harmless(place) or is_harmless(place := f"{place} (in a child)")):
+                    self.late.setdefault(name, set()).add(place)
             self.read = log.tell()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
