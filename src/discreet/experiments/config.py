@@ -107,8 +107,6 @@ class RunConfig:
         """From a TOML table; unknown keys and lists where one value belongs are refused."""
         known = {f.name for f in fields(cls)}
         if "form" in table:
-            from discreet.experiments.recipes import cannot_repeat
-
             own = list(table.get("own", ()))
             raise ValueError(f"form = {table['form']!r}: must be a run of names: {cannot_repeat(own)}")
         values = {key.replace("-", "_"): value for key, value in table.items() if key != MADE_BY}
@@ -156,6 +154,17 @@ class RunConfig:
         if self.preset is not None:
             parts.append(self.preset)
         return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in (*parts, self.key))
+
+
+def cannot_repeat(own: list[str]) -> str:
+    """Say which parts of a run have no name in the registry, and what to do about it."""
+    whose = " and ".join(own) or "a part"
+    has = "has" if len(own) < 2 else "have"
+    return (
+        f"its {whose} {has} no name that a file could hold. Run the script that made it again. Or make the "
+        "parts from names: environments by discreet.make(NAME, ...), learners and privatizers of one's own "
+        "after discreet.register, from a module that is given as plugin."
+    )
 
 
 def check_label(label: Any) -> str:

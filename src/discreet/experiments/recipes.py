@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from discreet.experiments.config import MADE_BY, RunConfig, made_by
+from discreet.experiments.config import MADE_BY, RunConfig, cannot_repeat, made_by
+from discreet.experiments.labels import said_options
 
 if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
@@ -89,8 +90,6 @@ def recipe(setup: Setup, seed: int, seeds: int) -> Recipe:
     said = dict(sorted({**said, **presets}.items()))
     world = str(setup.mdp.name)
     if environment is not None:
-        from discreet.experiments.labels import said_options
-
         world = f"{environment.name}{said_options(environment.options)}"
     own = {"environment": environment, "learner": learner, "privatizer": privatizer}
     missing = [name for name, named in own.items() if named is None]
@@ -164,14 +163,3 @@ def _objects_table(
         MADE_BY: made_by(),
     }
     return {name: value for name, value in table.items() if value is not None and value != {}}
-
-
-def cannot_repeat(own: list[str]) -> str:
-    """Say which parts of a run have no name in the registry, and what to do about it."""
-    whose = " and ".join(own) or "a part"
-    has = "has" if len(own) < 2 else "have"
-    return (
-        f"its {whose} {has} no name that a file could hold. Run the script that made it again. Or make the "
-        "parts from names: environments by discreet.make(NAME, ...), learners and privatizers of one's own "
-        "after discreet.register, from a module that is given as plugin."
-    )
