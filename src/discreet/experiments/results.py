@@ -29,6 +29,8 @@ from discreet.experiments.config import MADE_BY, flattened, identity, made_by, r
 from discreet.experiments.labels import said_options
 from discreet.machine import optional
 from discreet.storage.files import write_aside
+from discreet.written.plain import of_guarantee
+from discreet.written.promises import OLDEST
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -434,7 +436,7 @@ class RunFolder:
             there = folder.table()
             _same_run(path, there, table)
             kept = folder.guarantee_table()
-            _same_guarantee(path, kept, about.guarantee.to_dict())
+            _same_guarantee(path, kept, about.guarantee)
             if int(there.get("seeds", 1)) >= int(table.get("seeds", 1)) and kept is not None:
                 return folder
         elif stored:
@@ -484,7 +486,7 @@ class RunFolder:
                 raise ValueError(f"{other.path}: must not be merged with itself")
             first = self if (self.path / _CONFIG).exists() else others[0]
             _same_run(first.path, first.table(), other.table())
-            _same_guarantee(first.path, first.guarantee_table(), other.about().guarantee.to_dict())
+            _same_guarantee(first.path, first.guarantee_table(), other.about().guarantee)
             for run in other.runs():
                 found, kept = other.read(run), have.setdefault(run, other)
                 if kept is not other and not kept.read(run).agrees(found):
@@ -569,9 +571,11 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
     raise ValueError(f"out = {str(path)!r}: holds {what} ({said}): choose another folder")
 
 
-def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Mapping[str, Any]) -> None:
-    older = {name: value for name, value in here.items() if name != "holds_if_seed_is_guessed"}
-    if there not in (None, here, older):
+def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Guarantee) -> None:
+    """``ValueError`` unless a folder's guarantee is this one, in the sentences of any version."""
+    earlier = of_guarantee(here, OLDEST)
+    older = {name: value for name, value in earlier.items() if name != "holds_if_seed_is_guessed"}
+    if there not in (None, here.to_dict(), earlier, older):
         raise ValueError(f"out = {str(path)!r}: holds results under another guarantee: choose another folder")
 
 

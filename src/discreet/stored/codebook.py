@@ -52,6 +52,8 @@ from discreet.stored.codebook_page import FACTS, PAGES, codebook_signed, write_c
 from discreet.stored.pages import compared_with
 from discreet.stored.signing import SIGNATURES_NAME, found_in
 from discreet.stored.statement import LedgerFacts
+from discreet.written import sentences
+from discreet.written.promises import version_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -489,7 +491,7 @@ def verify_codebook(
                 f"{folder / SIGNATURES_NAME}: {what}: is not as it must be ({stated!r}, {made!r})"
             )
     guarantee, files, held = Guarantee.from_dict(facts["guarantee"]), facts["files"], facts["ledger"]
-    if facts.get("statement") != guarantee.statement:
+    if facts.get("statement") != sentences.statement(guarantee, version_of(facts["guarantee"])):
         raise ValueError(f"{folder / FACTS}: its statement is not that of its guarantee")
     for name, digest in files.items():
         if not (folder / name).is_file() or _digest(folder / name) != digest:
