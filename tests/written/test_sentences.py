@@ -56,8 +56,8 @@ def test_gaussian_noise_in_words():
     )
     assert made.statement.endswith(
         "plus δ = 1e-06 (ε = 1.24, δ = 1e-06; μ = 0.2887 in Gaussian DP, ρ = 0.04167 in zCDP). Noise: "
-        "Gaussian in every cell (binary tree). A user is up to 3 episodes; g users together are protected at g times this μ. "
-        + CLOSING.removeprefix("The number of users is public. ")
+        "Gaussian in every cell (binary tree). A user is up to 3 episodes; g users together are protected at "
+        "g times this μ. " + CLOSING.removeprefix("The number of users is public. ")
     )
     assert made.composition[-1] == (
         "1 mechanism on the same users: mu^2 adds to 0.288676^2; epsilon 1.23903 at delta 1e-06 by the exact "
