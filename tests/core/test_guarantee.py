@@ -133,7 +133,7 @@ def test_json_has_exactly_the_fields_and_comes_back():
     for guarantee in (joint([record()]), joint([record("gaussian")], delta=1e-6), no_guarantee("seeded")):
         table = json.loads(guarantee.to_json())
         assert list(table) == [
-            "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "unit", "neighbours",
+            "trust", "epsilon", "delta", "rho", "mu", "exceeds", "epsilon_nominal", "unit", "neighbours",
             "users_public", "randomness", "holds_if_seed_is_guessed", "composition", "statement", "episodes",
             "reason", "mechanisms", "kinds",
         ]  # fmt: skip
@@ -142,6 +142,15 @@ def test_json_has_exactly_the_fields_and_comes_back():
         assert pickle.loads(pickle.dumps(guarantee)) == guarantee
         with pytest.raises(ValueError, match="'spent' is unknown"):
             Guarantee.from_dict({**table, "spent": 1})
+        if guarantee.epsilon is not None:
+            for wrong in (
+                None,
+                {},
+                {**table["exceeds"], "at_most": 1e-9},
+                {**table["exceeds"], "epsilon": 0.0},
+            ):
+                with pytest.raises(ValueError, match="exceeds = "):
+                    Guarantee.from_dict({**table, "exceeds": wrong})
         del table["mu"]
         with pytest.raises(ValueError, match="'mu' is missing"):
             Guarantee.from_dict(table)
@@ -290,7 +299,7 @@ def test_only_a_promise_under_system_randomness_outlives_a_guessed_seed():
     assert "Bäume" in joint([named]).to_json()
     forged = copy.copy(exact)
     object.__setattr__(forged, "mu", math.nan)  # what no guarantee holds is not written either
-    with pytest.raises(ValueError, match="JSON"):
+    with pytest.raises(ValueError, match="JSON|finite"):
         forged.to_json()
 
 

@@ -112,4 +112,4 @@ def _numerical(record: Any) -> Curve:
         from discreet.accounting import numerical  # dp-accounting takes a second to load
 
         return lambda delta: max(numerical.coarse_epsilons(record.exchanges, delta))
-    return cast("Composable", record).epsilon  # type: ignore[attr-defined,no-any-return]
+    return cast("Composable", record).epsilon
