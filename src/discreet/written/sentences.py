@@ -47,8 +47,8 @@ def neighbours(episodes: int) -> str:
 
 def up(x: float, digits: int = 4) -> str:
     """``x`` with this many digits, rounded up (but for 1e-9 of it): no promise is below the truth."""
-    if x == 0.0:
-        return "0"
+    if x == 0.0 or not math.isfinite(x):
+        return f"{x:g}"
     exact = Decimal(x) * (1 - Decimal(10) ** -9)
     last_digit = Decimal(1).scaleb(exact.adjusted() + 1 - digits)
     return f"{float(exact.quantize(last_digit, ROUND_CEILING)):.{digits}g}"
