@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from discreet.core.guarantee import Guarantee
+from discreet.experiments.results import _same_guarantee
 from discreet.offline.decision_points import DecisionPoints
 from discreet.stored.learn import plan_again
 from discreet.stored.pages import text_of
@@ -67,6 +68,16 @@ def test_guarantees_of_version_4_are_written_as_they_were(name):
     if found.epsilon is not None:
         with pytest.raises(ValueError, match="statement = "):  # of another version
             Guarantee.from_dict(sentence)
+
+
+@pytest.mark.parametrize("name", GUARANTEES)
+def test_results_under_an_earlier_sentence_are_continued(name):
+    """The guarantee of a folder of results is the same one, whichever version put it into words."""
+    found = Guarantee.from_dict(GUARANTEES[name])
+    for table in (None, GUARANTEES[name], found.to_dict()):
+        _same_guarantee(Path("results"), table, found)
+    with pytest.raises(ValueError, match="another guarantee"):
+        _same_guarantee(Path("results"), {**GUARANTEES[name], "episodes": 7}, found)
 
 
 def test_sentences_of_another_version_are_found(tmp_path):
