@@ -473,6 +473,8 @@ def test_what_delta_is_not() -> None:
         assert pair.above(epsilon) == pytest.approx(above, rel=5e-3)
         assert 100 * pair.guess() == pytest.approx(right, abs=0.06)
     assert Gaussian(budget.gdp_mu(1, 1e-6)).above(1.5) == pytest.approx(2.5e-10, rel=0.01)
+    listed = Guarantee.from_dict(GUARANTEES["numerical, central"])  # discrete Gaussian: by its rho
+    assert 100 * TradeOff.of(listed, listed.records).right_guess(0.5) == pytest.approx(55.9, abs=0.05)
 
 
 # ------------------------------------------------------------------------------ what is printed
