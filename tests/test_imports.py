@@ -146,9 +146,10 @@ def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
 
 # What the sentence "this release of counts has the printed epsilon" rests on. Ceilings, to be lowered with
 # what they count and never raised without a reason (docs/kernel.md). Sums of prefixes first; batches and
-# decaying sums, whose session is opened by name, need two files more; group returns and cut rewards one; two
-# files put the numbers into words.
-MODULES, LINES, WITH_BATCHES, WITH_STEERED, WITH_WORDS = 31, 2904, 3026, 2997, 3142
+# decaying sums, whose session is opened by name, need two files more; group returns and cut rewards one; four
+# files put the numbers into words: what is said of them, now and by earlier versions, has files of its own.
+MODULES, LINES, WITH_BATCHES, WITH_STEERED, WITH_WORDS = 31, 2904, 3026, 2997, 3242
+WORDS = ("sentences", "promises", "earlier", "mechanisms")
 
 
 def test_what_a_count_release_rests_on_does_not_grow() -> None:
@@ -159,7 +160,7 @@ def test_what_a_count_release_rests_on_does_not_grow() -> None:
     more = {
         ("discreet.core.decaying_session", "discreet.core.decaying_kernels"): WITH_BATCHES,
         ("discreet.core.steered",): WITH_STEERED,
-        ("discreet.written.sentences", "discreet.written.mechanisms"): WITH_WORDS,
+        tuple(f"discreet.written.{name}" for name in WORDS): WITH_WORDS,
     }
     for names, ceiling in more.items():
         together = found | {name: lines for one in names for name, lines in closure(one).items()}

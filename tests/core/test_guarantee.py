@@ -30,6 +30,7 @@ from discreet.shuffle.amplified_record import AmplifiedRecord
 from discreet.shuffle.binomial_record import BinomialRecord
 from discreet.shuffle.calibration import Flips
 from discreet.written.plain import records_from_dict
+from discreet.written.sentences import up
 
 HORIZON = 20
 QUERY = CountQuery(Layout(6, 2, HORIZON))
@@ -66,7 +67,7 @@ def test_epsilon_of_the_tree(users):
         expected = 2 * epsilon * math.ceil(math.log2(users)) / log(users)
         assert published.epsilon == pytest.approx(expected, rel=1e-12)
         assert published.epsilon_nominal == epsilon
-        assert f"Nominal ε = 0.7, but the noise of this calibration really gives ε = {expected:.6g}" in str(
+        assert f"Nominal ε = 0.7, but the noise of this calibration gives ε = {up(expected, 6)}" in str(
             published
         )
 
@@ -76,7 +77,7 @@ def test_published_local_noise_is_two_epsilon():
     guarantee = guarantee_of("local", [message], randomness="seeded", epsilon_nominal=1.0)
     assert guarantee.epsilon == pytest.approx(2.0)
     assert guarantee.statement.startswith("Local differential privacy:")
-    assert "e^2 = 7.39 (ε = 2, δ = 0)" in guarantee.statement
+    assert "e^2 = 7.39 times what it was before (ε = 2, δ = 0)" in guarantee.statement
     assert "more privacy loss" in guarantee.statement
 
 
@@ -85,9 +86,9 @@ def test_sentence_of_a_pure_guarantee():
     text = str(guarantee)
     assert text == guarantee.statement
     for part in (
-        "Joint differential privacy: exchanging any one user's whole trajectory",
+        "Joint differential privacy: after exchanging any one user's whole trajectory",
         "all other users see",
-        "by a factor of at most e^1 = 2.72 (ε = 1, δ = 0)",
+        "is at most e^1 = 2.72 times what it was before (ε = 1, δ = 0)",
         "each user in at most 15 noisy sums",
         "for simulation only",
         "The number of users is public",
@@ -104,7 +105,7 @@ def test_gaussian_noise_composes_in_mu():
     assert guarantee.epsilon == pytest.approx(1.0, rel=1e-9)
     assert guarantee.mu == pytest.approx(1 / 4.2247, rel=1e-4)
     assert guarantee.rho == pytest.approx(guarantee.mu**2 / 2)
-    assert "plus at most δ = 1e-06" in guarantee.statement
+    assert "before, plus δ = 1e-06" in guarantee.statement
     split = joint([record("gaussian", sigma, 5), record("gaussian", sigma, 10)], delta=1e-6)
     assert split.mu == pytest.approx(guarantee.mu)
     assert len(split.composition) == 3
@@ -132,7 +133,7 @@ def test_json_has_exactly_the_fields_and_comes_back():
     for guarantee in (joint([record()]), joint([record("gaussian")], delta=1e-6), no_guarantee("seeded")):
         table = json.loads(guarantee.to_json())
         assert list(table) == [
-            "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "unit", "neighbours",
+            "trust", "epsilon", "delta", "rho", "mu", "exceeds", "epsilon_nominal", "unit", "neighbours",
             "users_public", "randomness", "holds_if_seed_is_guessed", "composition", "statement", "episodes",
             "reason", "mechanisms", "kinds",
         ]  # fmt: skip
@@ -141,6 +142,15 @@ def test_json_has_exactly_the_fields_and_comes_back():
         assert pickle.loads(pickle.dumps(guarantee)) == guarantee
         with pytest.raises(ValueError, match="'spent' is unknown"):
             Guarantee.from_dict({**table, "spent": 1})
+        if guarantee.epsilon is not None:
+            for wrong in (
+                None,
+                {},
+                {**table["exceeds"], "at_most": 1e-9},
+                {**table["exceeds"], "epsilon": 0.0},
+            ):
+                with pytest.raises(ValueError, match="exceeds = "):
+                    Guarantee.from_dict({**table, "exceeds": wrong})
         del table["mu"]
         with pytest.raises(ValueError, match="'mu' is missing"):
             Guarantee.from_dict(table)
@@ -289,7 +299,7 @@ def test_only_a_promise_under_system_randomness_outlives_a_guessed_seed():
     assert "Bäume" in joint([named]).to_json()
     forged = copy.copy(exact)
     object.__setattr__(forged, "mu", math.nan)  # what no guarantee holds is not written either
-    with pytest.raises(ValueError, match="JSON"):
+    with pytest.raises(ValueError, match="JSON|finite"):
         forged.to_json()
 
 

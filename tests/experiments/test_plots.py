@@ -95,9 +95,19 @@ def test_a_true_epsilon_beside_the_stated_one_is_told_apart() -> None:
     def said(epsilon: float) -> str:
         return privacy_words(SimpleNamespace(trust="joint", epsilon=epsilon, delta=0.0, epsilon_nominal=1.0))
 
-    assert said(1.0034) == "joint DP, ε = 1.003 (stated 1)"
+    assert said(1.0034) == "joint DP, ε = 1.01 (stated 1)"  # rounded up
     assert said(2.0076) == "joint DP, ε = 2.01 (stated 1)"
+    assert said(0.99976) == "joint DP, ε = 0.9998 (stated 1)"
     assert said(1.0) == "joint DP, ε = 1"
+
+
+def test_a_delta_is_never_rounded_down() -> None:
+    from types import SimpleNamespace
+
+    from discreet.experiments.plots import privacy_words
+
+    told = SimpleNamespace(trust="joint", epsilon=1.0, delta=1.44e-6, epsilon_nominal=None)
+    assert privacy_words(told) == "joint DP, ε = 1, δ = 1.5e-06"
 
 
 def test_bands_on_logarithmic_axes_are_of_the_logarithm(make_result: Make) -> None:

@@ -333,7 +333,7 @@ def test_published_noise_says_what_it_buys(privatizer, std, true):
     assert session.guarantee.epsilon == pytest.approx(true, rel=0.05)
     assert session.guarantee.epsilon == pytest.approx(budget.gdp_epsilon(mu, 1e-5))
     assert session.guarantee.epsilon_nominal == 1.0
-    assert "really gives" in session.guarantee.statement
+    assert "calibration gives" in session.guarantee.statement
     session.release()
     session.begin(Plan(np.zeros((5, 3), int), 1, {"values": np.zeros((6, 3))}))
     with pytest.raises(ValueError, match="published"):

@@ -533,7 +533,7 @@ def test_a_seeded_statement_promises_nothing_to_who_guesses_the_seed(rows: Path,
     seeded = run(rows, tmp_path / "seeded").statement.to_dict()
     assert secure["sentence"].startswith("If you are a patient")
     assert seeded["sentence"].startswith("Unless somebody knows or guesses the seed")
-    assert any("any computing power" in line for line in secure["covered"])
+    assert any("any computing power, provided that the operating" in line for line in secure["covered"])
     assert not any("any computing power" in line for line in seeded["covered"])
     assert all(check.ok for check in verify(tmp_path / "seeded"))
 

@@ -18,8 +18,8 @@ CLOSING = (
     "whoever knows the seed can remove it."
 )
 JOINT = (
-    "Joint differential privacy: exchanging any one user's whole trajectory for another changes the "
-    "probability of anything that all other users see (every release, policy and action)"
+    "Joint differential privacy: after exchanging any one user's whole trajectory for another, the "
+    "probability of anything that all other users see (every release, policy and action) is at most"
 )
 
 
@@ -31,10 +31,10 @@ def noisy(noise, scale, levels, **options):
 def test_laplace_noise_in_words():
     made = noisy("laplace", 30.0, 3, epsilon_nominal=1.0)
     assert made.statement == (
-        f"{JOINT} by a factor of at most e^1.2 = 3.33 (ε = 1.2, δ = 0). Nominal ε = 1, but the noise of this "
-        "calibration really gives ε = 1.2: more privacy loss than the name says. Noise: Laplace in every "
-        "cell (binary tree, each user in at most 3 noisy sums). A user is one episode; who takes part m "
-        f"times has m times this ε. {CLOSING}"
+        f"{JOINT} e^1.2 = 3.33 times what it was before (ε = 1.2, δ = 0). Nominal ε = 1, but the noise of "
+        "this calibration gives ε = 1.2: more privacy loss than the name says. Noise: Laplace in every "
+        "cell (binary tree, each user in at most 3 noisy sums). A user is one episode; a person with m "
+        f"episodes is protected at m times this ε. {CLOSING}"
     )
     assert made.composition == (
         "binary tree: Laplace noise, visits b = 30 (l1 sensitivity 4), transition_counts b = 30 (l1 "
@@ -52,12 +52,12 @@ def test_gaussian_noise_in_words():
     made = noisy("gaussian", 12.0, 1, delta=1e-6, episodes=3, users_public=False)
     assert made.mu == pytest.approx(np.sqrt(12) / 12)
     assert made.statement.startswith(
-        "Joint differential privacy: exchanging any one user's episodes (up to 3)"
+        "Joint differential privacy: after exchanging any one user's episodes (up to 3) for any others, the "
     )
     assert made.statement.endswith(
-        "(ε = 1.24, δ = 1e-06; μ = 0.2887 in Gaussian DP, ρ = 0.04167 in zCDP). Noise: Gaussian in every "
-        "cell (binary tree). A user is up to 3 episodes; g users together have g times this μ. "
-        + CLOSING.removeprefix("The number of users is public. ")
+        "plus δ = 1e-06 (ε = 1.24, δ = 1e-06; μ = 0.2887 in Gaussian DP, ρ = 0.04167 in zCDP). Noise: "
+        "Gaussian in every cell (binary tree). A user is up to 3 episodes; g users together are protected at "
+        "g times this μ. " + CLOSING.removeprefix("The number of users is public. ")
     )
     assert made.composition[-1] == (
         "1 mechanism on the same users: mu^2 adds to 0.288676^2; epsilon 1.23903 at delta 1e-06 by the exact "
@@ -107,7 +107,7 @@ def test_shuffled_batches_in_words():
     )
     assert "(bits); the shuffler lets out each counter's sum over a batch" in bits.statement
     assert "against the shuffler itself a message is 1.5-locally private." in amplified.statement
-    again = "who takes part m times has m times this ε and (e^{mε} − 1) / (e^ε − 1) times this δ."
+    again = "with m episodes is protected at m times this ε and (e^{mε} − 1) / (e^ε − 1) times this δ."
     assert again in bits.statement
 
 

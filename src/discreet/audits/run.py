@@ -35,6 +35,7 @@ from discreet.core.shown import brief
 from discreet.experiments.roles import check_role
 from discreet.protocol import Learner, Privatizer, Session, Spec
 from discreet.sessions.restoring import restore
+from discreet.written.sentences import up
 
 SHORT, LONG = 2, 6  # users of the two games
 
@@ -358,9 +359,9 @@ def table(audits: Iterable[Audit]) -> str:
         if claim.epsilon is None:
             words, bound = "nothing", f"ε ≥ {one.epsilon:.2f}"
         elif claim.mu is None:
-            words, bound = f"ε = {claim.epsilon:.4g}", f"ε ≥ {one.epsilon:.2f}"
+            words, bound = f"ε = {up(claim.epsilon)}", f"ε ≥ {one.epsilon:.2f}"
         else:
-            words = f"μ = {claim.mu:.4g}, ε = {claim.epsilon:.4g} at δ = {claim.delta:.0e}"
+            words = f"μ = {up(claim.mu)}, ε = {up(claim.epsilon)} at δ = {up(claim.delta, 2)}"
             bound = f"μ ≥ {one.mu:.2f}, ε ≥ {one.epsilon:.2f}"
         known = [i for i in one.identities if i.passed is not None]
         failed = ", ".join(i.name for i in known if not i.passed)

@@ -25,6 +25,7 @@ from discreet.cli.shell import (
     progress_bar,
     say,
 )
+from discreet.written.sentences import up
 
 
 @command
@@ -134,10 +135,10 @@ def _audited(
 def _print_audit(found: Any) -> None:
     claim = found.guarantee
     words = (
-        "nothing" if claim.epsilon is None else f"epsilon = {claim.epsilon:.6g} at delta = {claim.delta:g}"
+        "nothing" if claim.epsilon is None else f"epsilon = {up(claim.epsilon, 6)} at delta = {claim.delta:g}"
     )
     if claim.mu is not None:
-        words += f", mu = {claim.mu:.6g}"
+        words += f", mu = {up(claim.mu, 6)}"
     bounds = new_table(
         f"black box, H = {found.horizon}", "epsilon at least", "mu at least", "seen in the two worlds"
     )

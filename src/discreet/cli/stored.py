@@ -22,6 +22,7 @@ from discreet.cli.shell import (
     print_json,
     say,
 )
+from discreet.written.sentences import up
 
 if TYPE_CHECKING:
     import numpy as np
@@ -1010,10 +1011,10 @@ def _spent(totals: Totals) -> str:
         limit = f"the owner's limit is epsilon = {totals.limit[0]:g} at delta = {totals.limit[1]:g}"
         limit += f", signed with the key {totals.limit_key}" if totals.limit_key else ""
         if totals.filtered is not None:
-            limit += f", of which {totals.filtered:.6g} is used"
+            limit += f", of which {up(totals.filtered, 6)} is used"
     return (
-        f"{totals.dataset}: {releases}, together epsilon = {totals.epsilon:.6g} at delta = {totals.delta:g} "
-        f"({totals.method}), rho = {totals.rho:.6g}; {limit}."
+        f"{totals.dataset}: {releases}, together epsilon = {up(totals.epsilon, 6)} at delta = "
+        f"{totals.delta:g} ({totals.method}), rho = {up(totals.rho, 6)}; {limit}."
     )
 
 

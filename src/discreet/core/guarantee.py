@@ -125,6 +125,15 @@ class Guarantee:
                 raise ValueError(f"{name} = {checks.said(own)}: must be {one!r}, which the mechanisms give")
 
     @property
+    def exceeds(self) -> Mapping[str, float] | None:
+        """``epsilon``, and ``at_most``: a bound on the probability that one user's loss is above it.
+
+        The loss of an outcome is ln of its probability with one record over that with another. The bound is
+        rounded up to three digits. None without a guarantee.
+        """
+        return parts.module("exceeding").exceeds(self)
+
+    @property
     def unit(self) -> str:
         """What is protected, in words."""
         return _sentences().unit(self.episodes)

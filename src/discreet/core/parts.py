@@ -17,14 +17,15 @@ from discreet.core import checks
 __all__ = ["RECORDS", "is_record", "is_reported", "module", "record_class"]
 
 Part = Literal[
-    "accounting", "calibration", "contributions", "laws", "mechanism words", "plain", "questions", "saving",
-    "seeded noise", "seeds", "sentences", "shown", "steered",
+    "accounting", "calibration", "contributions", "exceeding", "laws", "mechanism words", "plain",
+    "questions", "saving", "seeded noise", "seeds", "sentences", "shown", "steered",
 ]  # fmt: skip
 
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.numerical",  # numerical privacy losses
     "calibration": "discreet.accounting.calibration",  # what one exchanged user moves, cell by cell
     "contributions": "discreet.audits.contributions",  # a user's summand once more, for audits
+    "exceeding": "discreet.accounting.exceeding",  # how often a loss is above epsilon
     "laws": "discreet.laws.counts",  # what noise adds, for learners: public numbers, no cell of a sum
     "questions": "discreet.sessions.queries",  # batches with queries of their own
     "saving": "discreet.sessions.saving",  # from a session to a file

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.experiments.config import MADE_BY, identity
+from discreet.written.sentences import up
 
 if TYPE_CHECKING:
     from discreet.experiments.results import Result
@@ -26,11 +27,11 @@ def privacy_words(guarantee: Any) -> str:
         return "not private"
     nominal, digits = guarantee.epsilon_nominal, 3
     differs = nominal is not None and not np.isclose(nominal, guarantee.epsilon, rtol=1e-6, atol=0.0)
-    while differs and digits < 7 and f"{guarantee.epsilon:.{digits}g}" == f"{nominal:.{digits}g}":
+    while differs and digits < 7 and up(guarantee.epsilon, digits) == f"{nominal:.{digits}g}":
         digits += 1  # 1.003 (stated 1), not 1 (stated 1)
-    words = f"{_TRUST.get(guarantee.trust, guarantee.trust)}, ε = {guarantee.epsilon:.{digits}g}"
+    words = f"{_TRUST.get(guarantee.trust, guarantee.trust)}, ε = {up(guarantee.epsilon, digits)}"
     if guarantee.delta:
-        words += f", δ = {guarantee.delta:.0e}"
+        words += f", δ = {up(guarantee.delta, 2)}"
     return f"{words} (stated {nominal:.{digits}g})" if differs else words
 
 

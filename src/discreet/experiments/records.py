@@ -32,6 +32,7 @@ from discreet.experiments.statistics import Interval, mean_interval, number
 from discreet.experiments.suite import BROAD
 from discreet.protocol import Schedule
 from discreet.tables import Table, markdown
+from discreet.written.sentences import up
 
 __all__ = [
     "RELATION", "TASKS", "Check", "Submission", "Task", "broad", "fill", "interval", "read", "table", "task",
@@ -566,8 +567,8 @@ def table(given: Sequence[Submission]) -> str:
             claim = str(row.content["guarantee"].get("claim", ""))
             promise = f"none{f' ({claim})' if claim else ''}"
             if row.epsilon is not None:
-                delta = f"δ = {row.delta:.0e}".replace("e-0", "e-") if row.delta else "pure"
-                promise = f"ε = {row.epsilon:.3g}, {delta}, {row.trust}"
+                delta = f"δ = {up(row.delta, 2)}".replace("e-0", "e-") if row.delta else "pure"
+                promise = f"ε = {up(row.epsilon, 3)}, {delta}, {row.trust}"
             result = said(row) if row.epsilon is None else f"**{said(row)}**"
             file = f"[{row.path.stem.removeprefix(f'{one.name}-')}](records/{row.path.name})"
             who, note = str(row.content["who"]), str(row.content.get("note", ""))

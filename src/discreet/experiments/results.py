@@ -36,6 +36,8 @@ from discreet.experiments.recipes import recipe
 from discreet.machine import optional
 from discreet.storage.files import write_aside
 from discreet.tables import html
+from discreet.written.plain import of_guarantee
+from discreet.written.promises import OLDEST
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -470,7 +472,7 @@ class RunFolder:
                 table, about = {**table, "label": there["label"]}, replace(about, label=there["label"])
             _same_run(path, there, table)
             kept = folder.guarantee_table()
-            _same_guarantee(path, kept, about.guarantee.to_dict())
+            _same_guarantee(path, kept, about.guarantee)
             most = max(int(one.get("seeds", 1)) for one in (there, table))
             if (
                 most == int(there.get("seeds", 1))
@@ -527,7 +529,7 @@ class RunFolder:
                 raise ValueError(f"{other.path}: must not be merged with itself")
             first = self if (self.path / _CONFIG).exists() else others[0]
             _same_run(first.path, first.table(), other.table())
-            _same_guarantee(first.path, first.guarantee_table(), other.about().guarantee.to_dict())
+            _same_guarantee(first.path, first.guarantee_table(), other.about().guarantee)
             for run in other.runs():
                 found, kept = other.read(run), have.setdefault(run, other)
                 if kept is not other and not kept.read(run).agrees(found):
@@ -612,9 +614,11 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
     raise ValueError(f"out = {str(path)!r}: holds {what} ({said}): choose another folder")
 
 
-def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Mapping[str, Any]) -> None:
-    older = {name: value for name, value in here.items() if name != "holds_if_seed_is_guessed"}
-    if there not in (None, here, older):
+def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Guarantee) -> None:
+    """``ValueError`` unless a folder's guarantee is this one, in the sentences of any version."""
+    earlier = of_guarantee(here, OLDEST)
+    older = {name: value for name, value in earlier.items() if name != "holds_if_seed_is_guessed"}
+    if there not in (None, here.to_dict(), earlier, older):
         raise ValueError(f"out = {str(path)!r}: holds results under another guarantee: choose another folder")
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from discreet.serve.codec import policy_of
 from discreet.serve.store import Store
 from discreet.serve.study import Study
+from discreet.written.sentences import up
 
 __all__ = ["POLICY", "page"]
 
@@ -175,7 +176,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
     )
     guarantee = statement["guarantee"]
     budget = [
-        (name, f"{guarantee[name]:.6g}")
+        (name, up(guarantee[name], 6))
         for name in ("epsilon", "delta", "rho", "mu")
         if guarantee.get(name) is not None
     ]

@@ -91,6 +91,7 @@ from discreet.local.record import ReportRecord, composable_from_dict
 from discreet.storage import signatures
 from discreet.storage.saved_state import sync_folder
 from discreet.storage.signatures import PrivateKey
+from discreet.written.sentences import up
 
 __all__ = [
     "COLUMNS", "BudgetError", "Certified", "Entry", "Ledger", "LedgerError", "Reservation", "Totals",
@@ -1150,8 +1151,8 @@ def table(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
     for entry in entries:
         epsilon = rho = state = ""
         if entry.kind == "reserve":
-            epsilon = "none" if entry.epsilon is None else f"{entry.epsilon:.6g}"
-            rho = f"{sum(map(filters.zcdp_loss, entry.records)):.6g}"
+            epsilon = "none" if entry.epsilon is None else up(entry.epsilon, 6)
+            rho = up(sum(map(filters.zcdp_loss, entry.records)), 6)
             state = "published" if entry.number in marked else "SPENT, NOT PUBLISHED"
             state += "" if entry.checked else "; LIMIT SET ASIDE"
         elif entry.kind == "limit":

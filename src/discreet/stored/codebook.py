@@ -58,7 +58,9 @@ from discreet.stored.codebook_sums import START, SUMS, Asked
 from discreet.stored.pages import compared_with
 from discreet.stored.signing import SIGNATURES_NAME, found_in
 from discreet.stored.statement import LedgerFacts
+from discreet.written import sentences
 from discreet.written.plain import records_from_dict
+from discreet.written.promises import version_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -499,6 +501,8 @@ def verify_codebook(
             raise ValueError(
                 f"{folder / SIGNATURES_NAME}: {what}: is not as it must be ({stated!r}, {made!r})"
             )
+    if facts.get("statement") != sentences.statement(_guarantee(facts), version_of(facts["guarantee"])):
+        raise ValueError(f"{folder / FACTS}: its statement is not that of its guarantee")
     files = facts["files"]
     for name, digest in files.items():
         if not (folder / name).is_file() or _digest(folder / name) != digest:
@@ -543,8 +547,6 @@ def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
         }  # fmt: skip
         _agree(where, "forecast", {name: forecast[name] for name in told}, told)
         return _EARLIER if facts["version"] > 1 else (*_EARLIER[:-1], *_FIRST)
-    if facts.get("statement") != guarantee.statement:
-        raise ValueError(f"{where}: its statement is not that of its guarantee")
     try:
         asked = Asked.read(facts["query"], forecast, facts["episodes_per_user"])
         sigma, begun = facts["query"]["sigma"], facts["query"]["start"]

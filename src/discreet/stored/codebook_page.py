@@ -19,6 +19,7 @@ from discreet.stored.officer_page import HTML_NAME, OFFICER_NAME, declared_field
 from discreet.stored.pages import Block, Line, html_lines, markdown_lines, text_of
 from discreet.stored.statement import attacker_of, check_delta, sentence_of, whole_of
 from discreet.stored.tradeoff import TradeOff
+from discreet.written.promises import version_of, words
 
 __all__ = ["FACTS", "PAGES", "codebook_signed", "write_codebook_pages"]
 
@@ -54,7 +55,7 @@ def _document(facts: Document) -> dict[str, Any]:
     if guarantee.randomness != "secure":
         warnings.append("SEEDED NOISE: whoever knows the seed can remove it; for simulation only.")
     return {
-        "sentence": sentence_of(run, whole, alone),
+        "sentence": sentence_of(run, whole, alone, words(version_of(facts["guarantee"]))),
         "warnings": warnings,
         "purpose": facts["purpose"],
         "population": {

@@ -25,7 +25,8 @@ from discreet.stored.pages import (
     html_lines,
     markdown_lines,
 )
-from discreet.stored.statement_page import hundredths, limit_words, times
+from discreet.stored.statement_page import hundredths, limit_words, never_certain, times
+from discreet.written.promises import version_of, words
 from discreet.written.sentences import up
 
 __all__ = ["HTML_NAME", "OFFICER_NAME", "officer_html", "officer_markdown"]
@@ -194,6 +195,7 @@ def _promise(doc: Document) -> Iterator[Block]:
     if guarantee["epsilon"] is None:
         yield Paragraph("There is none: exact sums were released.", strong=True)
         return
+    said = _said(doc)
     head = ["what", "this release"]
     own = doc["attacker"] if alone is None else alone
     columns = [(guarantee, own)]
@@ -204,7 +206,7 @@ def _promise(doc: Document) -> Iterator[Block]:
         ["ε (epsilon)", *(_number(one["epsilon"]) for one, _ in columns)],
         ["δ (delta)", *(up(one["delta"], 3) for one, _ in columns)],
         ["ρ (zCDP)", *(_number(one["rho"]) for one, _ in columns)],
-        ["anything is at most ... times as likely", *(_times(one["epsilon"]) for one, _ in columns)],
+        [_row(said, columns), *(_times(one["epsilon"], said) for one, _ in columns)],
         ["right guesses in 100, at most (a coin: 50)", *(hundredths(_coin(bound)) for _, bound in columns)],
         ["true less false alarms, at most", *(f"{hundredths(bound['advantage'])} %" for _, bound in columns)],
     ]
@@ -223,8 +225,19 @@ def _promise(doc: Document) -> Iterator[Block]:
     )
 
 
-def _times(epsilon: float | None) -> str:
-    return "no bound" if epsilon is None else times(epsilon)
+def _said(doc: Document) -> Mapping[str, str]:
+    """The sentences of the document's version."""
+    return words(version_of(doc["guarantee"]))
+
+
+def _row(said: Mapping[str, str], columns: Iterable[tuple[Document, Document]]) -> str:
+    """The name of the row that has e^epsilon; columns : (totals, attacker) of each."""
+    several = any(one["delta"] for one, _ in columns)
+    return said["row"].format(plus=said["epsilon, plus"] if several else "")
+
+
+def _times(epsilon: float | None, said: Mapping[str, str]) -> str:
+    return "no bound" if epsilon is None else times(epsilon, said)
 
 
 def _coin(attacker: Document) -> float:
@@ -233,6 +246,34 @@ def _coin(attacker: Document) -> float:
 
 
 # ------------------------------------------------------------------------------------------- the words
+def _symbols(
+    guarantee: Document, unit: str, said: Mapping[str, str], never: bool
+) -> Iterator[tuple[str, str]]:
+    """ε, δ and ρ. never : no outcome of the noise is impossible under another record."""
+    epsilon, delta = guarantee["epsilon"], guarantee["delta"]
+    factor = times(epsilon, said)
+    yield (
+        "ε (epsilon)",
+        said["epsilon"].format(
+            unit=unit,
+            epsilon=up(epsilon),
+            factor=factor,
+            plus=said["epsilon, plus"] if delta else "",
+            zero=said["epsilon, zero"] if delta else "",
+        ),
+    )
+    yield (
+        "δ (delta)",
+        said["delta" if delta else "delta, pure"].format(
+            factor=factor,
+            exceeds=up(guarantee["exceeds"]["at_most"], 3) if "exceeds" in guarantee else "",
+            none=said["delta, none"] if never else "",
+        ),
+    )
+    if guarantee["rho"] is not None:
+        yield "ρ (rho), zCDP", said["rho"]
+
+
 def glossary(
     doc: Document, release: str = "release.parquet", statement: bool = True
 ) -> Iterator[tuple[str, str]]:
@@ -251,39 +292,10 @@ def glossary(
     )
     if guarantee["epsilon"] is None:
         return
-    epsilon = guarantee["epsilon"]
-    yield (
-        "ε (epsilon)",
-        (
-            f"how far one {unit} can move the odds of anything: by a factor of at most e to the power ε. "
-            f"Here ε = {up(epsilon)}: {times(epsilon)} times. 0 would tell nothing; every release adds to "
-            "it."
-        ),
-    )
-    yield (
-        "δ (delta)",
-        (
-            "the chance that the bound by ε fails; it must be far below 1 in the number of people."
-            if guarantee["delta"]
-            else "the chance that the bound by ε fails: 0 here."
-        ),
-    )
-    if guarantee["rho"] is not None:
-        yield (
-            "ρ (rho), zCDP",
-            (
-                "another measure of the same loss, which adds up more sharply over several releases; ε at a "
-                "δ follows from it."
-            ),
-        )
+    said, never = _said(doc), never_certain(doc)
+    yield from _symbols(guarantee, unit, said, never)
     if guarantee["mu"] is not None or (ledger is not None and ledger["together"]["mu"] is not None):
-        yield (
-            "μ (mu), Gaussian DP",
-            (
-                "another measure: to find out whether a record was exchanged is as hard as to tell one draw "
-                "of a normal distribution from one that is shifted by μ standard deviations."
-            ),
-        )
+        yield "μ (mu), Gaussian DP", said["mu"]
     yield (
         "Unit of privacy, neighbours",
         (
@@ -317,13 +329,7 @@ def glossary(
             ),
         )
     if guarantee["delta"] and statement:
-        yield (
-            "No bound",
-            (
-                "with a chance of at most δ an outcome may tell everything, so that no limit can be given "
-                "for the worst one."
-            ),
-        )
+        yield "No bound", said["no bound"].format(none=said["no bound, none"] if never else "")
     yield (
         "Sensitivity, scale (sigma), standard deviation",
         (
@@ -486,8 +492,8 @@ def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
     yield (
         "Threat model and trust",
         (
-            f"trust is {guarantee['trust']}; against anybody who sees all that is released, with any "
-            f"knowledge{' BUT THE SEED' if guarantee['randomness'] == 'seeded' else ''} and any computer."
+            f"trust is {guarantee['trust']}; against anybody who sees all that is released, "
+            f"{_said(doc)['threat, seeded' if guarantee['randomness'] == 'seeded' else 'threat']}."
             if private
             else "none is met."
         ),

@@ -45,9 +45,11 @@ from discreet.offline.releases import (
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.sessions.one_shot import OneShotSession
-from discreet.stored.decision_report import decision_report_of
+from discreet.stored.decision_report import DecisionReport, decision_report_of
 from discreet.stored.linear_report import LinearReport
-from discreet.stored.report import report_of
+from discreet.stored.report import Report, report_of
+from discreet.written import sentences
+from discreet.written.promises import VERSION
 
 Floats = NDArray[np.float64]
 
@@ -376,17 +378,30 @@ _REHEARSAL = "A REHEARSAL, these people are made up and nothing is shown of anyb
 
 
 def write_plan(
-    folder: Path, planned: Planned, guarantee: Guarantee, settings: Settings, *, replanned: bool
+    folder: Path,
+    planned: Planned,
+    guarantee: Guarantee,
+    settings: Settings,
+    *,
+    replanned: bool,
+    version: int = VERSION,
 ) -> str:
-    """Policy, report and figures into a folder; returns the report's text."""
+    """Policy, report and figures into a folder; returns the report's text.
+
+    version : of the statement, in whose sentences the guarantee is written.
+    """
+    promised = sentences.statement(guarantee, version)
+    report = planned.report
+    if isinstance(report, Report | DecisionReport):
+        report = replace(report, guarantee=promised)
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
-    write_policy(folder, planned.table, guarantee.statement + again, settings.unsupported)
-    text = planned.report.to_markdown()
+    write_policy(folder, planned.table, promised + again, settings.unsupported)
+    text = report.to_markdown()
     if settings.synthetic:
         bold = "**" if text.startswith("**") else ""
         text = f"{bold}{_REHEARSAL}{text.removeprefix('**') if bold else text}"
     (folder / "report.md").write_text(text, "utf-8", newline="\n")
-    document = json.dumps(planned.report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+    document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
-    planned.report.figures(folder)
+    report.figures(folder)
     return text

@@ -18,7 +18,9 @@ What it does not hold: the command as typed and paths, which may tell what nobod
 
 Sentences. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta for every event E, where P' is the world with
 somebody else's data in place of yours; both the sentence for patients and the table of the attacker
-(:mod:`discreet.stored.tradeoff`) are that and nothing more. Every printed number is rounded up.
+(:mod:`discreet.stored.tradeoff`) are that and nothing more. Every printed number is rounded up. Sentences
+about these numbers stand in :mod:`discreet.written.promises`, by version: a statement is verified with its
+own.
 
 delta against 1/users. A mechanism that publishes one user's raw data at random is (0, 1/users)-private, so a
 delta above 1/users is refused, and one above a tenth of it is warned of.
@@ -59,8 +61,10 @@ from discreet.stored.statement_page import (
     markdown_lines,
     times,
 )
-from discreet.stored.statement_schema import FORMAT, VERSION, ordered, violations
+from discreet.stored.statement_schema import FORMAT, VERSION, of_version, ordered, violations
 from discreet.stored.tradeoff import TradeOff
+from discreet.written.plain import of_guarantee
+from discreet.written.promises import NOW, words
 from discreet.written.sentences import up
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
@@ -332,20 +336,20 @@ class Statement:
         return markdown(self.document)
 
 
-def statement_of(facts: RunFacts) -> Statement:
-    """The statement of a run."""
-    guarantee, schema = facts.guarantee, facts.schema
+def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
+    """The statement of a run; of an earlier version as that wrote it, to be compared with what it wrote."""
+    guarantee, schema, said = facts.guarantee, facts.schema, words(version)
     alone = TradeOff.of(guarantee, facts.records)
     whole = whole_of(facts, alone)
     verdict = check_delta(guarantee.delta, facts.users) if guarantee.epsilon is not None else "none"
     document: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": version,
         "synthetic": facts.synthetic,
         "replanned": facts.replanned,
         "date": facts.date,
         "purpose": facts.purpose,
-        "sentence": sentence_of(facts, whole, alone),
+        "sentence": sentence_of(facts, whole, alone, said),
         "warnings": list(_warnings(facts, whole, verdict)),
         "population": {
             "dataset": schema.dataset,
@@ -362,7 +366,7 @@ def statement_of(facts: RunFacts) -> Statement:
             "schema": schema.hash,
         },
         "data": _data(schema),
-        "guarantee": guarantee.to_dict(),
+        "guarantee": of_guarantee(guarantee, version),
         "delta": {
             "delta": guarantee.delta,
             "per_user": 1.0 / facts.users,
@@ -372,7 +376,7 @@ def statement_of(facts: RunFacts) -> Statement:
         "attacker": attacker_of(whole.attacker),
         "alone": None if whole.releases == 1 else attacker_of(alone),
         "groups": [_group(whole.attacker, people, whole.delta) for people in _GROUPS],
-        "covered": list(_covered(facts)),
+        "covered": list(_covered(facts, said)),
         "not_covered": list(_not_covered(facts)),
         "mechanisms": [_mechanism(record, facts) for record in facts.records],
         "configuration": configuration_of(facts.algorithm, facts.options),
@@ -385,6 +389,7 @@ def statement_of(facts: RunFacts) -> Statement:
         "operator": facts.operator,
         "approval": facts.approval,
     }  # fmt: skip
+    document = of_version(document, version)
     document["fingerprint"] = fingerprint_of(document)
     broken = next(violations(document), None)
     if broken is not None:
@@ -613,8 +618,11 @@ def _yours(schema: Schema) -> str:
     return "your record" if m == 1 else f"your records (up to {m} episodes)"
 
 
-def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff) -> str:
-    """The statement's first sentence: what all releases (``whole``) and this one tell of a person."""
+def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[str, str] = NOW) -> str:
+    """The statement's first sentence: what all releases (``whole``) and this one tell of a person.
+
+    said : the templates of a version.
+    """
     guarantee = facts.guarantee
     if facts.synthetic:
         return "No person's data were used: the data are made up."
@@ -626,7 +634,7 @@ def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff) -> str:
     start = "If"
     if guarantee.randomness == "seeded":
         start = "Unless somebody knows or guesses the seed, which takes all protection away: if"
-    extra = f", plus a chance of at most {_chance(whole.delta)}" if whole.delta else ""
+    plus = said["patient, plus"].format(chance=_chance(whole.delta)) if whole.delta else ""
     what = "this release, the only one of these data that is counted here"
     if facts.ledger is not None:
         what = "this release, the first one of these data that the ledger holds"
@@ -635,16 +643,17 @@ def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff) -> str:
         what = f"the {whole.releases} releases of these data that the ledger holds, this one included"
         own = f" plus {_chance(guarantee.delta)}" if guarantee.delta else ""
         beside = (
-            f" This release alone: at most {times(guarantee.epsilon)} times{own}, and right at most "
+            f" This release alone: at most {times(guarantee.epsilon, said)} times{own}, and right at most "
             f"{hundredths(alone.right_guess(0.5))} times in 100."
         )
-    return (
-        f"{start} you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do "
-        f"to you, because of {what}, is at most {times(whole.epsilon)} times as likely with "
-        f"{_yours(facts.schema)} in the data as with somebody else's instead{extra}; and who has to "
-        f"guess which of the two it was is right at most {hundredths(whole.attacker.right_guess(0.5))} times "
-        f"in 100, where tossing a coin is right 50 times.{beside}"
+    promise = said["patient"].format(
+        what=what,
+        factor=times(whole.epsilon, said),
+        yours=_yours(facts.schema),
+        plus=plus,
+        right=hundredths(whole.attacker.right_guess(0.5)),
     )
+    return f"{start} you are a {facts.schema.unit} in these data: {promise}{beside}"
 
 
 def _warnings(facts: RunFacts, whole: _Whole, verdict: str) -> Iterator[str]:
@@ -693,7 +702,7 @@ def _warnings(facts: RunFacts, whole: _Whole, verdict: str) -> Iterator[str]:
         yield f"Nobody stated where these facts come from: {', '.join(facts.schema.unstated)}."
 
 
-def _covered(facts: RunFacts) -> Iterator[str]:
+def _covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
     if facts.guarantee.epsilon is None:
         return
     m = facts.schema.episodes_per_user
@@ -702,7 +711,7 @@ def _covered(facts: RunFacts) -> Iterator[str]:
         f"One {facts.schema.unit}: {whole}, with all states, actions, rewards, and their order; against "
         "exchange for any other admissible record."
     )
-    attackers = "with any computing power and any other knowledge, even of everybody else's data"
+    attackers = said["attackers"]
     if facts.guarantee.randomness == "seeded":
         attackers = "who neither know nor guess the seed, whatever they know of everybody else's data"
     yield (

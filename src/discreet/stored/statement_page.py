@@ -15,11 +15,12 @@ from typing import Any
 from discreet import tables
 from discreet.stored.pages import Line, blank_in_markdown, text_of
 from discreet.stored.pages import escaped as _line
+from discreet.written.promises import NOW, version_of, words
 from discreet.written.sentences import up
 
 __all__ = [
     "FREE", "JSON_NAME", "MARKDOWN_NAME", "SIGNED", "hundredths", "limit_words", "markdown", "markdown_lines",
-    "times", "told_in",
+    "never_certain", "times", "told_in",
 ]  # fmt: skip
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
@@ -47,10 +48,10 @@ def hundredths(rate: float) -> str:
     return up(100.0 * rate, 3)
 
 
-def times(epsilon: float) -> str:
-    """e^epsilon for a reader, rounded up."""
+def times(epsilon: float, said: Mapping[str, str] = NOW) -> str:
+    """e^epsilon for a reader, rounded up; above a million as a power. said : the templates of a version."""
     if epsilon > 13.8:
-        return "more than a million"
+        return said["times"].format(epsilon=up(epsilon) if math.isfinite(epsilon) else "∞")
     factor = math.exp(epsilon)
     return f"{math.ceil(factor):,}" if factor >= 100 else up(factor, 3)
 
@@ -187,9 +188,25 @@ def _attacker_lines(doc: Mapping[str, Any], unit: str) -> list[str]:
             priors,
         ),
         "",
-        f"No outcome tells for certain, but with a chance of at most δ = {up(delta, 3)}.",
+        _certain_line(doc, delta),
         "",
     ]
+
+
+def never_certain(doc: Mapping[str, Any]) -> bool:
+    """Has the noise of this release the same support under any two records, so that none is ruled out?
+
+    Not of noise in floating point, whose last digits can tell, nor of reports and shuffled flips.
+    """
+    kinds = [one["record"]["kind"] for one in doc["mechanisms"]]
+    return doc["guarantee"]["randomness"] == "secure" and set(kinds) == {"noise"}
+
+
+def _certain_line(doc: Mapping[str, Any], delta: float) -> str:
+    """What (epsilon, delta) says of outcomes that are proof."""
+    said = words(version_of(doc["guarantee"]))
+    none = said["certain, none"] if doc["alone"] is None and never_certain(doc) else ""
+    return said["certain" if delta else "certain, pure"].format(delta=up(delta, 3), none=none)
 
 
 def _group_lines(groups: Sequence[Mapping[str, Any]], people: Mapping[str, Any]) -> list[str]:

@@ -6,22 +6,30 @@ operator's and the approver's line, and the options of the algorithm (whose hash
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from discreet.core import checks
 from discreet.data.schema import DECLARED, FACTS, Columns
+from discreet.written.promises import OLDEST, VERSION
 
-__all__ = ["FORMAT", "JSON_SCHEMA", "SIGNATURES_SCHEMA", "VERSION", "ordered", "read_json", "violations"]
+__all__ = [
+    "ADDED", "FORMAT", "JSON_SCHEMA", "OLDEST", "SIGNATURES_SCHEMA", "VERSION", "of_version", "ordered",
+    "read_json", "violations",
+]  # fmt: skip
 
 FORMAT = "discreet privacy statement"
-VERSION = 4
 # 1: guarantees were sentences; 2: its sentence was about one release, and it held the command; 3: it did not
-# say what was declared, nor who signed the limit
+# say what was declared, nor who signed the limit. These are not read any more.
+# 4: other sentences about epsilon, delta, rho and mu (discreet.written.earlier)
+ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds",)}
+"""Keys that a version added, as paths; what an earlier one lacks."""
 
 _TEXT = {"type": "string"}
 # neither control characters, nor marks that turn or hide what follows, nor halves of a character
@@ -133,6 +141,7 @@ JSON_SCHEMA: dict[str, Any] = {
                     "delta": _RATE,
                     "rho": _MAYBE,
                     "mu": _MAYBE,
+                    "exceeds": {"anyOf": [{"type": "null"}, _table({"epsilon": _NUMBER, "at_most": _RATE})]},
                     "epsilon_nominal": _MAYBE,
                     "unit": _TEXT,
                     "neighbours": _TEXT,
@@ -294,12 +303,48 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def violations(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA, path: str = "$") -> Iterator[str]:
+def _lacked(version: int) -> Iterator[list[str]]:
+    """The paths that later versions added."""
+    for added, paths in ADDED.items():
+        if added > version:
+            yield from (path.split(".") for path in paths)
+
+
+def of_version(document: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """A document of the newest version without what an earlier one lacks."""
+    found = dict(document)
+    for *parents, last in _lacked(version):
+        table = found
+        for name in parents:
+            table[name] = table = dict(table[name])
+        table.pop(last, None)
+    return found
+
+
+@lru_cache(maxsize=8)
+def _schema(version: int) -> dict[str, Any]:
+    """The JSON Schema of a version."""
+    found = copy.deepcopy(JSON_SCHEMA)
+    found["properties"]["version"]["const"] = version
+    for *parents, last in _lacked(version):
+        table = found
+        for name in parents:
+            table = table["properties"][name]
+        del table["properties"][last]
+        table["required"].remove(last)
+    return found
+
+
+def violations(value: Any, schema: Mapping[str, Any] | None = None, path: str = "$") -> Iterator[str]:
     """Every place where a parsed JSON value breaks the schema, with what is wrong there.
 
     Knows type, const, enum, pattern, minimum, maximum, properties, required, additionalProperties, items and
-    anyOf.
+    anyOf. schema : by default that of a statement, in the version that it says it is of.
     """
+    if schema is None:
+        stated = value.get("version") if isinstance(value, dict) else None
+        read = type(stated) is int and OLDEST <= stated < VERSION
+        schema = _schema(stated) if read else JSON_SCHEMA
     if "anyOf" in schema:
         broken = [list(violations(value, one, path)) for one in schema["anyOf"]]
         if all(broken):

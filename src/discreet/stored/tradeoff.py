@@ -21,7 +21,7 @@ With H(e) = sup over tests of t - e^e f, the hockey-stick divergence at e (which
   = 1 - p + p H(ln((1 - p) / p)); by symmetry the same for 1 - p;
 - the posterior after a positive answer is p t / (p t + (1 - p) f). t is concave in f, so among all tests that
   accuse at least a share f of the innocent this is largest at f. At a pure epsilon no outcome whatever
-  raises the odds by more than e^epsilon.
+  raises the odds between the two records by more than e^epsilon.
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@
   Matplotlib that drew them;
 - the ledger's identity, entry, totals and filter with the ledger, where it is at hand.
 
+A statement of an earlier version is compared with what that version makes of the facts, in its own sentences
+(:mod:`discreet.written.earlier`); what it was written with changes no check.
+
 What has no second source is what people write into lines for people (until somebody signs), and, of a folder
 that was planned again, the versions that did so and options that nothing in the files depends on.
 """
@@ -64,7 +67,8 @@ from discreet.stored.statement import (
     versions,
 )
 from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME
-from discreet.stored.statement_schema import VERSION, ordered, read_json, violations
+from discreet.stored.statement_schema import OLDEST, VERSION, ordered, read_json, violations
+from discreet.written.plain import of_guarantee
 
 __all__ = ["Check", "verify"]
 
@@ -123,10 +127,10 @@ def verify(
     try:
         document = read_json(folder / JSON_NAME)
         version = document.get("version") if isinstance(document, dict) else None
-        if type(version) is int and version < VERSION:
+        if type(version) is int and version < OLDEST:
             words = (
-                f"version {version}: written by an older version of this library; must be version {VERSION} "
-                "(verify it with the library that wrote it)"
+                f"version {version}: written by an older version of this library; must be version {OLDEST} "
+                f"to {VERSION} (verify it with the library that wrote it)"
             )
             return [Check(f"{JSON_NAME}: version", words, VERSION, False)]
         broken = list(violations(document))
@@ -291,7 +295,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
         **{name: document["configuration"][name] for name in ("algorithm", "options")},
         **{name: document[name] for name in _FACTS},
     )
-    recomputed = statement_of(facts).to_dict()
+    recomputed = statement_of(facts, document["version"]).to_dict()
     kept = {key: value for key, value in document.items() if key != "fingerprint"}
     yield from _leaves("statement", kept, {key: recomputed[key] for key in recomputed if key in kept})
     yield _compared(
@@ -389,6 +393,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         release = read_release(folder / "release.parquet")
     release.check()
     found, population = release.facts.to_dict(), document["population"]
+    found["guarantee"] = of_guarantee(release.facts.guarantee, document["version"])
     stated = {
         "users": population["users"],
         "guarantee": document["guarantee"],
@@ -450,7 +455,9 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
     with TemporaryDirectory() as name:
         again = Path(name)
         write_schema(schema, again / "schema.toml")
-        write_plan(again, planned, guarantee, settings, replanned=document["replanned"])
+        write_plan(
+            again, planned, guarantee, settings, replanned=document["replanned"], version=document["version"]
+        )
         made = {path.name: path for path in sorted(again.iterdir())}
         expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
         stated = set(document["files"])

@@ -7,6 +7,7 @@ these numbers is refused here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from discreet.core import checks, parts
 from discreet.core.guarantee import Guarantee
 from discreet.core.records import Coordinate, MechanismRecord
+from discreet.written import sentences
+from discreet.written.promises import VERSION, version_of
 
 if TYPE_CHECKING:
     from discreet.core.typed import Record
@@ -104,18 +107,32 @@ _PLAIN = (
 )  # fmt: skip
 _RENDERED = ("unit", "neighbours", "holds_if_seed_is_guessed", "composition", "statement")
 _KEYS = (
-    "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "unit", "neighbours", "users_public",
-    "randomness", "holds_if_seed_is_guessed", "composition", "statement", "episodes", "reason", "mechanisms",
-    "kinds",
+    "trust", "epsilon", "delta", "rho", "mu", "exceeds", "epsilon_nominal", "unit", "neighbours",
+    "users_public", "randomness", "holds_if_seed_is_guessed", "composition", "statement", "episodes",
+    "reason", "mechanisms", "kinds",
 )  # fmt: skip
+_ADDED = {5: ("exceeds",)}
+"""Keys that a version of the statement added."""
 
 
-def of_guarantee(guarantee: Guarantee) -> dict[str, Any]:
-    """Plain values (None stands for JSON null): numbers, what they follow from, and the sentences."""
-    table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _KEYS}
+def _keys(version: int) -> tuple[str, ...]:
+    """The keys of a guarantee's table in a version."""
+    later = {name for added, names in _ADDED.items() if added > version for name in names}
+    return tuple(name for name in _KEYS if name not in later)
+
+
+def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]:
+    """Plain values (None stands for JSON null): numbers, what they follow from, and the sentences.
+
+    version : of the statement, whose keys and sentences the table has.
+    """
+    table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _keys(version)}
     table["composition"] = list(guarantee.composition)
+    table["statement"] = sentences.statement(guarantee, version)
     table["mechanisms"] = [record.to_dict() for record in guarantee.records]
-    table["kinds"] = [{"users": words, "guarantee": one.to_dict()} for words, one in guarantee.kinds]
+    table["kinds"] = [
+        {"users": words, "guarantee": of_guarantee(one, version)} for words, one in guarantee.kinds
+    ]
     return table
 
 
@@ -131,11 +148,10 @@ def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str
             "guarantee: key 'mechanisms' is missing: an earlier version wrote sentences only, and no "
             "guarantee is made of sentences"
         )
-    wrong = set(_KEYS).symmetric_difference(table)
+    keys = _keys(version_of(table))
+    wrong = set(keys).symmetric_difference(table)
     if wrong:
-        raise ValueError(
-            f"guarantee: key {min(wrong)!r} is {'missing' if min(wrong) in _KEYS else 'unknown'}"
-        )
+        raise ValueError(f"guarantee: key {min(wrong)!r} is {'missing' if min(wrong) in keys else 'unknown'}")
     for name in ("mechanisms", "kinds"):
         if not isinstance(table[name], list):
             raise ValueError(f"{name} = {checks.said(table[name])}: must be a list")
@@ -149,9 +165,27 @@ def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str
 
 
 def check_sentences(found: Guarantee, table: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` on a sentence that is not the one of these numbers."""
+    """Raise ``ValueError`` on a sentence, or a bound, that is not the one of these numbers.
+
+    A table of an earlier version must have the sentences of that version.
+    """
+    version = version_of(table)
+    if version > 4 and not _same_bound(found.exceeds, table["exceeds"]):
+        raise ValueError(f"exceeds = {checks.said(table['exceeds'])}: must be {found.exceeds!r}")
     for name in _RENDERED:
         own, stored = getattr(found, name), table[name]
+        if name == "statement":
+            own = sentences.statement(found, version)
         stored_as = tuple(stored) if isinstance(stored, list | tuple) else stored
         if type(own) is not type(stored_as) or own != stored_as:
             raise ValueError(f"{name} = {checks.said(stored)}: is not the sentence of these numbers")
+
+
+def _same_bound(own: Mapping[str, float] | None, stored: Any) -> bool:
+    """The same bound, whose last of three digits another machine may have rounded up."""
+    if own is None or not isinstance(stored, Mapping):
+        return own is stored
+    return set(own) == set(stored) and all(
+        type(stored[name]) is float and math.isclose(stored[name], value, rel_tol=0.01)
+        for name, value in own.items()
+    )

@@ -7,11 +7,13 @@ promise is below the truth: numbers of promises are rounded up.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 
 from discreet.core.guarantee import Guarantee
 from discreet.core.records import MechanismRecord
+from discreet.written import promises
+from discreet.written.promises import VERSION
 
 __all__ = ["composition", "neighbours", "statement", "unit", "up"]
 
@@ -45,8 +47,8 @@ def neighbours(episodes: int) -> str:
 
 def up(x: float, digits: int = 4) -> str:
     """``x`` with this many digits, rounded up (but for 1e-9 of it): no promise is below the truth."""
-    if x == 0.0:
-        return "0"
+    if x == 0.0 or not math.isfinite(x):
+        return f"{x:g}"
     exact = Decimal(x) * (1 - Decimal(10) ** -9)
     last_digit = Decimal(1).scaleb(exact.adjusted() + 1 - digits)
     return f"{float(exact.quantize(last_digit, ROUND_CEILING)):.{digits}g}"
@@ -106,18 +108,17 @@ def noise_line(record: MechanismRecord) -> str:
 # ------------------------------------------------------------------------------ the whole in words
 
 
-def statement(claim: Guarantee) -> str:
-    """The whole in words."""
+def statement(claim: Guarantee, version: int = VERSION) -> str:
+    """The whole in words, in the sentences of a version (:mod:`discreet.written.promises`)."""
     if claim.epsilon is None:
         return f"No privacy guarantee: {claim.reason}."
-    slack = f", plus at most δ = {up(claim.delta, 3)}" if claim.delta else ""
+    said = promises.words(version)
     return " ".join(
         [
-            f"{_subject(claim)} by a factor of at most {_factor(claim.epsilon)}{slack} "
-            f"({_numbers(claim, claim.epsilon)}).",
-            *_nominal(claim.epsilon_nominal, claim.epsilon),
+            f"{_promise(claim, claim.epsilon, said)} ({_numbers(claim, claim.epsilon)}).",
+            *_nominal(claim.epsilon_nominal, claim.epsilon, said),
             *_means(claim),
-            *_closing(claim),
+            *_closing(claim, said),
         ]
     )
 
@@ -135,32 +136,24 @@ def _numbers(claim: Guarantee, epsilon: float) -> str:
     return words
 
 
-def _subject(claim: Guarantee) -> str:
+def _promise(claim: Guarantee, epsilon: float, said: Mapping[str, str]) -> str:
+    """What (epsilon, delta) says, of whom and against whom."""
     m = claim.episodes
-    whole = "whole trajectory for another" if m == 1 else f"episodes (up to {m}) for any others"
-    return {
-        "joint": f"Joint differential privacy: exchanging any one user's {whole} "
-        "changes the probability of anything that all other users see (every release, policy and action)",
-        "central": "Differential privacy with a trusted keeper of the data: exchanging any one user's "
-        f"{whole} changes the probability of anything that is released, or computed from it,",
-        "local": "Local differential privacy: exchanging a user's whole trajectory for any other changes the "
-        "probability of anything that leaves the user's device",
-        "shuffle": "Shuffle differential privacy: exchanging any one user's whole trajectory for another "
-        "changes the probability of any set of messages that leaves the shuffler",
-    }[claim.trust]
+    return said[claim.trust].format(
+        whole="whole trajectory for another" if m == 1 else f"episodes (up to {m}) for any others",
+        factor=_factor(epsilon),
+        plus=said["plus"].format(delta=up(claim.delta, 3)) if claim.delta else "",
+    )
 
 
-def _nominal(nominal: float | None, epsilon: float) -> list[str]:
+def _nominal(nominal: float | None, epsilon: float, said: Mapping[str, str]) -> list[str]:
     """What the user typed, where the noise gives another epsilon."""
     # noise on a grid meets the budget with a little to spare: below a thousandth nobody needs to hear of it
     spared = nominal is not None and 0.999 * nominal <= epsilon <= nominal
     if nominal is None or spared or math.isclose(nominal, epsilon, rel_tol=1e-6):
         return []
     less = "more" if epsilon > nominal else "less"
-    return [
-        f"Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = {epsilon:.6g}: "
-        f"{less} privacy loss than the name says."
-    ]
+    return [said["nominal"].format(nominal=nominal, epsilon=epsilon, rounded_up=up(epsilon, 6), less=less)]
 
 
 def _means(claim: Guarantee) -> list[str]:
@@ -195,19 +188,16 @@ def _mechanisms(claim: Guarantee) -> list[str]:
     return [*sentences, *(record.sentence(claim.trust) for record in others)]
 
 
-def _closing(claim: Guarantee) -> Sequence[str]:
-    """What who takes part again loses, what is public, where the noise comes from."""
+def _closing(claim: Guarantee, said: Mapping[str, str]) -> Sequence[str]:
+    """What protects several records together, what is public, where the noise comes from."""
     m = "m" if claim.episodes == 1 else "g"
     if claim.rho is None:
-        again = f"{m} times this ε"
-        if claim.delta:
-            again += f" and (e^{{{m}ε}} − 1) / (e^ε − 1) times this δ"
+        again = said["again, epsilon"] + (said["again, delta"] if claim.delta else "")
     else:
-        again = f"{m} times this μ" if claim.mu is not None else f"{m}² times this ρ"
+        again = said["again, mu" if claim.mu is not None else "again, rho"]
+    whom = said["one episode" if claim.episodes == 1 else "several episodes"]
     return [
-        f"A user is one episode; who takes part m times has {again}."
-        if claim.episodes == 1
-        else f"A user is up to {claim.episodes} episodes; g users together have {again}.",
+        whom.format(episodes=claim.episodes, again=again.format(m=m)),
         *(["The number of users is public."] if claim.users_public else []),
         _SOURCES[claim.randomness],
     ]

@@ -1,0 +1,103 @@
+"""Statements of earlier versions: what an older library wrote is read, and verified, by this one.
+
+``version_4`` holds what version 4 wrote: a whole folder, statements of other kinds with the hashes of their
+pages, and guarantees as tables.
+"""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from discreet.core.guarantee import Guarantee
+from discreet.experiments.results import _same_guarantee
+from discreet.offline.decision_points import DecisionPoints
+from discreet.stored.learn import plan_again
+from discreet.stored.pages import text_of
+from discreet.stored.statement import PAGES, fingerprint_of
+from discreet.stored.statement_schema import violations
+from discreet.stored.verification import verify
+from discreet.written.earlier import SENTENCES
+from discreet.written.plain import of_guarantee
+from discreet.written.promises import NOW
+
+HERE = Path(__file__).parent / "version_4"
+STATEMENTS = json.loads((HERE / "statements.json").read_text("utf-8"))
+GUARANTEES = json.loads((HERE / "guarantees.json").read_text("utf-8"))
+
+
+def test_a_folder_of_version_4_is_verified():
+    found = verify(HERE / "folder")
+    assert [check for check in found if not check.ok] == []
+    assert len(found) > 900
+
+
+def test_a_changed_folder_of_version_4_is_found(tmp_path):
+    shutil.copytree(HERE / "folder", tmp_path / "folder")
+    place = tmp_path / "folder" / "statement.json"
+    document = json.loads(place.read_text("utf-8"))
+    document["guarantee"]["epsilon"] *= 0.5
+    document["fingerprint"] = fingerprint_of(document)
+    place.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    wrong = {check.name for check in verify(tmp_path / "folder") if not check.ok}
+    assert "statement.guarantee.epsilon" in wrong
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_pages_of_version_4_are_rendered_as_they_were(name):
+    document = STATEMENTS[name]["document"]
+    assert list(violations(document)) == []
+    for page, digest in STATEMENTS[name]["pages"].items():
+        assert hashlib.sha256(text_of(PAGES[page](document)).encode()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("name", GUARANTEES)
+def test_guarantees_of_version_4_are_read(name):
+    found = Guarantee.from_dict(GUARANTEES[name])
+    assert found.epsilon == GUARANTEES[name]["epsilon"]
+
+
+@pytest.mark.parametrize("name", GUARANTEES)
+def test_guarantees_of_version_4_are_written_as_they_were(name):
+    found = Guarantee.from_dict(GUARANTEES[name])
+    assert of_guarantee(found, 4) == GUARANTEES[name]
+    assert Guarantee.from_dict(json.loads(found.to_json())) == found
+    sentence = {**GUARANTEES[name], "statement": found.statement}
+    if found.epsilon is not None:
+        with pytest.raises(ValueError, match="statement = "):  # of another version
+            Guarantee.from_dict(sentence)
+
+
+@pytest.mark.parametrize("name", GUARANTEES)
+def test_results_under_an_earlier_sentence_are_continued(name):
+    """The guarantee of a folder of results is the same one, whichever version put it into words."""
+    found = Guarantee.from_dict(GUARANTEES[name])
+    for table in (None, GUARANTEES[name], found.to_dict()):
+        _same_guarantee(Path("results"), table, found)
+    with pytest.raises(ValueError, match="another guarantee"):
+        _same_guarantee(Path("results"), {**GUARANTEES[name], "episodes": 7}, found)
+
+
+def test_sentences_of_another_version_are_found(tmp_path):
+    """A folder of version 4 with a sentence of today's is not what version 4 wrote."""
+    shutil.copytree(HERE / "folder", tmp_path / "folder")
+    place = tmp_path / "folder" / "statement.json"
+    document = json.loads(place.read_text("utf-8"))
+    document["covered"] = [
+        text.replace(SENTENCES[4]["attackers"], NOW["attackers"]) for text in document["covered"]
+    ]
+    document["fingerprint"] = fingerprint_of(document)
+    place.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    wrong = {check.name for check in verify(tmp_path / "folder") if not check.ok}
+    assert "statement.covered[1]" in wrong
+    assert NOW["attackers"] in document["covered"][1]
+
+
+def test_a_new_statement_is_made_of_an_old_release(tmp_path):
+    """Planned again, free of budget: sentences of the newest version, of a release from before."""
+    outcome = plan_again(HERE / "folder" / "release.parquet", DecisionPoints(), tmp_path / "again")
+    document = json.loads((outcome.folder / "statement.json").read_text("utf-8"))
+    assert (document["version"], set(document["guarantee"]["exceeds"])) == (5, {"epsilon", "at_most"})
+    assert [check for check in verify(outcome.folder) if not check.ok] == []
