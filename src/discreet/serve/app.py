@@ -85,8 +85,9 @@ class Refusal(Exception):
         self.reason, self.words = reason, words or _WORDS.get(reason, reason)
 
 
-def _json(code: int, content: Any, headers: dict[str, str] | None = None) -> Response:
-    body = pydantic_core.to_json(content)
+def _json(code: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    """An answer of ours: it says so, which no page of a proxy or of a network's gate does."""
+    body = pydantic_core.to_json({**content, "service": client.SERVICE})
     return Response(body, code, headers, "application/json")
 
 
