@@ -7,7 +7,7 @@ from typing import Any
 from discreet.client import SERVICE
 from discreet.serve.study import Study
 
-__all__ = ["SUMMARY", "TICKET", "Texts", "show_example"]
+__all__ = ["SUMMARY", "TICKET", "Texts", "declare_operator", "show_example"]
 
 TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # of examples
 
@@ -64,6 +64,16 @@ def _body(schema: Any, examples: dict[str, Any]) -> dict[str, Any]:
             "required": True,
             "content": {"application/json": {"schema": schema, "examples": shown}},
         }
+    }
+
+
+def declare_operator(told: dict[str, Any]) -> None:
+    """Say in ``told``, an OpenAPI description, what an operator's token is."""
+    schemes = told.setdefault("components", {}).setdefault("securitySchemes", {})
+    schemes["operator"] = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of `discreet serve --operator` (or `discreet shuffler --operator`).",
     }
 
 

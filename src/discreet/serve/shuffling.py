@@ -218,6 +218,14 @@ class ShufflerService(Service):
     def __init__(self, study: Study, store: Store, key: PrivateKey, service: str, service_key: str) -> None:
         if study.shuffler is None or study.shuffler["key"] != key.public:
             raise ValueError(f"shuffler.key: is not this shuffler's, {key.public}")
+        body = store.relayed()
+        if body:  # plans of a study that is under way
+            signed = json.loads(body)
+            if not is_valid(service_key, "discreet plan, 1", signed["content"], signed["signature"]):
+                raise ValueError(
+                    f"service_key = {service_key}: did not sign the plans that this database holds: must be "
+                    "the key of the service whose shuffler this is"
+                )
         self._http = httpx.Client(base_url=service, timeout=10.0)
         self._service_key = service_key
         super().__init__(study, store, key)
