@@ -219,8 +219,8 @@ def test_limits_of_rate(tmp_path: Path) -> None:
         issued = Counter(client.post("/tickets", json={}, headers=other).status_code for _ in range(30))
         assert 6 <= issued[202] < 15
         assert client.post("/messages", content=b"0" * 4_300_000, headers=other).status_code == 413
-        for path in ("/", "/metrics", "/health", "/openapi.json", "/releases/", "/plan/", "/docs"):
-            assert client.get(path, headers=other).status_code == 404
+        for inside in ("/", "/metrics", "/health", "/openapi.json", "/releases/", "/plan/", "/docs"):
+            assert client.get(inside, headers=other).status_code == 404
     assert not any("203.0.113" in str(one) for one in asked)  # addresses end here
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or path.name == "nginx.conf" or b"203.0.113" not in path.read_bytes()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sql
 import uvicorn
 from serving import a_key, a_study, a_writer, begun, central, placed, table
 from sqlalchemy.exc import OperationalError
@@ -182,8 +183,8 @@ def test_the_ledger_is_marked_at_release_1_and_a_database_lost_after_it_is_charg
 
 
 def test_a_reservation_is_found_again_by_all_that_it_says(tmp_path: Path) -> None:
-    records = study_of(table(20)).guarantee.records
-    how = {"delta": 1e-6, "users": 20, "purpose": "a study", "once": True}
+    records: Any = study_of(table(20)).guarantee.records
+    how: dict[str, Any] = {"delta": 1e-6, "users": 20, "purpose": "a study", "once": True}
     with dr.Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         first = ledger.reserve("people", records, **how)
         assert ledger.reserve("people", records, **how) == first
@@ -579,13 +580,13 @@ def test_a_full_disk_is_named_as_such_once(service: Service, caplog: pytest.LogC
     caplog.set_level(logging.INFO, "discreet.serve")
     engine = service.store._engine
     connection = engine.raw_connection()
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]  # type: ignore[attr-defined]
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.close()
 
     def small(one: Any, _: Any) -> None:
         one.execute(f"PRAGMA max_page_count = {pages}")
 
-    stores.sql.event.listen(engine, "connect", small)
+    sql.event.listen(engine, "connect", small)
     engine.dispose()
     with pytest.raises(OperationalError) as found:
         service.store.new_tickets(10_000)

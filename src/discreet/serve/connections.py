@@ -14,7 +14,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
-    _Protocol = H11Protocol
+    from uvicorn.protocols.http.h11_impl import H11Protocol as _Protocol
 else:
     _Protocol = object
 
@@ -33,7 +33,7 @@ class _Guarded(_Protocol):
     _deadline: asyncio.TimerHandle | None = None
     _shut = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """A connection: its first head begins."""
         super().connection_made(transport)
         self._begin()
@@ -84,7 +84,7 @@ class GuardedH11(_Guarded, H11Protocol):
 def _httptools() -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    class Guarded(_Guarded, HttpToolsProtocol):  # type: ignore[misc]  # mypy knows one base of _Guarded
+    class Guarded(_Guarded, HttpToolsProtocol):
         """uvicorn's fast protocol, which by itself keeps any number of headers, of any length."""
 
         _raw = _body = 0  # bytes of this request: on the way, and of its body
