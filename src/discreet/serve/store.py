@@ -327,7 +327,9 @@ class Store:
                 )
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
                 keep(connection)
-        except sql.exc.IntegrityError:
+        except (sql.exc.IntegrityError, sql.exc.ProgrammingError):  # another process made rows, or tables
+            if not sql.inspect(self._engine).has_table("study"):
+                raise
             raise ValueError("database: holds a study already") from None
 
     def about(self) -> Mapping[str, Any]:

@@ -37,7 +37,7 @@ TOML. All of it is public, and fixed before the first person comes::
     key = "9f3c..."            # its public key (`discreet shuffler study.toml --key`), which signs its sums
 
     [service]
-    key = "service.key"        # signs plans and statement; made where there is none
+    key = "service.key"        # signs plans and statement; made at the first start, never after
     origins = ["https://page.example"]  # whose pages may use the service in a browser; left out: none
 
     [rehearsal]                # simulated people of `--rehearse`; never read by a real study
