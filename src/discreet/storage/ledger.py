@@ -761,7 +761,8 @@ class Ledger:
         limit_check : False sets the owner's limit aside for this one, which the entry tells for good; refused
             where the limit is signed.
         once : True gives the reservation of the same records, delta, users and purpose that is not marked
-            yet, if there is one, and records nothing; ``purpose`` must then be of this release alone.
+            yet, if there is one, and records nothing. Only for releases that are marked before their noise is
+            drawn, and whose ``purpose`` is of them alone: then what is not marked was never drawn.
 
         Raises
         ------
