@@ -50,8 +50,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from discreet import client as people
-from discreet.client import Client, Place, Turned
+from discreet.client import Client, Pace, Place, Turned
 from discreet.experiments.simulate import Setup
 from discreet.serve import codec
 from discreet.serve.rehearsal import people_of, promised_by
@@ -61,7 +60,7 @@ from discreet.serve.study import Study, study_of
 from discreet.serve.sums import Batches, form_of_bytes
 from discreet.storage.signatures import new_key
 
-people._WAITS = (0.1, 0.2, 0.4)  # seconds: who is not answered asks again soon
+PACE = Pace(sleep=lambda seconds: time.sleep(min(seconds, 0.4)))  # who is not answered asks again soon
 LEASE = 0.5  # seconds: the next process is the writer soon
 EVERY = 1.5  # seconds between two kills, in the mean
 ROUND = 20  # kills in a round, about
@@ -368,7 +367,7 @@ class Round:
     def _everybody(self, url: str, tickets: list[str]) -> None:
         """All people of the study, some at a time."""
         study, came = self.study, 0
-        how: dict[str, Any] = {"promised": promised_by(study), "tries": 10_000, "timeout": 5.0}
+        how: dict[str, Any] = {"promised": promised_by(study), "tries": 10_000, "timeout": 5.0, "pace": PACE}
         if self.trust == "shuffle":
             how["shuffler"] = url
         with Client(url, **how) as client, ThreadPoolExecutor(8) as pool:

@@ -25,7 +25,7 @@ from discreet.serve.running import all_in_background, in_background
 from discreet.storage import signatures
 
 httpx = pytest.importorskip("httpx")
-from discreet.client import Client, Place, Turned  # noqa: E402
+from discreet.client import Client, Place  # noqa: E402
 
 CANARY = 0.4718281828
 
@@ -214,7 +214,8 @@ def test_the_description_is_complete_and_its_examples_run(served: tuple[Any, Any
     placed = http.post("/places", json={"ticket": ticket}).json()
     example = {**body["one"]["value"], "ticket": ticket, "plan": placed["plan"]}
     turn = service.turn
-    assert answered(http, "/messages", json=example) == (202, {"status": "counted", "plan": placed["plan"]})
+    counted = {"status": "counted", "plan": placed["plan"], "service": "discreet/1"}
+    assert answered(http, "/messages", json=example) == (202, counted)
     code, said = answered(http, "/messages", json={"messages": [example, {**example, "nonce": ""}]})
     assert (code, [one["status"] for one in said["results"]]) == (202, ["counted", "malformed"])
     settled(service, turn + 1)
@@ -237,7 +238,8 @@ def test_examples_of_devices_messages_run(tmp_path: Path, trust: str) -> None:
         ticket = {"ticket": front.store.new_tickets(1)[0]}
         assert httpx.post(f"{url}/places", json=ticket).json()["plan"] == 1
         said = httpx.post(f"{url}/messages", json=example | ticket)
-        assert (said.status_code, said.json()) == (202, {"status": "counted", "plan": 1})
+        counted = {"status": "counted", "plan": 1, "service": "discreet/1"}
+        assert (said.status_code, said.json()) == (202, counted)
         settled(service, 1)
 
 
@@ -299,34 +301,6 @@ def test_who_does_not_finish_her_request_is_told_so(
     with socket.create_connection((http.base_url.host, http.base_url.port), timeout=LIMIT) as connection:
         connection.sendall(b'POST /places HTTP/1.1\r\nHost: study\r\nContent-Length: 15\r\n\r\n{"ticket": ')
         assert connection.recv(12) == b"HTTP/1.1 408"
-
-
-def test_a_client_sends_again_until_it_is_answered() -> None:
-    sent: list[bytes] = []
-
-    def answer(request: Any) -> Any:
-        sent.append(request.content)
-        if len(sent) == 1:
-            raise httpx.ConnectError("gone")
-        if len(sent) == 2:
-            return httpx.Response(503, json={"reason": "busy", "words": ""})
-        if len(sent) == 3:
-            return httpx.Response(429, json={"reason": "often", "words": ""})
-        return httpx.Response(409, json={"reason": "full", "words": "come again"})
-
-    http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(answer))
-    with (
-        Client("http://study", http=http, promised="central") as client,
-        pytest.raises(Turned, match="full: come again"),
-    ):
-        client.place("ticket")
-    assert sent == [b'{"ticket":"ticket"}'] * 4
-    http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(lambda _: httpx.Response(503)))
-    with (
-        Client("http://study", http=http, promised="central", tries=2) as client,
-        pytest.raises(ConnectionError, match="2 tries"),
-    ):
-        client.plan()
 
 
 def test_a_stochastic_policy_is_drawn_on_the_device() -> None:
@@ -418,7 +392,9 @@ def test_a_client_refuses_plans_that_ask_for_more_than_was_promised(tmp_path: Pa
         def answer(request: Any) -> Any:
             if request.url.path == "/plan":
                 return httpx.Response(200, json={**shown, "content": content})
-            return httpx.Response(200, json={"status": "placed", "plan": 1, "seconds": 60.0})
+            return httpx.Response(
+                200, json={"status": "placed", "plan": 1, "seconds": 60.0, "service": "discreet/1"}
+            )
 
         http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(answer))
         return Client("http://study", http=http, **how)

@@ -13,17 +13,18 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import serving  # noqa: F401  (skips where the service's packages are missing)
 import yaml
+from serving import a_key, a_study, begun
 from typer.main import get_command
 from waiting import wait_until
 
 from discreet.cli import app
+from discreet.serve.app import Service, application
 from discreet.serve.study import read_study
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "service"
@@ -79,6 +80,24 @@ def test_people_reach_the_proxies_and_only_these_reach_what_is_behind(name: str,
     if own == "service":
         assert networks(parts["database"]) == {"back"}
         assert networks(parts[own]) == {"middle", "back"}
+
+
+def test_proxies_let_the_same_addresses_through_and_the_operators_page_is_none(tmp_path: Path) -> None:
+    """All that the service describes, but what is for those who run it."""
+    caddy = re.search(r"@inside not path (.*)\n\trespond @inside 404\n", (FOLDER / "Caddyfile").read_text())
+    limits = (FOLDER / "limits.conf").read_text()
+    people = re.search(r"location ~ \^/\((.*)\)\$ \{", limits)
+    assert caddy
+    assert people
+    let = {"/" + one.replace("[0-9]+", "*") for one in people[1].split("|")} | {"/tickets"}
+    assert set(caddy[1].split()) == let
+    assert "location = /tickets {" in limits
+    assert "location / { return 404; }" in limits
+    described, key = set[str](), a_key(tmp_path)
+    for trust in ("central", "shuffle"):
+        with closing(begun(a_study(trust=trust), tmp_path / trust)) as store:
+            described |= set(application(Service(a_study(trust=trust), store, key)).openapi()["paths"])
+    assert {one.replace("{number}", "*") for one in described} - let == {"/health", "/metrics"}
 
 
 def test_service_and_shuffler_share_nothing() -> None:
@@ -197,8 +216,8 @@ def test_limits_of_rate(tmp_path: Path) -> None:
         issued = Counter(client.post("/tickets", json={}, headers=other).status_code for _ in range(30))
         assert 6 <= issued[202] < 15
         assert client.post("/messages", content=b"0" * 4_300_000, headers=other).status_code == 413
-        assert client.get("/metrics", headers=other).status_code == 404
-        assert client.get("/health", headers=other).status_code == 404
+        for inside in ("/", "/metrics", "/health", "/openapi.json", "/releases/", "/plan/", "/docs"):
+            assert client.get(inside, headers=other).status_code == 404
     assert not any("203.0.113" in str(one) for one in asked)  # addresses end here
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or path.name == "nginx.conf" or b"203.0.113" not in path.read_bytes()

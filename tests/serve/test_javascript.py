@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,43 @@ def test_its_types_are_right_and_are_delivered(tmp_path: Path) -> None:
     node(tsc, "--project", "tsconfig.types.json", "--outDir", tmp_path)
     assert "class Client" in (tmp_path / "client.d.ts").read_text()
     assert "Client" in (tmp_path / "index.d.ts").read_text()
+
+
+def test_the_package_is_whole_and_every_kind_of_module_takes_it(tmp_path: Path) -> None:
+    """What npm would publish: a licence, ``import``, ``require``, and bundles of each format for browsers."""
+    npm, tools = shutil.which("npm"), FOLDER / "node_modules" / ".bin"
+    if npm is None or not (tools / "esbuild").exists():
+        pytest.skip("no tools: npm ci in clients/js")
+    subprocess.run(
+        [npm, "pack", "--silent", "--pack-destination", tmp_path], cwd=FOLDER, check=True, capture_output=True
+    )
+    (packed,) = tmp_path.glob("*.tgz")
+    home = tmp_path / "node_modules"
+    home.mkdir()
+    with tarfile.open(packed) as archive:
+        archive.extractall(home, filter="data")
+    (home / "package").rename(home / "discreet-client")
+    kept = home / "discreet-client"
+    assert (kept / "LICENSE").read_text() == (FOLDER.parents[1] / "LICENSE").read_text()
+    subprocess.run([tools / "publint", "--strict", kept], check=True, capture_output=True)
+    names = "Client,CountDevice,Guarantee,Message,NoAnswer,Place,ReportDevice,ShuffleEncoder,Turned,deviceOf"
+    show = "console.log(Object.keys(found).sort().join());"
+    (tmp_path / "a.cjs").write_text(f'const found = require("discreet-client"); {show}')
+    (tmp_path / "a.mjs").write_text(f'import * as found from "discreet-client"; {show}')
+    for name in ("a.cjs", "a.mjs"):
+        assert node("--no-experimental-require-module", tmp_path / name).strip() == names
+    for form in ("esm", "cjs", "iife"):
+        bundle = tmp_path / f"bundle.{form}.js"
+        made = subprocess.run(
+            [tools / "esbuild", tmp_path / "a.mjs", "--bundle", "--platform=browser", f"--format={form}",
+             "--log-level=warning", f"--outfile={bundle}"],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        assert made.stderr == ""
+    # as a browser runs a script: no module, no require, no process
+    text = "require('fs').readFileSync(process.argv[1], 'utf8')"
+    run = f"require('vm').runInNewContext({text}, {{ console, crypto }})"
+    assert node("-e", run, tmp_path / "bundle.iife.js").strip() == names
 
 
 @pytest.mark.parametrize("randomizer", ["subset", "oue", "krr", "laplace"])

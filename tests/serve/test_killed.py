@@ -30,7 +30,7 @@ from discreet.serve import codec
 from discreet.serve.rehearsal import people_of, promised_by
 from discreet.serve.store import ANSWERED, Store
 from discreet.serve.study import study_of
-from studies.service_kills import uninterrupted
+from studies.service_kills import PACE, uninterrupted
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(3600)]
 
@@ -88,7 +88,7 @@ def processes() -> Iterator[list[Process]]:
 def everybody(url: str, study: Any, tickets: list[str], counted: dict[int, tuple[int, Any]]) -> None:
     """All people of a study, some at a time, each trying again until she is answered."""
     pool, came = ThreadPoolExecutor(8), 0
-    with Client(url, promised=promised_by(study), tries=400, timeout=5.0) as client, pool:
+    with Client(url, promised=promised_by(study), tries=400, timeout=5.0, pace=PACE) as client, pool:
 
         def tells(user: int, place: Place, record: Any, message: Any) -> None:
             assert client.send(message) == {"status": "counted", "plan": place.number}

@@ -10,6 +10,11 @@
  * A message is kept and sent again until there is an answer; two messages about one trajectory would cost what
  * two people's cost. `promised` is what the person was told: a plan that asks for more is refused.
  *
+ * An answer is the service's only if it is JSON that names the service (`"service": "discreet/1"`). Everything
+ * else (an error page of a proxy, the login page of a network, a broken connection) is no refusal and no receipt:
+ * the request is sent again, the same bytes, after a random wait whose bound doubles each time (at most a minute,
+ * on top of `Retry-After`). A message is sent until its place ends; then `NoAnswer` carries it.
+ *
  * Requests carry the ticket and the message, no cookies and no referrer, and nothing is kept in a cache.
  * @module
  */
@@ -23,43 +28,139 @@ import { deviceOf } from "./device.js";
 /** What the service publishes. @typedef {{identity: string, trust: string, turn: number, over: boolean, plans: {number: number, users: number, policy: any}[], world: {states: number, actions: number, horizon: number, rewards: [number, number], mask: boolean[][] | null}, form: string | null, shuffler?: {url: string, key: string} | null}} Book */
 /** @typedef {(input: string, init?: RequestInit) => Promise<Response>} Fetch */
 
-const WAITS = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]; // seconds between tries
+const SERVICE = "discreet/1"; // in every answer of ours, under "service"
+const [FIRST, LONGEST] = [0.1, 60]; // seconds: the first wait is at most this long, and so is every other one
+const MOST_AFTER = 300; // seconds of Retry-After that are believed
+const STALE = [0, 0.05, 0.1, 0.2, 0.5, 1, 2]; // seconds between looks for a plan that a cache does not have yet
+const COME_AGAIN = [408, 425, 429]; // of 4xx, those that say nothing of the request itself
+const KEPT = "message, 1";
+const SPKI = "302a300506032b6570032100"; // what stands before the 32 bytes of an Ed25519 public key
 const ALMOST = 1 - 1e-9; // two computations of one epsilon may differ in their last digits
 
-const pause = (/** @type {number} */ seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
+/** Seconds since 1970, a sleep in seconds, and random numbers in [0, 1) for waits. @typedef {{now: () => number, sleep: (seconds: number) => Promise<unknown>, random: () => number}} Pace */
+/** @type {Pace} */
+const PACE = {
+  now: () => Date.now() / 1000,
+  sleep: (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds)),
+  random: Math.random, // spreads requests over time; hides nothing
+};
 
 /**
- * The service refuses. reason: full, late, spent, foreign, malformed, ...; status: HTTP's. After "full" another
- * plan comes: ask for a place again. After the others nothing more is to be sent.
+ * The service refuses. reason: full, late, spent, foreign, malformed, ...; status: HTTP's. final: nothing more is
+ * to be sent. Only "full" is not final: another plan comes, ask for a place again, in `after` seconds if the
+ * service named a time.
  */
 export class Turned extends Error {
-  /** @param {number} status @param {string} reason @param {string} words */
-  constructor(status, reason, words) {
+  /** @param {number} status @param {string} reason @param {string} words @param {number | null} [after] */
+  constructor(status, reason, words, after = null) {
     super(`${reason}: ${words}`);
     this.name = "Turned";
     this.status = status;
     this.reason = reason;
+    this.after = after;
+    this.final = reason !== "full";
   }
 }
 
-/** What is sent: `table` as JSON. To be kept until it is answered, and sent as it is. */
+/**
+ * The service did not answer; whether it has the request is not known. sent: the Message, if one was sent. Keep it,
+ * and send the same one again: a message that was counted already gets the same answer.
+ */
+export class NoAnswer extends Error {
+  /** @param {string} words @param {Message | null} sent */
+  constructor(words, sent) {
+    super(words);
+    this.name = "NoAnswer";
+    this.sent = sent;
+  }
+}
+
+/**
+ * What is sent: `table` as JSON. To be kept until it is answered, and sent as it is. plan: whose number the answer
+ * must name. until: when its place ends, in seconds since 1970 by the device's clock; 0 if that is not known.
+ */
 export class Message {
-  /** @param {Readonly<Record<string, unknown>>} table */
-  constructor(table) {
+  /** @param {Readonly<Record<string, unknown>>} table @param {number} [plan] @param {number} [until] */
+  constructor(table, plan = 0, until = 0) {
     this.table = Object.freeze({ ...table });
+    this.plan = plan;
+    this.until = until;
     Object.freeze(this);
   }
+
+  /** The message in one piece, for a file or a browser's storage; as private as what it tells. @returns {Uint8Array} */
+  toBytes() {
+    const kept = { discreet: KEPT, plan: this.plan, until: this.until, table: this.table };
+    return new TextEncoder().encode(JSON.stringify(kept));
+  }
+
+  /** The message of `toBytes`, also of the Python client. @param {Uint8Array} content @returns {Message} */
+  static fromBytes(content) {
+    const { discreet, plan, until, table } = objectOf(new TextDecoder().decode(content));
+    if (discreet !== KEPT || !Number.isSafeInteger(plan) || !Number.isFinite(until) || !isObject(table)) {
+      throw new RangeError("content: must be the bytes of a message, from toBytes");
+    }
+    return new Message(table, plan, until);
+  }
+}
+
+/** @param {unknown} found @returns {boolean} */
+const isObject = (found) => typeof found === "object" && found !== null && !Array.isArray(found);
+
+/** The JSON object of a text; empty where it is none. @param {string} text @returns {any} */
+function objectOf(text) {
+  try {
+    const found = JSON.parse(text);
+    return isObject(found) ? found : {};
+  } catch {
+    return {};
+  }
+}
+
+/** The 64 digits of a public key, given as these or as PEM. @param {unknown} key @returns {string} */
+function publicKey(key) {
+  const wrong = new RangeError("key: must be the service's public key: 64 hexadecimal digits, or the PEM text of service.key.pub");
+  if (typeof key !== "string") throw wrong;
+  if (/^\s*[0-9a-fA-F]{64}\s*$/.test(key)) return key.trim();
+  const pem = /^\s*-----BEGIN PUBLIC KEY-----([A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----\s*$/.exec(key);
+  let digits = "";
+  try {
+    digits = pem ? toHex(fromBase64(pem[1].replace(/\s+/g, ""))) : "";
+  } catch {
+    throw wrong;
+  }
+  if (!digits.startsWith(SPKI) || digits.length !== SPKI.length + 64) throw wrong;
+  return digits.slice(SPKI.length);
+}
+
+/** Seconds that an answer asks to wait: a number or a date; null if it says nothing of use. @param {Response} answer @param {number} now @returns {number | null} */
+function retryAfter(answer, now) {
+  const said = (answer.headers.get("retry-after") ?? "").trim();
+  if (/^[0-9]{1,9}$/.test(said)) return Math.min(Number(said), MOST_AFTER);
+  const at = /^[A-Za-z]{3}, /.test(said) ? Date.parse(said) / 1000 : NaN;
+  return Number.isNaN(at) ? null : Math.min(Math.max(at - now, 0), MOST_AFTER);
+}
+
+/** @param {any} found @returns {boolean} */
+const isPlace = (found) => found.status === "placed" && Number.isSafeInteger(found.plan) && Number.isFinite(found.seconds);
+
+/** Is it a plan, signed by whomever? @param {any} found @returns {boolean} */
+function isPlan(found) {
+  if (!isObject(found.content) || typeof found.signature !== "string") return false;
+  return ["identity", "trust", "plans", "world", "form"].every((name) => name in found.content);
 }
 
 /** A place in a plan: what to do, and how to tell of it once. */
 export class Place {
   #ticket;
   #book;
+  #until;
   #told = false;
 
-  /** @param {string} ticket @param {number} seconds @param {Book["plans"][number]} plan @param {Book} book @param {Device | null} device */
-  constructor(ticket, seconds, plan, book, device) {
+  /** @param {string} ticket @param {number} seconds @param {Book["plans"][number]} plan @param {Book} book @param {Device | null} device @param {number} [until] */
+  constructor(ticket, seconds, plan, book, device, until = 0) {
     this.#ticket = ticket;
+    this.#until = until;
     this.#book = book;
     /** Of the plan. */
     this.number = plan.number;
@@ -119,7 +220,7 @@ export class Place {
       table = { ticket: this.#ticket, plan: this.number, nonce, states: [...states], actions: [...actions], rewards: earned };
     }
     this.#told = true;
-    return new Message(table);
+    return new Message(table, this.number, this.#until);
   }
 }
 
@@ -143,6 +244,7 @@ export class Client {
   #identity;
   #tries;
   #fetch;
+  #pace;
   #tag = "";
   /** @type {Book | null} */
   #book = null;
@@ -158,32 +260,37 @@ export class Client {
    *   "central" if the server may see records as they are; "shuffle" if her message goes to `shuffler`, which is to
    *   let out sums alone; else the largest epsilon that a message may give away
    * @param {string} [options.shuffler] its address, without / at the end; plans that name another are refused
-   * @param {string} [options.key] the service's public key, 64 hexadecimal digits; plans that it did not sign are refused
+   * @param {string} [options.key] the service's public key, 64 hexadecimal digits or PEM text; plans that it did not sign are refused
    * @param {string} [options.identity] of the study, from its statement; plans of another one are refused
-   * @param {number} [options.tries] how often a request is sent that nobody answered
-   * @param {number} [options.timeout] seconds until an answer is not waited for any more
+   * @param {number} [options.tries] how often a request is sent at least before NoAnswer; a message is sent until
+   *   its place ends, however often that is
+   * @param {number} [options.timeout] seconds until one try is given up
    * @param {Fetch} [options.fetch] in place of the global one
+   * @param {Pace} [options.pace] clock, sleep and random numbers
    */
-  constructor(url, { promised, shuffler, key, identity, tries = 8, timeout = 30, fetch = globalThis.fetch.bind(globalThis) }) {
+  constructor(url, { promised, shuffler, key, identity, tries = 8, timeout = 30, fetch = globalThis.fetch.bind(globalThis), pace = PACE }) {
     this.#url = url.replace(/\/+$/, "");
     this.#promised = promise(promised);
     this.#shuffled = promised === "shuffle";
     this.#shuffler = shuffler;
     if (this.#shuffled && !shuffler) throw new RangeError('shuffler: must be the address that the person was told, with promised: "shuffle"');
-    if (key !== undefined && !/^[0-9a-fA-F]{64}$/.test(key)) throw new RangeError("key: must be 64 hexadecimal digits");
-    this.#key = key;
+    if (!Number.isSafeInteger(tries) || tries < 1) throw new RangeError("tries: must be a positive integer");
+    this.#key = key === undefined ? undefined : publicKey(key);
     this.#identity = identity;
     this.#tries = tries;
     this.timeout = timeout;
     this.#fetch = fetch;
+    this.#pace = pace;
   }
 
   // ----------------------------------------------------------------------------- what is public
   /** What is published now; asked by its ETag. @returns {Promise<Book>} */
   async plan() {
-    const answer = await this.#asked("GET", "/plan", undefined, this.#tag ? { "If-None-Match": this.#tag } : {});
+    /** @type {Record<string, string>} */
+    const headers = this.#tag ? { "If-None-Match": this.#tag } : {};
+    const { answer, text } = await this.#asked("GET", "/plan", 200, isPlan, { headers });
     if (answer.status !== 304 || !this.#book) {
-      const content = await this.#verified(await answer.text());
+      const content = await this.#verified(text);
       /** @type {Book} */
       const book = JSON.parse(content);
       const device = book.form === null ? null : await deviceOf(fromBase64(book.form));
@@ -195,12 +302,12 @@ export class Client {
 
   /** What is promised to people. @returns {Promise<any>} */
   async statement() {
-    return (await this.#asked("GET", "/statement")).json();
+    return (await this.#asked("GET", "/statement", 200, (found) => "identity" in found)).found;
   }
 
   /** The sums that a release made public. @param {number} number @returns {Promise<any>} */
   async release(number) {
-    return (await this.#asked("GET", `/releases/${number}`)).json();
+    return (await this.#asked("GET", `/releases/${number}`, 200, (found) => found.number === number)).found;
   }
 
   /**
@@ -254,25 +361,41 @@ export class Client {
   /** A place for one person. Raises Turned where there is none ("full": ask again later). @param {string} ticket @returns {Promise<Place>} */
   async place(ticket) {
     await this.plan(); // refused before a ticket leaves
-    const given = await (await this.#asked("POST", this.#to("/places"), { ticket })).json();
-    for (const wait of [0, ...WAITS.slice(0, 6)]) { // what is in hand, or in a cache on the way, may be an older one
+    const asked = this.#pace.now();
+    const given = (await this.#asked("POST", this.#to("/places"), 201, isPlace, { body: { ticket } })).found;
+    for (const wait of STALE) { // what is in hand, or in a cache on the way, may be an older one
       for (const plan of this.#book?.plans ?? []) {
         if (plan.number !== given.plan) continue;
         const known = this.#places.get(ticket); // one place a ticket, and so one message
         if (known) return known;
-        const place = new Place(ticket, given.seconds, plan, /** @type {Book} */ (this.#book), this.#device);
+        const place = new Place(ticket, given.seconds, plan, /** @type {Book} */ (this.#book), this.#device, asked + given.seconds);
         this.#places.set(ticket, place);
         return place;
       }
-      await pause(wait);
+      await this.#pace.sleep(wait);
       await this.plan();
     }
     throw new Turned(410, "late", "the plan of this place is not published any more");
   }
 
-  /** Send a message, again and again until there is an answer. Raises Turned. @param {Message} message @returns {Promise<any>} */
+  /**
+   * Send a message until the service answers: its receipt, status and plan. Raises Turned if the service refuses
+   * it, and NoAnswer, which carries the message, if the time of its place ended without an answer.
+   * @param {Message} message @returns {Promise<any>}
+   */
   async send(message) {
-    return (await this.#asked("POST", this.#to("/messages"), message.table)).json();
+    if (this.#promised && !this.#shuffler && !this.#book) await this.#found(message);
+    const counted = (/** @type {any} */ found) => found.status === "counted" && Number.isSafeInteger(found.plan) && [0, found.plan].includes(message.plan);
+    return (await this.#asked("POST", this.#to("/messages"), 202, counted, { body: message.table, message })).found;
+  }
+
+  /** The plan, which says where messages go: this one may be of an earlier visit. @param {Message} message */
+  async #found(message) {
+    try {
+      await this.plan();
+    } catch (error) {
+      throw error instanceof NoAnswer ? new NoAnswer(error.message, message) : error;
+    }
   }
 
   /** Where tickets and messages go: to the shuffler, where there is one. @param {string} path @returns {string} */
@@ -281,38 +404,48 @@ export class Client {
   }
 
   /**
-   * One request, sent until it is answered by more than "come again".
-   * @param {string} method @param {string} path @param {unknown} [body] @param {Record<string, string>} [headers]
-   * @returns {Promise<Response>}
+   * One request, sent until the service answers it. good: the status of success; 200 is one, too. complete: is its
+   * JSON what was asked for? What is posted is answered by the service's name.
+   * @param {string} method @param {string} path @param {number} good @param {(found: any) => boolean} complete
+   * @param {{body?: unknown, headers?: Record<string, string>, message?: Message}} [more]
+   * @returns {Promise<{answer: Response, text: string, found: any}>} found: its JSON, without the name
    */
-  async #asked(method, path, body, headers = {}) {
+  async #asked(method, path, good, complete, { body, headers = {}, message } = {}) {
     const content = body === undefined ? undefined : JSON.stringify(body);
-    for (let i = 0; i < this.#tries; i++) {
-      /** @type {Response} */
-      let answer;
+    const until = message?.until ?? 0;
+    for (let count = 1; ; count++) {
+      let [last, after] = ["", 0];
       try {
-        answer = await this.#fetch(path.startsWith("/") ? this.#url + path : path, {
+        const answer = await this.#fetch(path.startsWith("/") ? this.#url + path : path, {
           method,
           body: content,
           headers: content === undefined ? headers : { ...headers, "Content-Type": "application/json" },
           cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer", redirect: "error",
           signal: AbortSignal.timeout(1000 * this.timeout),
         });
-      } catch {
-        await pause(WAITS[Math.min(i, WAITS.length - 1)]);
-        continue;
+        if (answer.status === 304 && "If-None-Match" in headers) return { answer, text: "", found: {} };
+        const text = await answer.text();
+        const { service, ...found } = objectOf(text);
+        const ours = service === SERVICE;
+        if ((answer.status === good || answer.status === 200) && (ours || method === "GET") && complete(found)) return { answer, text, found };
+        const said = retryAfter(answer, this.#pace.now());
+        const refused = answer.status >= 400 && answer.status < 500 && !COME_AGAIN.includes(answer.status);
+        if (refused && ours && "reason" in found && "words" in found) {
+          throw new Turned(answer.status, String(found.reason), String(found.words), said);
+        }
+        last = `HTTP status ${answer.status}${ours ? "" : ", not from the service"}`;
+        after = said ?? 0;
+      } catch (error) {
+        if (error instanceof Turned) throw error;
+        last = String(error);
       }
-      if (answer.status === 429 || answer.status === 503) {
-        await pause(WAITS[Math.min(i, WAITS.length - 1)]);
-        continue;
+      const left = until - this.#pace.now();
+      if (left <= 0 && count >= this.#tries) {
+        const kept = message ? "; keep the message, and send the same one again" : "";
+        throw new NoAnswer(`${method} ${path}: no answer after ${count} tries (the last: ${last})${kept}`, message ?? null);
       }
-      if (answer.status >= 400) {
-        const said = await answer.json().catch(() => null);
-        const [reason, words] = said && said.reason ? [said.reason, said.words] : ["refused", `HTTP status ${answer.status}`];
-        throw new Turned(answer.status, String(reason), String(words));
-      }
-      return answer;
+      const wait = after + this.#pace.random() * Math.min(LONGEST, FIRST * 2 ** Math.min(count - 1, 30));
+      await this.#pace.sleep(left <= 0 ? wait : Math.min(wait, left)); // the last try is at the end of the place
     }
-    throw new Error(`${method} ${path}: no answer after ${this.#tries} tries`);
   }
 }

@@ -1,15 +1,13 @@
 /**
- * Web Crypto: the browser's, or Node's (which hides it in a module before version 19).
+ * Web Crypto, of the browser or of Node.
  * @module
  */
 
-const NODE = "node:crypto"; // not a literal below, so that tools which bundle for browsers do not look for it
-
 /** @type {Crypto} */
-export const web = globalThis.crypto ?? (await import(/* @vite-ignore */ /* webpackIgnore: true */ NODE)).webcrypto;
+export const web = globalThis.crypto;
 
 /** @returns {SubtleCrypto} */
 export function subtle() {
-  if (!web.subtle) throw new Error("Web Crypto: is not whole here: a page must come by https, or from this machine");
+  if (!web?.subtle) throw new Error("Web Crypto: is not whole here: a page must come by https, or from this machine; Node must be 20 or later");
   return web.subtle;
 }

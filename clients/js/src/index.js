@@ -2,7 +2,7 @@
  * A person's side of Discreet's policy service, for browsers and Node; no dependency.
  * @module
  */
-export { Client, Message, Place, Turned } from "./client.js";
+export { Client, Message, NoAnswer, Place, Turned } from "./client.js";
 export { CountDevice } from "./counts.js";
 export { deviceOf } from "./device.js";
 export { Guarantee } from "./guarantee.js";

@@ -4,12 +4,24 @@ import { test } from "node:test";
 
 import { toBase64, toHex } from "../src/bytes.js";
 import { subtle } from "../src/crypto.js";
-import { Client, deviceOf, Turned } from "../src/index.js";
+import { Client, deviceOf, Message, NoAnswer, Turned } from "../src/index.js";
 
 const { messages } = JSON.parse(readFileSync(new URL("vectors.json", import.meta.url), "utf8"));
 const vector = messages.find((/** @type {any} */ one) => one.name === "reports, subset, any");
 const EPSILON = vector.guarantee.epsilon;
 const LIFE = /** @type {const} */ ([[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 0], [0, 1, 0.5, 0, 1]]);
+
+const OURS = { service: "discreet/1" };
+
+/** A clock that sleeping moves, and what was slept. share: of the longest wait that is waited. */
+function clocked(share = 1) {
+  const clock = { at: 1.7e9, slept: /** @type {number[]} */ ([]) };
+  const sleep = async (/** @type {number} */ seconds) => {
+    clock.slept.push(seconds);
+    clock.at += seconds;
+  };
+  return { clock, pace: { now: () => clock.at, sleep, random: () => share } };
+}
 
 /** JSON as the service writes it: keys in order, no spaces. @param {any} value @returns {string} */
 function canonical(value) {
@@ -49,7 +61,7 @@ function service(answers) {
 }
 
 const usual = async (/** @type {string} */ path) =>
-  path === "/plan" ? [200, await published(), { etag: '"one"' }] : path === "/places" ? [201, { status: "placed", plan: 1, seconds: 60 }] : [202, { status: "counted", plan: 1 }];
+  path === "/plan" ? [200, await published(), { etag: '"one"' }] : path === "/places" ? [201, { status: "placed", plan: 1, seconds: 600, ...OURS }] : [202, { status: "counted", plan: 1, ...OURS }];
 
 test("a person takes a place, acts, and sends one message; nothing but ticket and message leaves", async () => {
   const { asked, fetch } = service(usual);
@@ -142,7 +154,7 @@ test("under shuffle trust tickets and messages go to the shuffler that was told 
 test("plans that the key did not sign, or of another study, are refused", async () => {
   const good = await published();
   const swapped = good.replace('"users":5', '"users":6');
-  for (const text of [swapped, good.replace(/.{8}"}$/, '00000000"}'), good.replace('{"content":', '{"content": '), "{}", "<html>"]) {
+  for (const text of [swapped, good.replace(/.{8}"}$/, '00000000"}'), good.replace('{"content":', '{"content": ')]) {
     const { fetch } = service(() => [200, text]);
     await assert.rejects(new Client("http://a.test", { promised: EPSILON, key: KEY, fetch }).plan(), /plan: is not/);
   }
@@ -201,24 +213,119 @@ test("the plan is asked for by its ETag, and kept", async () => {
   assert.equal(asked[1].headers["If-None-Match"], '"one"');
 });
 
-test("a request is sent until it is answered, the same bytes; refusals are words", async () => {
-  let broken = 3;
-  const { asked, fetch } = service(async (path) => {
-    if (path === "/messages" && broken-- > 0) {
-      if (broken === 1) throw new TypeError("connection lost");
-      return [broken ? 503 : 429, { reason: broken ? "busy" : "often", words: "send it again" }];
-    }
-    return usual(path);
+// Everything that is not the service's word: [status, body, headers], or a broken connection.
+const PORTAL = "<!doctype html><title>Log in to the network</title>";
+const NOT_OURS = /** @type {Record<string, any>} */ ({
+  ...Object.fromEntries([400, 403, 404, 408, 410, 413, 425, 429, 431, 500, 502, 503, 504, 507].map((one) => [`${one} HTML`, [one, "<h1>Something</h1>"]])),
+  "a portal": [200, PORTAL], "nothing": [200, ""], "204": new Response(null, { status: 204 }), "{}": [200, {}], "a list": [200, ["counted"]],
+  "304": [304, null], "another's JSON": [200, { status: "counted", plan: 1 }], "another's refusal": [403, { reason: "forbidden", words: "no account" }],
+  "our name alone": [202, OURS], "another plan": [202, { status: "counted", plan: 2, ...OURS }], "a plan of another type": [202, { status: "counted", plan: "1", ...OURS }],
+  "busy": [503, { reason: "busy", words: "again", ...OURS }], "slow": [408, { reason: "slow", words: "again", ...OURS }],
+  "gone": new TypeError("connection lost"), "late": new DOMException("timeout", "TimeoutError"),
+});
+for (const [name, answer] of Object.entries(NOT_OURS)) {
+  test(`what is not the service's word is no answer: ${name}`, async () => {
+    const { pace } = clocked();
+    const counts = /** @type {Record<string, number>} */ ({});
+    const { asked, fetch } = service(async (path) => {
+      counts[path] = (counts[path] ?? 0) + 1;
+      if (counts[path] > 3) return usual(path);
+      if (answer instanceof Error) throw answer;
+      return answer instanceof Response ? answer.clone() : answer;
+    });
+    const client = new Client("http://a.test", { promised: EPSILON, key: KEY, fetch, pace });
+    const message = (await client.place("t")).message(...LIFE);
+    assert.deepEqual(await client.send(message), { status: "counted", plan: 1 });
+    const sent = asked.filter((one) => one.path === "/messages").map((one) => one.body);
+    assert.deepEqual(sent, Array(4).fill(sent[0]));
+    assert.deepEqual(counts, { "/plan": 4, "/places": 4, "/messages": 4 });
   });
-  const client = new Client("http://a.test", { promised: EPSILON, fetch });
-  const message = (await client.place("t")).message(...LIFE);
-  assert.equal((await client.send(message)).status, "counted");
-  const sent = asked.filter((one) => one.path === "/messages").map((one) => one.body);
-  assert.deepEqual(sent, Array(4).fill(sent[0]));
-  const refusing = service(async (path) => (path === "/places" ? [409, { reason: "full", words: "ask again" }] : usual(path)));
-  await assert.rejects(new Client("http://a.test", { promised: EPSILON, fetch: refusing.fetch }).place("t"), (error) => error instanceof Turned && error.reason === "full" && error.status === 409);
+}
+
+test("an answer that is cut in the middle is no answer", async () => {
+  const { pace } = clocked();
+  const cut = () => new Response(new ReadableStream({ start: (controller) => controller.error(new TypeError("cut")) }), { status: 202 });
+  const { asked, fetch } = service(async (path, _, asked) => (path === "/messages" && asked.length < 5 ? cut() : usual(path)));
+  const client = new Client("http://a.test", { promised: EPSILON, fetch, pace });
+  assert.equal((await client.send((await client.place("t")).message(...LIFE))).status, "counted");
+  assert.equal(asked.filter((one) => one.path === "/messages").length, 3);
+});
+
+test("refusals are the service's own; full is not final, and says when to come again", async () => {
+  for (const [status, reason, headers, wanted] of /** @type {[number, string, any, any][]} */ ([
+    [409, "full", { "retry-after": "120" }, { final: false, after: 120 }], [403, "foreign", {}, { final: true, after: null }],
+    [410, "late", {}, { final: true, after: null }], [400, "malformed", {}, { final: true, after: null }],
+  ])) {
+    const { asked, fetch } = service(async (path) => (path === "/places" ? [status, { reason, words: "so it is", ...OURS }, headers] : usual(path)));
+    await assert.rejects(new Client("http://a.test", { promised: EPSILON, fetch }).place("t"), (/** @type {any} */ error) => {
+      assert.ok(error instanceof Turned);
+      assert.deepEqual([error.status, error.reason, error.final, error.after], [status, reason, wanted.final, wanted.after]);
+      return true;
+    });
+    assert.equal(asked.length, 2);
+  }
+});
+
+test("a message is sent until its place ends, and is then given back", async () => {
+  const { clock, pace } = clocked();
+  let broken = Infinity;
+  const { asked, fetch } = service(async (path) => (path === "/messages" && broken-- > 0 ? [502, "<h1>Bad Gateway</h1>"] : usual(path)));
+  const options = { promised: EPSILON, fetch, pace, tries: 3 };
+  const message = await (await new Client("http://a.test", options).place("t")).message(...LIFE);
+  assert.deepEqual([message.plan, message.until], [1, 1.7e9 + 600]);
+  await assert.rejects(new Client("http://a.test", options).send(message), (/** @type {any} */ error) => {
+    assert.ok(error instanceof NoAnswer && error.sent === message);
+    assert.match(error.message, /HTTP status 502, not from the service\); keep the message/);
+    return true;
+  });
+  assert.deepEqual(clock.slept.slice(0, 11), [...Array.from({ length: 10 }, (_, k) => 0.1 * 2 ** k), 60]);
+  assert.ok(Math.abs(clock.slept.reduce((a, b) => a + b) - 600) < 1e-6);
+  const again = Message.fromBytes(message.toBytes()); // the next day, in another page
+  assert.deepEqual({ ...again }, { ...message });
+  broken = 2;
+  const before = asked.length;
+  assert.equal((await new Client("http://a.test", options).send(again)).status, "counted");
+  const sent = asked.slice(before).filter((one) => one.path === "/messages").map((one) => one.body);
+  assert.deepEqual(sent, Array(3).fill(JSON.stringify(message.table)));
+  const dead = service(() => [502, ""]);
+  await assert.rejects(new Client("http://a.test", { ...options, fetch: dead.fetch }).send(again), (/** @type {any} */ error) => error instanceof NoAnswer && error.sent === again);
+});
+
+test("a kept message has one form, that of the Python client", () => {
+  const text = '{"discreet":"message, 1","plan":3,"until":12.5,"table":{"ticket":"é","message":"AAAA"}}';
+  const message = new Message({ ticket: "é", message: "AAAA" }, 3, 12.5);
+  assert.equal(new TextDecoder().decode(message.toBytes()), text);
+  for (const one of [text, text.replace("é", "\\u00e9")]) assert.deepEqual({ ...Message.fromBytes(new TextEncoder().encode(one)) }, { ...message });
+  for (const wrong of ["", "[]", "{}", text.slice(1), text.replace(", 1", ", 2"), text.replace("12.5", "null"), text.replace(":3", ":true"), text.replace(":3", ":3.5")]) {
+    assert.throws(() => Message.fromBytes(new TextEncoder().encode(wrong)), /content: must be the bytes of a message/);
+  }
+});
+
+test("without a place a request is tried so often; Retry-After is kept, in seconds or as a date", async () => {
+  const { clock, pace } = clocked();
   const dead = service(() => [503, ""]);
-  await assert.rejects(new Client("http://a.test", { promised: EPSILON, fetch: dead.fetch, tries: 2 }).plan(), /no answer after 2 tries/);
+  await assert.rejects(new Client("http://a.test", { promised: EPSILON, fetch: dead.fetch, pace, tries: 4 }).plan(), /GET \/plan: no answer after 4 tries/);
+  assert.deepEqual(clock.slept, [0.1, 0.2, 0.4]);
+  assert.throws(() => new Client("http://a.test", { promised: 1, tries: 0 }), /tries/);
+  const date = (/** @type {number} */ seconds) => new Date(1000 * (1.7e9 + seconds)).toUTCString();
+  for (const [said, least] of /** @type {[string, number][]} */ ([["7", 7], [date(30), 30], [date(-30), 0], ["1000000", 300], [date(1e8), 300], ["-5", 0], ["soon", 0], ["7.5", 0]])) {
+    const one = clocked();
+    const { fetch } = service(async (path, _, asked) => (asked.length === 1 ? [503, "", { "retry-after": said }] : usual(path)));
+    await new Client("http://a.test", { promised: EPSILON, fetch, pace: one.pace }).plan();
+    assert.equal(one.clock.slept.length, 1);
+    assert.ok(Math.abs(one.clock.slept[0] - least - 0.1) < 1e-6, said);
+  }
+});
+
+test("a key is 64 digits or PEM text", async () => {
+  const pem = `-----BEGIN PUBLIC KEY-----\n${toBase64(new Uint8Array([...Buffer.from("302a300506032b6570032100", "hex"), ...Buffer.from(KEY, "hex")]))}\n-----END PUBLIC KEY-----\n`;
+  for (const key of [KEY, KEY.toUpperCase(), pem, pem.trim()]) {
+    const { fetch } = service(usual);
+    assert.equal((await new Client("http://a.test", { promised: EPSILON, key, fetch }).plan()).turn, 0);
+  }
+  for (const key of ["", "ab", KEY + "0", KEY.slice(1) + "x", "service.key.pub", pem.slice(0, 60), pem.replace("MCow", "AAAA"), pem.replace("PUBLIC", "PRIVATE"), null, 7]) {
+    assert.throws(() => new Client("http://a.test", { promised: 1, key: /** @type {any} */ (key) }), /key: must be/);
+  }
 });
 
 test("of probabilities, an action is drawn by its law; what has none is never drawn", async () => {

@@ -97,8 +97,10 @@ def serve(
     if tickets is not None or operator:
         _issue(running.opened(found, where), tickets, as_json)
         return
-    say(f"discreet: {found.name} at http://{host}:{port}, database {running.without_password(where)}")
-    running.serve(found, where, host, port)
+    shown = running.without_password(where)
+    running.serve(
+        found, where, host, port, lambda url: say(f"discreet: {found.name} at {url}, database {shown}")
+    )
 
 
 @command
@@ -137,8 +139,9 @@ def shuffler(
         raise ValueError("--key, --tickets, --operator: give one of them")
     from discreet.serve import running
 
-    own = running.shuffler_key_at(study.parent / "shuffler.key")
+    file = study.parent / "shuffler.key"
     if key:  # before the study can name it
+        own = running.shuffler_key_at(file)
         if as_json:
             print_json({"key": own.public})
         else:
@@ -155,8 +158,10 @@ def shuffler(
     if service is None or service_key is None:
         raise ValueError("--service, --service-key: must be given: whose shuffler this is")
     shown = running.without_password(where)
-    say(f"discreet: shuffler of {found.name} at http://{host}:{port}, database {shown}")
-    running.serve_shuffler(found, where, own, service, service_key, host, port)
+    running.serve_shuffler(
+        found, where, running.shuffler_key_at(file, make=False), service, service_key, host, port,
+        lambda url: say(f"discreet: shuffler of {found.name} at {url}, database {shown}"),
+    )  # fmt: skip
 
 
 def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:

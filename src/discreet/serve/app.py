@@ -10,22 +10,24 @@ import asyncio
 import hashlib
 import inspect
 import logging
+import math
 import os
 import secrets
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pydantic_core
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 
 from discreet import __version__, client
 from discreet.serve import codec, described
@@ -37,8 +39,10 @@ from discreet.serve.admission import (
     admission_of,
     place_of,
 )
+from discreet.serve.causes import cause, where
+from discreet.serve.connections import HEAD_BYTES
 from discreet.serve.intake import Busy, Intake
-from discreet.serve.page import POLICY, page
+from discreet.serve.page import POLICY, page, trouble_page
 from discreet.serve.statement import statement_of
 from discreet.serve.store import Answer, Place, Result, StaleWriter, Store
 from discreet.serve.study import MOST_RELEASES, Study
@@ -54,13 +58,14 @@ MOST_BYTES = 4 * 2**20  # of a request's body
 MOST_MANY = 1_000  # messages or tickets in one request
 MOST_ISSUED = 10_000  # tickets by one request
 BODY_SECONDS = 10.0  # for a body to arrive
+MOST_AFTER = 3600  # seconds of Retry-After
 _POLL = 0.2  # seconds between two looks at what other processes did
 _SWEEP = 0.02  # seconds between two removals of some counted messages, which others wait for
 
 _CODES = {
     "counted": 202, "placed": 201, "full": 409, "spent": 409, "replayed": 409, "placeless": 409, "late": 410,
     "over": 410, "foreign": 403, "malformed": 400, "oversized": 413, "slow": 408, "busy": 503,
-    "unauthorized": 401, "unknown": 404,
+    "unauthorized": 401, "unknown": 404, "headers": 431,
 }  # fmt: skip
 _WORDS = {
     "full": "all places of this plan are taken; another plan comes, ask again",
@@ -74,6 +79,7 @@ _WORDS = {
     "slow": "the request did not arrive in time",
     "unauthorized": "an operator's token is needed",
     "unknown": "there is no such thing here",
+    "headers": f"the headers of a request must have at most {HEAD_BYTES} bytes",
 }
 
 
@@ -85,16 +91,24 @@ class Refusal(Exception):
         self.reason, self.words = reason, words or _WORDS.get(reason, reason)
 
 
-def _json(code: int, content: Any, headers: dict[str, str] | None = None) -> Response:
-    body = pydantic_core.to_json(content)
+def _json(code: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    """An answer of ours: it says so, which no page of a proxy or of a network's gate does."""
+    body = pydantic_core.to_json({**content, "service": client.SERVICE})
     return Response(body, code, headers, "application/json")
 
 
-def _refused(reason: str, words: str = "") -> Response:
-    headers = {"Retry-After": "1"} if reason in ("busy", "full") else None
+def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
+    """seconds : until it may be worth asking again, where all places are taken."""
+    headers = {"Retry-After": str(_after(seconds))} if reason in ("busy", "full") else None
     if reason == "unauthorized":
         headers = {"WWW-Authenticate": "Bearer"}
     return _json(_CODES[reason], {"reason": reason, "words": words or _WORDS.get(reason, reason)}, headers)
+
+
+def _after(seconds: float) -> int:
+    """Whole seconds to wait; above a minute whole minutes, so that they tell less of when somebody came."""
+    known = min(max(1, math.ceil(seconds)), MOST_AFTER)
+    return known if known <= 60 else 60 * math.ceil(known / 60)
 
 
 class Service:
@@ -113,6 +127,7 @@ class Service:
         content = self._content()
         self.told = content
         signature = key.sign("discreet service, 1", content)
+        store.bind_key(key.public)
         self.statement = codec.canonical({**content, "signature": signature})
         self._tasks: list[asyncio.Task[None]] = []
         self.failed = ""  # why no further release is made
@@ -208,7 +223,7 @@ class Service:
             try:
                 await asyncio.to_thread(self._hold)
             except Exception as error:  # the next round tries again
-                log.error("the lease could not be kept: %s %s", type(error).__name__, _where(error))
+                log.error("the lease could not be kept: %s", cause(error))
 
     async def _turns(self) -> None:
         checked = time.monotonic()
@@ -231,7 +246,7 @@ class Service:
             except StaleWriter:
                 self.holds.set(0)
             except Exception as error:  # the next round tries again; the page and /health tell of it
-                self.failed = f"{type(error).__name__} {_where(error)}"
+                self.failed = cause(error)
                 log.error(
                     "no %s could be made: %s",
                     "release" if isinstance(self.writer, Writer) else "sum",
@@ -313,7 +328,7 @@ class Service:
                     if size > most:
                         raise Refusal("oversized", f"a request must have at most {most} bytes")
                     parts.append(part)
-        except TimeoutError:
+        except (TimeoutError, ClientDisconnect):  # of one who hung up, nobody hears the answer
             raise Refusal("slow") from None
         try:
             return pydantic_core.from_json(b"".join(parts), allow_inf_nan=False)
@@ -433,7 +448,7 @@ class Service:
                 (result,) = await self.put([place_of(table)])
                 self.given.labels(result.status).inc()
                 if result.status != "placed":
-                    return _refused(result.status)
+                    return _refused(result.status, seconds=result.seconds)
                 await self._published([result])
                 return _json(201, {"status": "placed", "plan": result.plan, "seconds": result.seconds})
             if not isinstance(many, list) or not 0 < len(many) <= MOST_MANY or len(table) != 1:
@@ -505,17 +520,15 @@ class Service:
         return _json(200 if good else 503, told)
 
 
-def _where(error: BaseException) -> str:
-    """Where an error was raised: no message, which may hold what was sent."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f"at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-
-
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+def _head(scope: Scope) -> int:
+    """Bytes of a request's address and headers."""
+    named = sum(len(name) + len(value) for name, value in scope["headers"])
+    return named + len(scope.get("raw_path") or b"") + len(scope["query_string"])
 
 
 class Door:
@@ -529,6 +542,9 @@ class Door:
         if scope["type"] != "http":
             await self._inside(scope, receive, send)
             return
+        if _head(scope) > HEAD_BYTES:
+            await _refused("headers")(scope, receive, send)
+            return
         begun = False
 
         async def sending(event: MutableMapping[str, Any]) -> None:
@@ -539,7 +555,7 @@ class Door:
         try:
             await self._inside(scope, receive, sending)
         except Exception as error:
-            log.error("a request could not be answered: %s %s", type(error).__name__, _where(error))
+            log.error("a request could not be answered: %s %s", type(error).__name__, where(error))
             if not begun:
                 words = {"reason": "broken", "words": "the service failed at this request: it was told"}
                 await _json(500, words)(scope, receive, send)
@@ -551,7 +567,7 @@ def _told_of(service: Service, request: Request, error: Refusal | SQLAlchemyErro
     service.count(request.url.path, reason)
     if isinstance(error, Refusal):
         return _refused(reason, error.words)
-    log.error("the database does not answer: %s", type(error).__name__)
+    log.error("the database does not answer: %s", cause(error))
     return _refused("busy")
 
 
@@ -582,6 +598,36 @@ class Lane:
         except (Refusal, SQLAlchemyError) as error:
             response = _told_of(self._service, request, error)
         await response(scope, receive, send)
+
+
+class Heads:
+    """HEAD is answered as GET is, without a body."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection's request."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def headed(event: MutableMapping[str, Any]) -> None:
+            await send({**event, "body": b""} if event["type"] == "http.response.body" else event)
+
+        await self._app({**scope, "method": "GET"}, receive, headed)
+
+
+class _Uncreated:
+    """A registry's metrics without the times at which each was made, which the text format calls gauges."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
+            yield metric
 
 
 def _untold() -> dict[str, Any]:
@@ -616,7 +662,11 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
-        text = await asyncio.to_thread(page, service.study, service.store, service.told, service.failed)
+        study, code = service.study, 200
+        try:
+            text = await asyncio.to_thread(page, study, service.store, service.told, service.failed)
+        except SQLAlchemyError as error:
+            text, code = trouble_page(study, cause(error)), 503
         headers = {
             "Content-Security-Policy": POLICY,
             "X-Frame-Options": "DENY",
@@ -624,7 +674,7 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
             "Referrer-Policy": "no-referrer",
             "Cache-Control": "no-store",
         }
-        return Response(text, 200, headers, "text/html; charset=utf-8")
+        return Response(text, code, headers, "text/html; charset=utf-8")
 
 
 def application(service: Service) -> FastAPI:
@@ -645,6 +695,7 @@ def application(service: Service) -> FastAPI:
         lifespan=life,
         docs_url=None,  # pages that load scripts from elsewhere would tell who reads them
         redoc_url=None,
+        redirect_slashes=False,  # a redirection would name the address that a proxy asked by, without TLS
         **_untold(),
     )
 
@@ -657,6 +708,7 @@ def application(service: Service) -> FastAPI:
             expose_headers=["etag", "retry-after"],
             max_age=600,
         )
+    app.add_middleware(Heads)
 
     @app.exception_handler(Refusal)
     async def refusal(request: Request, error: Refusal) -> Response:
@@ -683,6 +735,8 @@ def application(service: Service) -> FastAPI:
     def openapi() -> dict[str, Any]:
         """With a message of the open plan for an example."""
         found = told()
+        if service.takes_people:
+            described.declare_operator(found)
         example = service.example() if service.takes_people else None
         if example is not None:
             described.show_example(found, example)
@@ -715,6 +769,7 @@ def application(service: Service) -> FastAPI:
 
     @app.get("/metrics", **texts.metrics)
     async def metrics() -> Response:
-        return Response(generate_latest(service.registry), 200, media_type="text/plain; version=0.0.4")
+        shown = generate_latest(_Uncreated(service.registry))
+        return Response(shown, 200, media_type="text/plain; version=0.0.4")
 
     return app

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from discreet.client import SERVICE
 from discreet.serve.study import Study
 
-__all__ = ["SUMMARY", "TICKET", "Texts", "show_example"]
+__all__ = ["SUMMARY", "TICKET", "Texts", "declare_operator", "show_example"]
 
 TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # of examples
 
@@ -16,10 +17,11 @@ SUMMARY = (
     "`words`, which repeat nothing of what was sent."
 )
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
+_OURS = {"const": SERVICE}
 _REFUSED = {
     "type": "object",
-    "required": ["reason", "words"],
-    "properties": {"reason": _TEXT, "words": _TEXT},
+    "required": ["reason", "words", "service"],
+    "properties": {"reason": _TEXT, "words": _TEXT, "service": _OURS},
     "additionalProperties": False,
 }
 
@@ -65,6 +67,16 @@ def _body(schema: Any, examples: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def declare_operator(told: dict[str, Any]) -> None:
+    """Say in ``told``, an OpenAPI description, what an operator's token is."""
+    schemes = told.setdefault("components", {}).setdefault("securitySchemes", {})
+    schemes["operator"] = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of `discreet serve --operator` (or `discreet shuffler --operator`).",
+    }
+
+
 def show_example(told: dict[str, Any], message: dict[str, Any]) -> None:
     """Put a message in the place of the examples that ``told``, an OpenAPI description, shows of it."""
     body = told["paths"]["/messages"]["post"]["requestBody"]["content"]["application/json"]
@@ -78,13 +90,16 @@ class Texts:
         layout, (low, high) = study.layout, study.rewards
         ticket = {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[\\x20-\\x7e]+$"}
         seconds = {"type": "number", "description": "Until the place is over."}
-        placed = _object(status={"const": "placed"}, plan=_NUMBER, seconds=seconds)
-        counted = _object(status={"const": "counted"}, plan=_NUMBER)
+        placed = _object(status={"const": "placed"}, plan=_NUMBER, seconds=seconds, service=_OURS)
+        counted = _object(status={"const": "counted"}, plan=_NUMBER, service=_OURS)
+        stored = _object(status={"const": "counted"}, turn=_NUMBER, service=_OURS)
+        issued = _object(tickets={"type": "array", "items": _TEXT}, service=_OURS)
         several = _object(
+            service=_OURS,
             results={
                 "type": "array",
                 "items": _object(("status",), status=_TEXT, plan=_NUMBER, seconds=seconds, words=_TEXT),
-            }
+            },
         )
         if local:
             message = _object(ticket=ticket, message={"type": "string", "contentEncoding": "base64"})
@@ -152,7 +167,7 @@ class Texts:
             "status_code": 202,
             "response_model": None,
             "responses": {
-                202: _answer("It is on the disk.", _object(status={"const": "counted"}, turn=_NUMBER))
+                202: _answer("It is on the disk.", stored)
             }
             | _refusals(400, 401, 408, 409, 410, 413),
             "openapi_extra": _body(
@@ -178,10 +193,7 @@ class Texts:
             "summary": "New one-time tickets, for an operator's system",
             "status_code": 201,
             "response_model": None,
-            "responses": {
-                201: _answer("Tickets, told once.", _object(tickets={"type": "array", "items": _TEXT}))
-            }
-            | _refusals(400, 401, 408, 413),
+            "responses": {201: _answer("Tickets, told once.", issued)} | _refusals(400, 401, 408, 413),
             "openapi_extra": {
                 **_body(
                     _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}),

@@ -9,14 +9,18 @@ those milliseconds.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from discreet.serve.causes import cause
 from discreet.serve.store import Answer, Place, Result, Store
 
 __all__ = ["Busy", "Intake"]
+
+log = logging.getLogger("discreet.serve")
 
 MOST_WAITING = 20_000  # requests: above that, the next one is told to come again
 MOST_AT_ONCE = 1_000  # in one transaction
@@ -69,7 +73,7 @@ class Intake:
         return await done
 
     async def _write(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, failing = asyncio.get_running_loop(), False
         while True:
             await self._came.wait()
             if self._count < MOST_AT_ONCE:
@@ -87,13 +91,18 @@ class Intake:
             try:
                 results = await loop.run_in_executor(self._thread, self._admitted, together)
             except Exception as error:  # the disk is full, the database is gone: who waits is told
+                if not failing:  # once, and not for everybody who comes
+                    log.error("nothing that people send can be stored: %s", cause(error))
+                failing = True
                 for _, done in taken:
                     if not done.done():
                         done.set_exception(
                             Busy(f"the database could not be written ({type(error).__name__})")
                         )
             else:
-                at = 0
+                if failing:
+                    log.info("what people send is stored again")
+                failing, at = False, 0
                 for requests, done in taken:
                     if not done.done():  # who hung up has her message counted all the same
                         done.set_result(results[at : at + len(requests)])

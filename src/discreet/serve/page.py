@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
@@ -21,7 +23,7 @@ from discreet.serve.store import Store
 from discreet.serve.study import Study
 from discreet.written.sentences import up
 
-__all__ = ["POLICY", "page"]
+__all__ = ["POLICY", "page", "trouble_page"]
 
 _SHOWN = 12  # releases, the newest ones
 _STYLE = """
@@ -101,6 +103,10 @@ def _sentences(texts: Iterable[str]) -> str:
     return "".join(f"<p>{escape(one)}</p>" for one in texts)
 
 
+def _number(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
+
+
 def _count(people: int) -> str:
     return "one person" if people == 1 else f"{people:,} people"
 
@@ -141,8 +147,8 @@ def _releases(store: Store, turn: int) -> str:
     return _table("The newest releases, and the noise in one number of each (standard deviation)", head, rows)
 
 
-def _policy(plans: Sequence[Mapping[str, Any]], study: Study) -> str:
-    """The plan that most people follow: its likeliest action."""
+def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> str:
+    """The plan that most people follow, or followed last: its likeliest action."""
     if not plans:
         return "<p>No plan is open.</p>"
     chosen = max(plans, key=lambda one: int(one["users"]))
@@ -152,17 +158,40 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study) -> str:
     rows = [(h + 1, *(int(acts[h, s]) for s in states)) for h in range(study.layout.horizon)]
     head = ("step", *(f"state {s}" for s in states))
     what = "action" if policy.ndim == 2 else "likeliest action"
-    others = f" {len(plans) - 1} other plans are open beside it." if len(plans) > 1 else ""
-    return (
-        f"<p>The {what} in each state, at each step, of the plan that most people follow now.{others}</p>"
-        + _table("The plan", head, rows, f"Plan {chosen['number']}, for {chosen['users']:,} people")
+    others = ""
+    if len(plans) > 1 and not over:
+        others = f" {_number(len(plans) - 1, 'other plan is', 'other plans are')} open beside it."
+    follow = "the last plan; no further one is made" if over else "the plan that most people follow now"
+    return f"<p>The {what} in each state, at each step, of {follow}.{others}</p>" + _table(
+        "The plan", head, rows, f"Plan {chosen['number']}, for {_count(int(chosen['users']))}"
     )
 
 
-def _working(study: Study) -> str:
-    if study.shuffler is None:
-        return "Working. People can take part."
-    return f"Working. People take part at the shuffler, {escape(str(study.shuffler['url']))}."
+def _minute(at: float) -> str:
+    """A time, rounded up to a minute."""
+    return datetime.fromtimestamp(60 * math.ceil(at / 60), UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> str:
+    """Whether people can take part; if not, what the study waits for, and until when at most."""
+    if study.shuffler is not None:
+        return f"Working. People take part at the shuffler, {escape(str(study.shuffler['url']))}."
+    if any(one["placed"] < one["users"] for one in plans):
+        said = "Working. People can take part."
+        if study.closes_after is not None:
+            last = max(float(one["opened"]) for one in plans) + study.closes_after
+            said += f" Places that nobody has taken by {_minute(last)} count as absent."
+        return said
+    count, last = store.waiting()
+    if not count:
+        return (
+            "Working. Everybody of the open batch has answered or is absent: the next release is being made."
+        )
+    return (
+        f"Waiting. All places are taken. The next release waits for {_count(count)} who took a place and "
+        f"{'has' if count == 1 else 'have'} not answered. Whoever has not answered when the time is over "
+        f"counts as absent: the next plan opens at {_minute(last)} at the latest."
+    )
 
 
 def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
@@ -189,7 +218,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
     state = (
         f'<p class="bad" role="alert">No release can be made: {escape(failed)}</p>'
         if failed
-        else f"<p>{'The study is over.' if over else _working(study)}</p>"
+        else f"<p>{'The study is over.' if over else _working(study, store, plans)}</p>"
     )
     rehearsal = (
         "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
@@ -202,18 +231,20 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         ("answered", f"{came:,}"),
         ("absent (no answer in time)", f"{absent:,}"),
     ]
-    waits = _table("The people whom the next release waits for", ("who", "people"), counts)
+    waits = "" if over else _table("The people whom the next release waits for", ("who", "people"), counts)
     if study.shuffled:  # this service hears of whole batches alone
         waits = _shuffled(store, turn, users, over)
     name = escape(study.name)
     live = {
         "state": state + rehearsal,
         "people": (
-            f"<h2>People</h2><p>{done:,} of {study.users:,} people have taken part{whole}.</p>"
+            f"<h2>People</h2><p>{done:,} of {_number(study.users, 'person has', 'people have')} "
+            f"taken part{whole}.</p>"
             f'<progress aria-label="people who have taken part" max="{study.users}" value="{done}">'
             "</progress>" + waits
         ),
-        "policy": "<h2>What the policy does now</h2>" + _policy(store.policies(turn), study),
+        "policy": f"<h2>What the policy {'did last' if over else 'does now'}</h2>"
+        + _policy(store.policies(turn), study, over),
         "releases": "<h2>Releases</h2>" + _releases(store, turn),
     }
     parts = {
@@ -238,4 +269,17 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         f"<p>Signed with the key <code>{escape(statement['key'])}</code>. "
         '<a href="/statement">The statement</a>, <a href="/plan">the plan</a>, '
         f'<a href="/openapi.json">the interface</a>.</p></footer><script>{_SCRIPT}</script></body></html>'
+    )
+
+
+def trouble_page(study: Study, cause: str) -> str:
+    """The page while the database does not answer."""
+    name = escape(study.name)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: study</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head><body><header><h1>{name}</h1></header><main>"
+        f'<p class="bad" role="alert">The database does not answer: {escape(cause)}. Nobody can take part, '
+        "and nothing that was answered is lost. Load this page again to see whether it does.</p></main>"
+        "</body></html>"
     )

@@ -19,12 +19,13 @@ from sqlalchemy.engine import make_url
 
 from discreet.core import checks
 from discreet.serve.app import Door, Lane, Service, application
+from discreet.serve.booked import reserve
+from discreet.serve.connections import HEAD_BYTES, protocol
 from discreet.serve.shuffling import ShufflerService
 from discreet.serve.store import Store
 from discreet.serve.study import Study
 from discreet.serve.turns import begin_study
-from discreet.storage.ledger import Ledger
-from discreet.storage.signatures import PrivateKey, is_key, new_key, read_private_key
+from discreet.storage.signatures import PrivateKey, is_key, new_key, read_private_key, short
 
 __all__ = [
     "all_in_background", "both_in_background", "database_of", "in_background", "key_of", "opened",
@@ -44,13 +45,29 @@ def without_password(database: str) -> str:
     return make_url(database).render_as_string() if "://" in database else database
 
 
-def key_of(study: Study) -> PrivateKey:
-    """The service's key; made where there is none."""
-    return _key_at(study.path(study.key), "service.key")
+def key_of(study: Study, store: Store | None = None) -> PrivateKey:
+    """The service's key; made where there is none.
+
+    store : its database. Raises ``ValueError`` where the key's file is missing, and people were given another
+    key or took part already: they would refuse everything that a new key signs.
+    """
+    path = study.path(study.key)
+    if store is not None and not path.exists() and (store.public_key() or store.has_people()):
+        known = store.public_key()
+        whose = "" if known is None else f", {short(known)}"
+        raise ValueError(
+            f"service.key = {str(path)!r}: is missing, and this study was begun with a key{whose}: put the "
+            "file back from a backup; no new key is made, as people's devices would refuse it"
+        )
+    return _key_at(path, "service.key")
 
 
-def shuffler_key_at(path: Path) -> PrivateKey:
-    """A shuffler's key, in a file; made where there is none."""
+def shuffler_key_at(path: Path, *, make: bool = True) -> PrivateKey:
+    """A shuffler's key, in a file; made where there is none, unless the study names one already."""
+    if not make and not path.exists():
+        raise ValueError(
+            f"shuffler.key = {str(path)!r}: is missing: put the file back whose public key the study names"
+        )
     return _key_at(path, "shuffler key")
 
 
@@ -68,13 +85,23 @@ def opened(study: Study, database: str) -> Store:
     store = Store(database)
     try:
         if not store.created(study.identity):
-            begin_study(study, store, time.time(), _reserved(study))
+            _begin(study, store)
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
         return store
     except BaseException:
         store.close()
         raise
+
+
+def _begin(study: Study, store: Store) -> None:
+    """The ledger, then release 0; nothing where another process does so at the same time."""
+    entry = reserve(study)
+    try:
+        begin_study(study, store, time.time(), entry)
+    except ValueError:
+        if not store.created(study.identity):
+            raise
 
 
 def opened_shuffler(study: Study, database: str) -> Store:
@@ -96,25 +123,6 @@ def opened_shuffler(study: Study, database: str) -> Store:
         raise
 
 
-def _reserved(study: Study) -> dict[str, Any] | None:
-    """The whole study's cost, in the ledger before any noise is drawn."""
-    if study.ledger is None:
-        return None
-    path = study.ledger.get("path")
-    guarantee = study.guarantee
-    with Ledger.open(None if path is None else study.path(str(path))) as ledger:
-        made = ledger.reserve(
-            study.ledger["dataset"],
-            guarantee.records,  # type: ignore[arg-type]  # a ledger refuses others
-            delta=guarantee.delta,
-            users=study.users,
-            purpose=f"service, study {study.identity[:16]}",
-        )
-        return {
-            "dataset": made.dataset, "number": made.number, "hash": made.hash, "identity": ledger.identity,
-        }  # fmt: skip
-
-
 def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Config:
     logging.getLogger("discreet.serve").setLevel(logging.INFO)
     return uvicorn.Config(
@@ -123,6 +131,8 @@ def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Conf
         port=port,
         access_log=False,  # who asked when is nobody's business
         log_level="warning",
+        http=protocol(),
+        h11_max_incomplete_event_size=HEAD_BYTES,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=10,
         limit_concurrency=4_000,
@@ -132,32 +142,82 @@ def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Conf
     )
 
 
-def serve(study: Study, database: str, host: str, port: int) -> None:
-    """Serve until a signal ends it."""
+class Lines(logging.Formatter):
+    """Log lines that begin with the time (UTC) and the level."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"lines": {"()": Lines}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
+    "loggers": {
+        name: {"handlers": ["stderr"], "level": level, "propagate": False}
+        for name, level in (("uvicorn", "WARNING"), ("discreet.serve", "INFO"))
+    },
+}
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it listens, and at which address."""
+
+    def __init__(self, config: uvicorn.Config, listens: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._listens = listens
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's; it has bound its port when it returns, or ends the process."""
+        await super().startup(sockets)
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            self._listens(f"http://{self.config.host}:{port}")
+
+
+def serve(
+    study: Study, database: str, host: str, port: int, listens: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve until a signal ends it. listens : told the address, once it is bound."""
     checks.integer("port", port, 0, 65535)
     store = opened(study, database)
-    _serve(store, lambda: Service(study, store, key_of(study)), host, port)
+    _serve(store, lambda: Service(study, store, key_of(study, store)), host, port, listens)
 
 
 def serve_shuffler(
-    study: Study, database: str, key: PrivateKey, service: str, service_key: str, host: str, port: int
+    study: Study,
+    database: str,
+    key: PrivateKey,
+    service: str,
+    service_key: str,
+    host: str,
+    port: int,
+    listens: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Be the shuffler of a service until a signal ends it. service_key : the service's public key."""
+    """Be the shuffler of a service until a signal ends it. service_key : the service's public key.
+
+    listens : told the address, once it is bound.
+    """
     checks.integer("port", port, 0, 65535)
     if not is_key(service_key):
         raise ValueError(f"service_key = {checks.said(service_key)}: must be 64 hexadecimal digits")
     if not service.startswith(("http://", "https://")):
         raise ValueError(f"service = {checks.said(service)}: must be an address, http(s)://...")
     store = opened_shuffler(study, database)
-    _serve(store, lambda: ShufflerService(study, store, key, service, service_key), host, port)
+    _serve(store, lambda: ShufflerService(study, store, key, service, service_key), host, port, listens)
 
 
-def _serve(store: Store, made: Callable[[], Service], host: str, port: int) -> None:
+def _serve(
+    store: Store, made: Callable[[], Service], host: str, port: int, listens: Callable[[str], None]
+) -> None:
     try:
-        config = _config(made(), host, port)
+        config = _config(made(), host, port, log_config=LOGGING)
         gc.collect()
         gc.freeze()  # what was imported stays: looking through it again would hold requests up
-        uvicorn.Server(config).run()
+        _Server(config, listens).run()
     finally:
         store.close()
 

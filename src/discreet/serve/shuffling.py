@@ -32,6 +32,7 @@ from typing import Any
 import httpx
 import pydantic_core
 
+from discreet.client import SERVICE
 from discreet.serve import codec
 from discreet.serve.admission import ShuffleAdmission
 from discreet.serve.app import Service
@@ -69,6 +70,15 @@ def check_plans(
     if batches.form(before) != form:
         raise ValueError("plans: devices are told to add other noise than the study's guarantee rests on")
     return form, rows
+
+
+def _is_receipt(content: bytes, turn: int) -> bool:
+    """Does the service say that it has the sum, and no proxy or gate in its place?"""
+    try:
+        found = pydantic_core.from_json(content)
+    except ValueError:
+        return False
+    return bool(found == {"status": "counted", "turn": turn, "service": SERVICE})
 
 
 class Forwarder(LeaseHolder):
@@ -151,7 +161,7 @@ class Forwarder(LeaseHolder):
         turn, body = kept
         self.before_send()
         answer = self._asked("POST", "/sums", content=body, headers={"Content-Type": "application/json"})
-        if answer.status_code != 202:
+        if answer.status_code != 202 or not _is_receipt(answer.content, turn):
             raise ValueError(f"service: answers {answer.status_code} to the sum of turn {turn}")
         self._store.was_sent(turn)
         return True
@@ -208,6 +218,14 @@ class ShufflerService(Service):
     def __init__(self, study: Study, store: Store, key: PrivateKey, service: str, service_key: str) -> None:
         if study.shuffler is None or study.shuffler["key"] != key.public:
             raise ValueError(f"shuffler.key: is not this shuffler's, {key.public}")
+        body = store.relayed()
+        if body:  # plans of a study that is under way
+            signed = json.loads(body)
+            if not is_valid(service_key, "discreet plan, 1", signed["content"], signed["signature"]):
+                raise ValueError(
+                    f"service_key = {service_key}: did not sign the plans that this database holds: must be "
+                    "the key of the service whose shuffler this is"
+                )
         self._http = httpx.Client(base_url=service, timeout=10.0)
         self._service_key = service_key
         super().__init__(study, store, key)

@@ -13,6 +13,7 @@ SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
 ``sums``        under shuffle trust: of each turn what the shuffler let out, signed by it
 ``relayed``     one row: at a shuffler, what the service published, as it was signed
 ``tokens``      SHA-256 of the operators' tokens
+``keys``        one row: the public key that signs, which people's devices were given
 ==============  ========================================================================================
 
 **One answer a ticket.** A ticket takes a place in a plan, then answers, or is absent when its time is over;
@@ -51,7 +52,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +65,7 @@ __all__ = ["Answer", "Drawn", "Place", "Result", "StaleWriter", "Store", "hashed
 
 _SYNCHRONOUS = "FULL"  # a commit is on the disk
 _MANY = 500  # of values in one statement
+_AHEAD = 2  # leases: an expiry farther away is not believed (one lease is waiting for the database's lock)
 _SWEPT = 500  # messages removed in one transaction: nobody waits long for the lock
 _PATIENCE_MS = 60_000  # for SQLite's locks
 
@@ -146,6 +148,12 @@ _relayed = sql.Table(
 _tokens = sql.Table(
     "tokens", _meta, sql.Column("hash", sql.LargeBinary(32), primary_key=True, nullable=False)
 )
+_keys = sql.Table(
+    "keys",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("public", sql.String(64), nullable=False),
+)
 sql.Index(
     "due_tickets",
     _tickets.c.due,
@@ -179,7 +187,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a request, on the disk. plan, seconds : of a place, how long it stays hers."""
+    """What became of a request, on the disk. plan, seconds : of a place, how long it stays hers.
+
+    seconds : of ``full``, until the first of those who have not answered counts as absent.
+    """
 
     status: Status
     plan: int = 0
@@ -291,6 +302,10 @@ class Store:
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
                 return False
+            keyed = sql.inspect(connection).has_table("keys")
+        if not keyed:  # begun by an earlier version
+            with self._writing() as connection:
+                _keys.create(connection, checkfirst=True)
         with self._reading() as connection:
             found = connection.execute(sql.select(_study.c.identity)).scalar()
         if found is None:
@@ -336,12 +351,9 @@ class Store:
         ledger: str,
         keep: Callable[[Connection], None],
     ) -> None:
-        if self.sqlite:  # tables and rows need not be one transaction: a study without a row is none
-            _meta.create_all(self._engine)
         try:
             with self._writing() as connection:
-                if not self.sqlite:
-                    _meta.create_all(connection)
+                _meta.create_all(connection)
                 connection.execute(
                     _study.insert().values(
                         id=1, identity=identity, turn=turn, over=False, ties=ties, form=form, ledger=ledger
@@ -349,13 +361,43 @@ class Store:
                 )
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
                 keep(connection)
-        except sql.exc.IntegrityError:
+        except (sql.exc.IntegrityError, sql.exc.ProgrammingError):  # another process made rows, or tables
+            if not sql.inspect(self._engine).has_table("study"):
+                raise
             raise ValueError("database: holds a study already") from None
 
     def about(self) -> Mapping[str, Any]:
         """The row of the study: turn, over, ties, form, ledger."""
         with self._reading() as connection:
             return dict(connection.execute(sql.select(_study)).mappings().one())
+
+    def public_key(self) -> str | None:
+        """The public key that signs, 64 hexadecimal digits; None before the study was first served."""
+        with self._reading() as connection:
+            found = connection.execute(sql.select(_keys.c.public)).scalar()
+        return None if found is None else str(found)
+
+    def bind_key(self, public: str) -> None:
+        """Sign with this key from now on. Raises ``ValueError`` if the study was served with another one."""
+        known = self.public_key()
+        if known is None:
+            try:
+                with self._writing() as connection:
+                    connection.execute(_keys.insert().values(id=1, public=public))
+                return
+            except sql.exc.IntegrityError:  # another process was quicker
+                known = self.public_key()
+        if known != public:
+            raise ValueError(
+                f"key = {public}: is not the one that this study was begun with, {known}; people's devices "
+                "were given that one, and would refuse what another one signs: put its file back"
+            )
+
+    def has_people(self) -> bool:
+        """Has anybody taken a place, or is there a release of people?"""
+        with self._reading() as connection:
+            taken = sql.select(_plans.c.number).where((_plans.c.placed > 0) | (_plans.c.turn > 0)).limit(1)
+            return connection.execute(taken).first() is not None
 
     def _keep_release(self, connection: Connection, new: Drawn) -> None:
         connection.execute(
@@ -416,6 +458,10 @@ class Store:
             batch = _Batch(plans, known, nonces, over, now, stays, ends)
             results = [batch.place(one) if isinstance(one, Place) else batch.answer(one) for one in requests]
             batch.write(connection)
+            if any(one.status == "full" for one in results):
+                first = connection.execute(sql.select(sql.func.min(_tickets.c.due))).scalar()
+                after = 0.0 if first is None else max(0.0, first - now)
+                results = [replace(one, seconds=after) if one.status == "full" else one for one in results]
         self.whole = batch.whole
         return results
 
@@ -476,6 +522,15 @@ class Store:
         """The open plans with their counts, without their policies."""
         with self._reading() as connection:
             return self._open(connection)
+
+    def waiting(self) -> tuple[int, float]:
+        """How many have a place and have not answered, and when the last of them counts as absent."""
+        with self._reading() as connection:
+            query = sql.select(sql.func.count(), sql.func.max(_tickets.c.due)).where(
+                _tickets.c.due.isnot(None)
+            )
+            count, last = connection.execute(query).one()
+        return int(count), float(last or 0.0)
 
     def people_before(self, turn: int) -> int:
         """How many places the plans of all turns before have."""
@@ -678,11 +733,13 @@ class Store:
     def lease(self, holder: str, now: float, lasts: float) -> int | None:
         """The token of a new lease, if the last one is over; else None.
 
-        People's times stand still while nobody holds it: what is due is put off by the gap.
+        People's times stand still while nobody holds it: what is due is put off by the gap. An expiry farther
+        away than a lease can be was written by a clock that was ahead, and is over: then what is due, which
+        that clock wrote too, is brought forward.
         """
         with self._writing() as connection:
             row = connection.execute(sql.select(_lease).with_for_update()).mappings().one()
-            if row["expires"] > now:
+            if now < row["expires"] <= now + _AHEAD * lasts:
                 return None
             token = int(row["token"]) + 1
             changed = connection.execute(
@@ -693,7 +750,7 @@ class Store:
             if changed != 1:
                 return None
             gap = now - row["expires"]
-            if row["expires"] > 0.0 and gap > 0.0:
+            if row["expires"] > 0.0 and gap != 0.0:
                 self._open(connection, lock=True)  # plans before tickets, as everywhere
                 connection.execute(
                     _tickets.update().where(_tickets.c.due.isnot(None)).values(due=_tickets.c.due + gap)
@@ -705,12 +762,19 @@ class Store:
             return token
 
     def keep(self, token: int, now: float, lasts: float) -> bool:
-        """Hold the lease for longer. False: it is another's, or over: people's times stood still since."""
+        """Hold the lease for longer. False: it is another's, or over: people's times stood still since.
+
+        False also where it seems to end later than a lease can: the clock was set back (:meth:`lease`).
+        """
         with self._writing() as connection:
             return (
                 connection.execute(
                     _lease.update()
-                    .where(_lease.c.token == token, _lease.c.expires > now)
+                    .where(
+                        _lease.c.token == token,
+                        _lease.c.expires > now,
+                        _lease.c.expires <= now + _AHEAD * lasts,
+                    )
                     .values(expires=now + lasts)
                 ).rowcount
                 == 1

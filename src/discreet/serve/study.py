@@ -37,7 +37,7 @@ TOML. All of it is public, and fixed before the first person comes::
     key = "9f3c..."            # its public key (`discreet shuffler study.toml --key`), which signs its sums
 
     [service]
-    key = "service.key"        # signs plans and statement; made where there is none
+    key = "service.key"        # signs plans and statement; made at the first start, never after
     origins = ["https://page.example"]  # whose pages may use the service in a browser; left out: none
 
     [rehearsal]                # simulated people of `--rehearse`; never read by a real study
@@ -180,7 +180,16 @@ class Study:
         """What is done to people. Raises ``ValueError`` on what the service does not serve."""
         if self.privatizer.trust == "none":
             raise ValueError("privatizer: a service states a guarantee, and this one has none")
-        query = self.learner.query(self.spec)
+        try:
+            query = self.learner.query(self.spec)
+        except ValueError as error:
+            if not str(error).startswith("spec.features"):  # which a caller of the library gives, no study
+                raise
+            name = self.table.get("learner", {}).get("name", type(self.learner).__name__)
+            raise ValueError(
+                f"learner.name = {checks.said(name)}: learns from features of states and actions, which a "
+                "study cannot give; choose a learner of tables, such as 'noise-aware'"
+            ) from None
         found = self.privatizer.mechanism(query, self.schedule, self.randomness)
         kinds = CountMechanism, FlipMechanism, AmplifiedMechanism
         if not isinstance(query, CountQuery) or not isinstance(found, kinds):

@@ -42,6 +42,7 @@ from discreet.core.randomness import Seeded
 from discreet.core.releases import Message, Plan, Release
 from discreet.serve import codec
 from discreet.serve.admission import CentralAdmission, admission_of
+from discreet.serve.booked import publish
 from discreet.serve.store import Drawn, StaleWriter, Store
 from discreet.serve.study import Study
 from discreet.serve.sums import Batches, form_of_bytes, opened_sum
@@ -187,6 +188,7 @@ class Writer(LeaseHolder):
                     "database holds; what is fixed before people come cannot change after"
                 )
         self.refused = 0  # messages that were admitted and that the session refused: there should be none
+        self._booked = False  # does the ledger know that something was published?
 
     # ------------------------------------------------------------------------- one turn
     def step(self) -> bool:
@@ -240,6 +242,10 @@ class Writer(LeaseHolder):
         """The next release, once it is stored; None if it is not needed: everybody came."""
         study, token = self._study, self.token
         assert token is not None
+        if not self._booked:
+            about = self._store.about()
+            publish(study, json.loads(about["ledger"]), bytes(about["ties"]))
+            self._booked = True
         before = sum(int(one["users"]) for one in plans)
         session: Any = brought_back(content)
         try:

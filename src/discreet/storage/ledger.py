@@ -748,6 +748,7 @@ class Ledger:
         users: int | None = None,
         purpose: str = "",
         limit_check: bool = True,
+        once: bool = False,
     ) -> Reservation:
         """Record what is about to be spent; it is on the disk before this returns. Draw no noise before.
 
@@ -760,6 +761,9 @@ class Ledger:
         purpose : one line for the reader of the ledger, e.g. the command; public.
         limit_check : False sets the owner's limit aside for this one, which the entry tells for good; refused
             where the limit is signed.
+        once : True gives the reservation of the same records, delta, users and purpose that is not marked
+            yet, if there is one, and records nothing. Only for releases that are marked before their noise is
+            drawn, and whose ``purpose`` is of them alone: then what is not marked was never drawn.
 
         Raises
         ------
@@ -781,6 +785,9 @@ class Ledger:
         if users is not None:
             users = checks.integer("users", users, 0)
         limit_check = checks.flag("limit_check", limit_check)
+        once = checks.flag("once", once)
+        if once and not purpose:
+            raise ValueError("purpose = '': must name the release, with once = True")
         _line("purpose", purpose)
         epsilon, method = filters.composed(records, delta)  # may take seconds: before the lock
         alone = {delta: epsilon}
@@ -799,6 +806,8 @@ class Ledger:
         }
         with self._writing():
             self._check_name(dataset)
+            if once and (known := self._unmarked(dataset, content)) is not None:
+                return Reservation(dataset, known.number, known.hash)
             owner = _owners(self._entries).get(dataset, _NOBODY)
             if owner.key and not limit_check:
                 raise ValueError(
@@ -809,6 +818,17 @@ class Ledger:
                 _check_limit(dataset, self._of(dataset), records, alone)
             entry = self._append("reserve", dataset, **content)
         return Reservation(dataset, entry.number, entry.hash)
+
+    def _unmarked(self, dataset: str, content: Mapping[str, Any]) -> Entry | None:
+        """The last reservation of the same content that nothing was published under."""
+        marked = {entry.reservation for entry in self._entries}
+        for entry in reversed(self._entries):
+            if entry.kind != "reserve" or entry.dataset != dataset or entry.number in marked:
+                continue
+            held = json.loads(entry.text)
+            if all(held[name] == value for name, value in content.items()):
+                return entry
+        return None
 
     def mark(self, reservation: Reservation, files: Mapping[str, str]) -> Entry:
         """Record that a reservation's files were published: name to SHA-256 (64 hexadecimal digits).
