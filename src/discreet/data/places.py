@@ -342,6 +342,13 @@ class TextFile:
                     return number
         return None
 
+    def wider_line(self) -> int | None:
+        """Which line (from 1) has more than one field, where the line of names has one."""
+        for number, line in enumerate(self._first_lines[self._above + 1 :], self._above + 2):
+            if any(one in line for one in DELIMITERS if self.text.delimiter in (None, one)):
+                return number
+        return None
+
     def _split(self, delimiter: str) -> list[str]:
         try:
             return next(csv.reader([self._head], delimiter=delimiter), [])
