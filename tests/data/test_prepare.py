@@ -24,6 +24,7 @@ from pyarrow import parquet
 from discreet.data.declaration import parse_declaration, read_declaration
 from discreet.data.prepare import COUNTS, Refused, prepare
 from discreet.data.readers import open_source
+from discreet.data.remedies import remedy
 from discreet.data.schema import read_schema
 from discreet.data.validate import check
 
@@ -289,6 +290,9 @@ def test_offences_are_counted_and_all_of_them_are_kept(tmp_path: Path, rows: Any
     with pytest.raises(Refused) as error:
         write(tmp_path, SMALL, rows)
     assert error.value.counts == counts
+    for reason in counts:
+        assert f"  {reason}: {remedy(reason)}" in str(error.value)
+        assert remedy(reason)
     private = tmp_path / "out.offending.csv"
     assert error.value.path == private
     assert stat.S_IMODE(private.stat().st_mode) == 0o600

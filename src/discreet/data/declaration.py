@@ -366,7 +366,8 @@ def parse_declaration(
     user = _columns("prepare.user", asked["user"])
     episode = _columns("prepare.episode", asked["episode"]) if "episode" in asked else ()
     if "columns" not in schema.declared:
-        named = [("person", user), ("episode", episode), ("time", () if time is None else (time.column,))]
+        clock = () if time is None else (time.column, *(() if time.then is None else (time.then,)))
+        named = [("person", user), ("episode", episode), ("time", clock)]
         told = _told([*named, ("begin", () if begin is None else (begin,))], values, end)
         schema = replace(schema, declared={**schema.declared, "columns": told})
     return Declaration(
