@@ -277,6 +277,16 @@ def test_numbers_since_1970(tmp_path: Path) -> None:
         assert made(tmp_path, frame.to_csv(index=False), time=time) == EXPECTED
     with pytest.raises(Refused, match=r"time that cannot be read: 3(?s:.*)time.numbers for plain numbers"):
         made(tmp_path, frame.to_csv(index=False))
+    frame["time"] *= 1000  # of a smaller unit than declared: beyond the year 9999
+    for name in ("seconds", "hours", "days"):
+        with pytest.raises(Refused, match=r"time that cannot be read: 3(?s:.*)perhaps milliseconds"):
+            made(tmp_path, frame, time=f'{{ column = "time", numbers = "{name}" }}')
+
+
+def test_people_numbered_by_floating_point(tmp_path: Path) -> None:
+    frame = pd.read_csv(io.StringIO(PLAIN)).astype({"patient": float})
+    with pytest.raises(ValueError, match="integers or text, not double; give whole numbers or text"):
+        made(tmp_path, frame)
 
 
 def test_a_begin_within_the_hour_that_is_twice(tmp_path: Path) -> None:

@@ -480,3 +480,12 @@ def test_pages_that_do_not_follow_from_the_facts_are_seen(fitted: Path, tmp_path
         pytest.raises(ValueError, match="that the ledger marked"),
     ):
         verify_codebook(out, ledger)
+
+
+def test_names_that_look_alike_are_counted(declared: Path, tmp_path: Path) -> None:
+    """Everybody counts once: so somebody with two names counts twice, and their owner is told."""
+    records = people(2000)
+    records.loc[records["who"] == "P7", "who"] = "P12.0"
+    how: dict[str, Any] = {"centres": 3, "epsilon": 1.0, "delta": 1e-6, "ledger": None}
+    with pytest.warns(UserWarning, match="^1 of the names in 'who' look like another one"):
+        fit_codebook(records, declared, tmp_path / "out", randomness=Seeded(1), **how)

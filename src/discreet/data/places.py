@@ -629,6 +629,13 @@ def instead(place: Place, name: str, wanted: Sequence[str]) -> str:
     return ""
 
 
+def whole_names(kind: Any) -> str:
+    """What to do where people are numbered by floating point, to end a message with."""
+    if not pa.types.is_floating(kind):
+        return ""
+    return "; give whole numbers or text (in pandas dtype 'Int64' or str), as before a gap made 17.0 of 17"
+
+
 def _likeness(name: str) -> str:
     """A column's name without case, spaces and signs."""
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())

@@ -30,7 +30,17 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.shown import brief
 from discreet.data.numbers import parsed
-from discreet.data.places import EMPTY, MISSING, Broken, Place, Text, TextFile, instead, places_of
+from discreet.data.places import (
+    EMPTY,
+    MISSING,
+    Broken,
+    Place,
+    Text,
+    TextFile,
+    instead,
+    places_of,
+    whole_names,
+)
 from discreet.data.schema import Schema
 from discreet.data.words import positions
 
@@ -202,7 +212,7 @@ class Source:
         if _textual(kind) or pa.types.is_null(kind) or pa.types.is_integer(kind):
             return
         if name in ("user", "episode"):
-            raise Broken(f"users and episodes must be integers or text, not {kind}")
+            raise Broken(f"users and episodes must be integers or text, not {kind}{whole_names(kind)}")
         if self._labels(name) is not None:
             raise Broken(f"the column of {name} must hold labels, not {kind}")
         if not pa.types.is_floating(kind):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from discreet.data.alike import JOINT, folded
 from discreet.data.declaration import UNITS, Declaration, Time, Value
 from discreet.data.numbers import parsed
-from discreet.data.places import EMPTY, MISSING, Broken, Place, TextFile, instead
+from discreet.data.places import EMPTY, MISSING, Broken, Place, TextFile, instead, whole_names
 from discreet.data.words import NOTHING, SENTINELS, positions
 from discreet.machine import optional as of_extra
 
@@ -233,16 +233,16 @@ class Reader:
         if time is None:
             stamps = (number << 40) + np.arange(first, first + size)  # places in their order
         elif dated:
-            stamps, wrong = times(place.name, cells[time.column], time, False, comma, declared.empty)
+            stamps, fault = times(place.name, cells[time.column], time, False, comma, declared.empty)
             if time.unreadable == "leave out":
-                self.counts["rows without a readable time, left out"] += int(np.count_nonzero(wrong))
+                self.counts["rows without a readable time, left out"] += int(np.count_nonzero(fault))
             else:
                 for code, said in WRONG.items():
-                    note(f"time that {said}", wrong == code, time.column)
+                    note(f"time that {said}", fault == code, time.column)
         if time is not None and declared.begin is not None and declared.begin in cells:
-            begin, wrong = times(place.name, cells[declared.begin], time, True, comma, declared.empty)
+            begin, fault = times(place.name, cells[declared.begin], time, True, comma, declared.empty)
             for code, said in WRONG.items():
-                note(f"begin that {said}", wrong == code, declared.begin)
+                note(f"begin that {said}", fault == code, declared.begin)
         then = np.full(size, np.nan)
         if time is not None and time.then is not None and time.then in cells:
             then, unread = _number(time.then, cells[time.then], comma, declared.empty)
@@ -317,7 +317,7 @@ def _joined(columns: list[Any], declared: Declaration) -> Any:
     for column in columns:
         kind = column.type
         if not (_is_text(column) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-            raise Broken(f"users and episodes must be integers or text, not {kind}")
+            raise Broken(f"users and episodes must be integers or text, not {kind}{whole_names(kind)}")
         text = column.cast(pa.large_string())
         coded = text.dictionary_encode()
         plain = folded(coded.dictionary)
@@ -416,6 +416,9 @@ UNREADABLE, TWICE, SKIPPED = 1, 2, 3
 WRONG = {UNREADABLE: "cannot be read", TWICE: "exists twice", SKIPPED: "does not exist"}
 """What a clock time may be that is none; where a daylight saving time ends and begins."""
 
+_LAST = 253_402_300_800 * UNITS["second"]
+"""The end of the year 9999 from 1970, or from wherever numbers count: beyond it their unit is another."""
+
 _OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
 
 
@@ -429,7 +432,7 @@ def times(
     if time.numbers is not None:
         found, wrong = _number(time.column, column, comma, empty)
         unit = UNITS[time.numbers.removesuffix("s")]
-        far = np.abs(found) > 2.0**62 / unit
+        far = np.abs(found) > _LAST / unit
         wrong = wrong | far
         gone = np.isnan(found)
         stamps = np.full(len(column), NEVER)
@@ -477,10 +480,10 @@ def times(
             format=time.format or "ISO8601", errors="coerce", utc=zoned,
         )  # fmt: skip
         instants = pa.array(read.to_numpy("datetime64[us]"), pa.timestamp("us"))
-        empty = np.asarray(instants.is_null().to_numpy(zero_copy_only=False))
+        unread = np.asarray(instants.is_null().to_numpy(zero_copy_only=False))
         if zoned:
             instants = instants.cast(pa.timestamp("us", tz="UTC"))
-        stamps[own], wrong[own] = _placed(instants, empty, zoned, time, False)
+        stamps[own], wrong[own] = _placed(instants, unread, zoned, time, False)
     wrong[:-1][gone] = not optional
     wrong[-1] = not optional
     place = pc.fill_null(coded.indices.cast(pa.int64()), len(words)).to_numpy(zero_copy_only=False)

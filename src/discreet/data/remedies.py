@@ -13,8 +13,8 @@ _REMEDIES = {
     "(write.table leaves out the name of that column)",
     r"^(person|episode) without a name": "fill in the cell, or take such rows out of the records",
     r"^(time|begin) that cannot be read": 'declare time.format for other stamps (as "%d.%m.%Y %H:%M"), '
-    "time.zone where stamps name an offset, time.numbers for plain numbers, or "
-    'time.unreadable = "leave out"',
+    "time.zone where stamps name an offset, time.numbers for plain numbers (in their unit, perhaps "
+    'milliseconds), or time.unreadable = "leave out"',
     r"^(time|begin) that exists twice": "clocks go back and repeat that hour: declare "
     'time.ambiguous = "earlier" or "later"',
     r"^(time|begin) that does not exist": "clocks skip that hour in the declared zone: correct the stamp, "
