@@ -156,6 +156,23 @@ def test_two_declared_texts_that_mean_the_same_are_told_apart(tmp_path: Path) ->
         made(tmp_path, PLAIN.replace(",1,", ",01,"))
 
 
+def test_rows_of_a_long_table_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+    """A text of ``where`` that is written in two ways."""
+    text = PLAIN.replace("patient,", "item,patient,").replace("\n1,", "\nMAP,1,").replace("\n2,", "\nMAP,2,")
+    where = 'where = { item = "MAP" }'
+    assert made(tmp_path, text, map=where) == EXPECTED
+    for word in ("map", "M A P", "Map\u00a0", "\uff2d\uff21\uff30"):
+        with pytest.raises(
+            Refused, match=r"map: text of where, written otherwise: 1(?s:.*)add that spelling"
+        ):
+            made(tmp_path, text.replace("\nMAP,1,", f"\n{word},1,", 1), map=where)
+    both = text.replace("\nMAP,1,", "\nmap,1,", 1)
+    assert made(tmp_path, both, map='where = { item = ["MAP", "map"] }') == EXPECTED
+    other = '\n[prepare.values.other]\ncolumn = "map"\nwhere = { item = "map" }\nmissing = { value = 0 }'
+    assert made(tmp_path, both, map=where, drug=USUAL["drug"] + other)  # two things of their own
+    assert made(tmp_path, text.replace("\nMAP,1,", "\nMAPE,1,"), map=where)[0][1] == "missing"
+
+
 def test_labels_of_trajectories(tmp_path: Path) -> None:
     schema = Schema(
         "test", "person", Layout(2, 2, 1, None), state_labels=("1", "2"), action_labels=("true", "false"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -166,6 +167,27 @@ class Reader:
                 )
         self._note_codes()
 
+    def _written_otherwise(self, cells: Mapping[str, Any]) -> Iterator[tuple[str, Flags, str]]:
+        """Values with the rows, and the column, that hold a text of their ``where`` but for case and spaces.
+
+        Such rows would be passed over in silence. A text that any value names is one of its own.
+        """
+        every: dict[str, list[str]] = {}
+        for value in self.values.values():
+            for column, texts in value.where.items():
+                every.setdefault(column, []).extend(texts)
+        for column in every.keys() & cells.keys():
+            coded = pc.utf8_trim_whitespace(_text(cells[column])).dictionary_encode()
+            words = coded.dictionary
+            other = np.flatnonzero(positions(words, every[column]) < 0)
+            plain = {int(i): _plain(words[int(i)].as_py()) for i in other}
+            place = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+            for name, value in self.values.items():
+                meant = {_plain(text) for text in value.where.get(column, ())}
+                near = [i for i, word in plain.items() if word in meant]
+                if near:
+                    yield name, np.isin(place, near), column
+
     def _note_codes(self) -> None:
         """Negative numbers as -9 where everything else is positive and no range is declared."""
         for name, (least, codes) in self._lows.items():
@@ -248,6 +270,8 @@ class Reader:
             then, unread = _number(time.then, cells[time.then], comma, declared.empty)
             note(f"{time.then}: number that cannot be read", unread & dated, time.then)
         columns: dict[str, Any] = {}
+        for name, which, column in self._written_otherwise(cells):
+            note(f"{name}: text of where, written otherwise", which, column)
         for name, value in self.values.items():
             found, wrong, outside = _value(value, cells, size, comma)
             if value.unreadable == "missing":
@@ -331,6 +355,11 @@ def _joined(columns: list[Any], declared: Declaration) -> Any:
         if len(parts) == 1
         else pc.binary_join_element_wise(*parts, pa.scalar(JOINT, pa.large_string()))
     )
+
+
+def _plain(text: str) -> str:
+    """A text without case, spaces, and forms of one character."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _empty(text: Any, more: Sequence[str] = ()) -> Flags:

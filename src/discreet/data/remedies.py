@@ -22,6 +22,8 @@ _REMEDIES = {
     r": number that cannot be read": f'correct the cells, {_NOTHING}, or declare unreadable = "missing"',
     r": unknown category": "add the text to categories (of the end: to states), "
     f'{_NOTHING}, or declare unreadable = "missing"',
+    r": text of where, written otherwise": "add that spelling to where, which is compared as written (to the "
+    "where of another value, if it is another thing)",
     r": outside of its range": 'correct range, or declare outside = "missing"',
     r": perhaps a code for nothing": 'declare empty = ["-9"] if such a number stands for nothing, otherwise '
     "the range of what is possible",
