@@ -598,6 +598,7 @@ def _missing(
     if value not in ("refuse", "category"):
         raise ValueError(
             f"{name} = {checks.said(value)}: must be 'refuse', 'category', or a table {{ value = ... }}"
+            f"{'; declare words for an empty cell by empty' if isinstance(value, list) else ''}"
         )
     return str(value)
 

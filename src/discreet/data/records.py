@@ -343,11 +343,12 @@ def _joined(columns: list[Any], declared: Declaration) -> Any:
         if not (_is_text(column) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
             raise Broken(f"users and episodes must be integers or text, not {kind}{whole_names(kind)}")
         text = column.cast(pa.large_string())
+        if pa.types.is_integer(kind) and not declared.empty:  # says always something, in one way
+            parts.append(text)
+            continue
         coded = text.dictionary_encode()
-        plain = folded(coded.dictionary)
-        unseen = np.asarray(pc.equal(plain, "").to_numpy(zero_copy_only=False), bool)
-        gone = _empty(coded.dictionary, declared.empty) | unseen
-        names = plain if declared.folded else coded.dictionary
+        gone = _empty(coded.dictionary, declared.empty) | _unseen(coded.dictionary)
+        names = folded(coded.dictionary) if declared.folded else coded.dictionary
         names = pc.if_else(pa.array(gone), pa.scalar(None, text.type), names)
         parts.append(names.take(coded.indices))
     return (
@@ -355,6 +356,16 @@ def _joined(columns: list[Any], declared: Declaration) -> Any:
         if len(parts) == 1
         else pc.binary_join_element_wise(*parts, pa.scalar(JOINT, pa.large_string()))
     )
+
+
+def _unseen(names: Any) -> Flags:
+    """Where a name has no character that can be seen."""
+    out = np.zeros(len(names), bool)
+    at = np.flatnonzero(
+        ~np.asarray(pc.match_substring_regex(names, "[!-~]").to_numpy(zero_copy_only=False), bool)
+    )
+    out[at] = [name == "" for name in folded(names.take(pa.array(at))).to_pylist()]
+    return out
 
 
 def _plain(text: str) -> str:
