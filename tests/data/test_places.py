@@ -353,6 +353,8 @@ def test_a_stream_is_not_closed_under_a_read_ahead(tmp_path: Path) -> None:
         return opened[-1]
 
     place = TextFile("one.csv", SimpleNamespace(open_input_stream=stream), str(path), Text(delimiter=","))
+    assert place.names() == ["user", "value"]  # the line of names is read once, by a stream of its own
+    opened.clear()
     batches = place._pass(["user"], 1_000, {})
     assert next(batches).num_rows == 1_000
     batches.close()

@@ -25,6 +25,7 @@ from pyarrow import parquet
 from discreet.data.declaration import parse_declaration, read_declaration
 from discreet.data.prepare import COUNTS, Refused, prepare
 from discreet.data.readers import open_source
+from discreet.data.remedies import remedy
 from discreet.data.schema import read_schema
 from discreet.data.validate import check
 
@@ -290,6 +291,9 @@ def test_offences_are_counted_and_all_of_them_are_kept(tmp_path: Path, rows: Any
     with pytest.raises(Refused) as error:
         write(tmp_path, SMALL, rows)
     assert error.value.counts == counts
+    for reason in counts:
+        assert f"  {reason}: {remedy(reason)}" in str(error.value)
+        assert remedy(reason)
     private = tmp_path / "out.offending.csv"
     assert error.value.path == private
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
@@ -564,12 +568,12 @@ def test_the_hour_that_is_not_and_the_hour_that_is_twice(tmp_path: Path) -> None
     zone = '{{ column = "when", zone = "Europe/Berlin", ambiguous = "{}" }}'
     spring = ["2024-03-31 01:30", "2024-03-31 03:30"]
     assert clocked(tmp_path, spring, zone.format("refuse"), "a") == [0, 1]  # an hour, by the clock two
-    with pytest.raises(Refused, match="cannot be read: 1"):
+    with pytest.raises(Refused, match=r"time that does not exist: 1(?s:.*)clocks skip that hour(?s:.*)zone"):
         clocked(tmp_path, [*spring, "2024-03-31 02:30"], zone.format("later"), "b")
     autumn = ["2024-10-27 01:30", "2024-10-27 02:30", "2024-10-27 03:30"]
     assert clocked(tmp_path, autumn, zone.format("earlier"), "c") == [0, 1, 3]
     assert clocked(tmp_path, autumn, zone.format("later"), "d") == [0, 2, 3]
-    with pytest.raises(Refused, match="cannot be read: 1"):
+    with pytest.raises(Refused, match=r'time that exists twice: 1(?s:.*)declare time.ambiguous = "earlier"'):
         clocked(tmp_path, autumn, zone.format("refuse"), "e")
 
 

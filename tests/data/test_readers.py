@@ -68,7 +68,7 @@ def test_refusals(schema, make, tmp_path) -> None:
     with pytest.raises(ValueError, match="no such file"):
         open_source(tmp_path / "none.csv", schema)
     with pytest.raises(ValueError, match="must end in"):
-        open_source([good, make.save([], tmp_path / "x.csv").rename(tmp_path / "x.txt")], schema)
+        open_source([good, make.save([], tmp_path / "x.csv").rename(tmp_path / "x.sav")], schema)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="must be Parquet or CSV"):
         open_source(tmp_path / "empty", schema)

@@ -85,6 +85,42 @@ def test_a_first_line_that_is_a_row_is_not_copied(tmp_path: Path, line: str) -> 
     assert "81" not in said
 
 
+def test_columns_that_number_rows_are_left_out(tmp_path: Path) -> None:
+    """As pandas and R write them: ``to_csv()``, read and written again, ``write.csv``."""
+    frame = pd.DataFrame({"patient": [1], "time": ["2024-01-01"], "drug": ["a"], "outcome": ["home"]})
+    frame.to_csv(tmp_path / "once.csv")
+    pd.read_csv(tmp_path / "once.csv").to_csv(tmp_path / "twice.csv")
+    (tmp_path / "r.csv").write_text('"","patient","time","drug","outcome"\n"1",1,"2024-01-01","a","home"\n')
+    (tmp_path / "end.csv").write_text("patient,time,drug,outcome,\n1,2024-01-01,a,home,\n")
+    frame.rename(columns={"outcome": "status"}).rename_axis("rownames").to_csv(tmp_path / "rownames.csv")
+    for name in ("once", "twice", "r", "end", "rownames"):
+        text = skeleton(tmp_path / f"{name}.csv")
+        content = tomllib.loads(text)["prepare"]
+        assert content["user"] == "patient"
+        assert list(content["values"]) == ["drug"]
+        assert "Left out, since they number rows: " in text
+    assert "'Unnamed: 0'" in skeleton(tmp_path / "twice.csv")
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("patient,,time", "its field 2 is empty: give that column a name"),
+        ("patient,time,time", "its fields 2, 3 are not all different"),
+        (
+            "Ward 7 2024 final\n\npatient,time,x",
+            "it has one field, and line 3 has more: take out the lines above",
+        ),
+        ("17,x", "it looks like a row of data, of which nothing is shown"),
+        ("\n", "it is empty"),
+    ],
+)
+def test_the_reason_for_which_a_first_line_is_none(tmp_path: Path, head: str, said: str) -> None:
+    (tmp_path / "x.csv").write_text(head + "\n1,2,3\n")
+    with pytest.raises(ValueError, match=f"must name the columns, each by its own name; {said}"):
+        skeleton(tmp_path / "x.csv")
+
+
 def test_rows_that_are_trajectories_already(tmp_path: Path) -> None:
     names = ["User", "episode", "step", "state", "action", "reward", "next_state"]
     pd.DataFrame({name: [47] for name in names}).to_parquet(tmp_path / "x.parquet")

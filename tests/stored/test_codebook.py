@@ -795,3 +795,12 @@ def test_each_round_asks_by_what_was_released_alone(
     for (cell, z), sums in zip(asked_by, released, strict=True):
         assert (cell == nearest(z, centres)).all()
         centres = asked.moved(centres, sums, facts["query"]["sigma"])
+
+
+def test_names_that_look_alike_are_counted(declared: Path, tmp_path: Path) -> None:
+    """Everybody counts once: so somebody with two names counts twice, and their owner is told."""
+    records = people(2000)
+    records.loc[records["who"] == "P7", "who"] = "P12.0"
+    how: dict[str, Any] = {"centres": 3, "epsilon": 1.0, "delta": 1e-6, "ledger": None}
+    with pytest.warns(UserWarning, match="^1 of the names in 'who' look like another one"):
+        fit_codebook(records, declared, tmp_path / "out", randomness=Seeded(1), **how)

@@ -75,7 +75,14 @@ Ints = NDArray[np.int64]
 WITHIN = ("last", "first", "mean", "min", "max", "sum", "count", "same")
 TIES = ("refuse", "later row", "mean", "min", "max")
 SECOND = 1_000_000  # times are counted in microseconds
-UNITS = {"second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "day": 86400 * SECOND}
+UNITS = {
+    "microsecond": 1,
+    "millisecond": 1000,
+    "second": SECOND,
+    "minute": 60 * SECOND,
+    "hour": 3600 * SECOND,
+    "day": 86400 * SECOND,
+}
 MOST_LABELS = 100_000
 
 _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*$")
@@ -87,7 +94,8 @@ class Time:
     """The column that orders rows.
 
     format : of text, as ``strftime`` writes it; None: ISO 8601. zone : of stamps without one. numbers : the
-    unit of plain numbers. ambiguous : what a stamp of the doubled hour in autumn is.
+    unit of plain numbers. ambiguous : what a stamp of the doubled hour in autumn is. then : a column of
+    numbers that orders rows of one time.
     """
 
     column: str
@@ -96,6 +104,7 @@ class Time:
     numbers: str | None = None
     ambiguous: str = "refuse"
     unreadable: str = "refuse"
+    then: str | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,7 @@ class Value:
     missing : "refuse", "category", or the number (of a category: its index) that stands for it
     categories : texts of the file to indices; None for numbers
     labels : names of the bins or categories; cuts : between bins; closed : the end that belongs to a bin
+    empty : texts that stand for an empty cell, beside those that always do
     """
 
     __repr__ = brief
@@ -135,6 +145,7 @@ class Value:
     labels: tuple[str, ...] | None = None
     cuts: tuple[float, ...] | None = None
     closed: str = "left"
+    empty: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -227,7 +238,8 @@ class Declaration:
     ----------
     schema : Schema
         Finished: what ``discreet learn`` reads.
-    user, episode : columns; folded : whether names are compared without spaces, case, leading zeros
+    user, episode : columns; folded : whether names are compared as :func:`.alike.folded` writes them
+    empty : texts that stand for an empty cell in every column, beside those that always do
     time : Time or None (then rows keep their order)
     step : microseconds, None: every row is a step; begin : column of an episode's time 0, None: its first row
     before, duplicates, long : what happens to rows before it, to equal rows, to steps after the last
@@ -258,6 +270,7 @@ class Declaration:
     end_missing: int | None
     reward: str | None
     on: Mapping[int, float]
+    empty: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     text: str = field(default="", repr=False)
 
@@ -275,6 +288,8 @@ class Declaration:
             found[value.column] = "text" if found.get(value.column, kind) != kind else kind
             for column in value.where:
                 found[column] = "text"
+        if self.time is not None and self.time.then is not None:
+            found.setdefault(self.time.then, "number")
         return found
 
 
@@ -293,8 +308,8 @@ def read_declaration(path: str | Path, *, fitting: bool = False) -> Declaration:
 
 
 _KEYS = (
-    "user", "episode", "names", "time", "step", "begin", "before", "duplicates", "long", "values", "states",
-    "actions", "end", "reward",
+    "user", "episode", "names", "empty", "time", "step", "begin", "before", "duplicates", "long", "values",
+    "states", "actions", "end", "reward",
 )  # fmt: skip
 _MADE = (
     "user_column", "episode_column", "step_column", "state_column", "action_column", "reward_column",
@@ -314,14 +329,15 @@ def parse_declaration(
     for key in _MADE:
         if key in content:
             raise ValueError(f"{key}: must be left out, [prepare] makes it")
+    empty = _texts("prepare.empty", asked["empty"]) if "empty" in asked else ()
     values = {
-        name: _value(name, one, "step" in asked)
+        name: _value(name, one, "step" in asked, empty)
         for name, one in table_of("prepare.values", asked["values"]).items()
     }
     files: list[Path] = []
     states = _partition("prepare.states", asked["states"], values, folder, files, fitting)
     actions = _partition("prepare.actions", asked["actions"], values, folder, files)
-    end, end_labels, end_missing = _end(asked.get("end"))
+    end, end_labels, end_missing = _end(asked.get("end"), empty)
     labels = (*states.labels, *end_labels)
     twice = sorted({label for label in end_labels if label in states.labels})
     if twice:
@@ -350,7 +366,8 @@ def parse_declaration(
     user = _columns("prepare.user", asked["user"])
     episode = _columns("prepare.episode", asked["episode"]) if "episode" in asked else ()
     if "columns" not in schema.declared:
-        named = [("person", user), ("episode", episode), ("time", () if time is None else (time.column,))]
+        clock = () if time is None else (time.column, *(() if time.then is None else (time.then,)))
+        named = [("person", user), ("episode", episode), ("time", clock)]
         told = _told([*named, ("begin", () if begin is None else (begin,))], values, end)
         schema = replace(schema, declared={**schema.declared, "columns": told})
     return Declaration(
@@ -374,6 +391,7 @@ def parse_declaration(
         end_missing=end_missing,
         reward=reward,
         on=on,
+        empty=empty,
         files=tuple(files),
         text=text,
     )
@@ -416,9 +434,9 @@ def _terminal(given: Any, end_labels: Sequence[str]) -> Any:
 
 def _time(value: Any) -> Time:
     given = {"column": value} if isinstance(value, str) else table_of("prepare.time", value)
-    allowed = ("column", "format", "zone", "numbers", "ambiguous", "unreadable")
+    allowed = ("column", "format", "zone", "numbers", "ambiguous", "unreadable", "then")
     check_keys("prepare.time.", given, allowed, ("column",))
-    for key in ("column", "format", "zone"):
+    for key in ("column", "format", "zone", "then"):
         if key in given:
             text_of(f"prepare.time.{key}", given[key])
     if "numbers" in given:
@@ -455,11 +473,11 @@ def _step(value: Any) -> int:
 
 _VALUE = (
     "column", "where", "within", "of", "ties", "range", "outside", "unreadable", "lag", "carry", "missing",
-    "categories", "labels", "cuts", "closed",
+    "categories", "labels", "cuts", "closed", "empty",
 )  # fmt: skip
 
 
-def _value(name: str, asked: Any, grid: bool) -> Value:
+def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Value:
     where = f"prepare.values.{name}"
     given = table_of(where, asked)
     check_keys(f"{where}.", given, _VALUE, ("column",))
@@ -485,6 +503,7 @@ def _value(name: str, asked: Any, grid: bool) -> Value:
         names = _bins(where, name, given, cuts)
     elif "labels" in given or "closed" in given:
         raise ValueError(f"{where}: labels and closed must be given with cuts")
+    own = _texts(f"{where}.empty", given["empty"]) if "empty" in given else ()
     missing = _missing(f"{where}.missing", given.get("missing", "refuse"), categories, names)
     if missing == "category" and names is None:
         raise ValueError(
@@ -513,6 +532,7 @@ def _value(name: str, asked: Any, grid: bool) -> Value:
         labels=names,
         cuts=cuts,
         closed=checks.choice(f"{where}.closed", given.get("closed", "left"), ("left", "right")),
+        empty=tuple(dict.fromkeys((*empty, *own))),
     )
 
 
@@ -578,6 +598,7 @@ def _missing(
     if value not in ("refuse", "category"):
         raise ValueError(
             f"{name} = {checks.said(value)}: must be 'refuse', 'category', or a table {{ value = ... }}"
+            f"{'; declare words for an empty cell by empty' if isinstance(value, list) else ''}"
         )
     return str(value)
 
@@ -693,12 +714,12 @@ def _codebook(
     return Partition(labels, reads, centres=centres, shift=shifts, scale=widths)
 
 
-def _end(asked: Any) -> tuple[Value | None, tuple[str, ...], int | None]:
+def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[Value | None, tuple[str, ...], int | None]:
     """The outcome's value, the labels of terminal states, and which of them stands for no outcome."""
     if asked is None:
         return None, (), None
     given = table_of("prepare.end", asked)
-    allowed = ("column", "states", "missing", "where", "within", "unreadable")
+    allowed = ("column", "states", "missing", "where", "within", "unreadable", "empty")
     check_keys("prepare.end.", given, allowed, ("column", "states"))
     categories, labels = _categories("prepare.end.states", given["states"])
     assert categories is not None and labels is not None
@@ -708,7 +729,7 @@ def _end(asked: Any) -> tuple[Value | None, tuple[str, ...], int | None]:
         labels = labels if label in labels else (*labels, label)
         missing = labels.index(label)
     plain = {key: value for key, value in given.items() if key not in ("states", "missing")}
-    value = _value("end", {**plain, "of": "episode", "categories": given["states"]}, False)
+    value = _value("end", {**plain, "of": "episode", "categories": given["states"]}, False, empty)
     return value, labels, missing
 
 

@@ -148,7 +148,7 @@ def hash_texts(ends: Ints, letters: Bytes, out: NDArray[np.uint64]) -> None:
 
 @inlined
 def _is_space(letter: int) -> bool:
-    return letter == 32 or 9 <= letter <= 13 or 28 <= letter <= 31
+    return letter == 32 or 9 <= letter <= 13 or 28 <= letter <= 30
 
 
 @inlined
@@ -157,29 +157,75 @@ def _is_digit(letter: int) -> bool:
 
 
 @kernel
-def hash_folded(ends: Ints, letters: Bytes, out: NDArray[np.uint64]) -> bool:
-    """``hash_texts`` of ASCII texts without spaces at their ends, capitals, and zeros that begin a number.
+def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) -> bool:
+    """``hash_texts`` of what ASCII names look like: ``alike.alike``, in one pass without a copy.
 
-    Returns whether any text had some.
+    ``odd`` becomes 1 where that is not plain to see (other characters, numbers with a point or a power, names
+    without a letter or digit): ``out`` holds nothing there. Returns whether any other text was changed.
     """
     changed = False
     for i in range(out.shape[0]):
         begin, end = ends[i], ends[i + 1]
-        while begin < end and _is_space(letters[begin]):
-            begin += 1
-        while begin < end and _is_space(letters[end - 1]):
-            end -= 1
-        changed |= end - begin < ends[i + 1] - ends[i]
-        fnv, in_number = _FNV, False
-        for at in range(begin, end):
-            letter = np.int64(letters[at])
-            if letter == 48 and not in_number and at + 1 < end and _is_digit(letters[at + 1]):
-                changed = True
+        fnv, kind, apart, in_number = _FNV, 0, 0, False  # kind: 1 a digit, 2 a letter; apart: separators
+        start, dash, strange, differs = True, False, False, False
+        numeric, powers, points, tail = True, 0, 0, False
+        for at in range(begin, end + 1):
+            letter = np.int64(letters[at]) if at < end else np.int64(31)  # the last part ends as others do
+            if letter >= 127 or (letter < 32 and letter != 31 and not _is_space(letter)):
+                strange = True
+                break
+            if letter == 31:  # between the columns of a name
+                if kind == 0 or tail or (numeric and (powers == 1 or points > 0)):
+                    strange = True
+                    break
+                differs |= apart > 0
+                if at < end:
+                    fnv = (fnv ^ np.uint64(31)) * _FNV_PRIME
+                kind, apart, in_number, start, dash = 0, 0, False, True, False
+                numeric, powers, points, tail = True, 0, 0, False
                 continue
-            in_number = _is_digit(letter)
-            if 65 <= letter <= 90:
-                letter += 32
-                changed = True
-            fnv = (fnv ^ np.uint64(letter)) * _FNV_PRIME
+            digit = _is_digit(letter)
+            if digit or 65 <= letter <= 90 or 97 <= letter <= 122:
+                if letter == 69 or letter == 101:
+                    powers += 1
+                elif not digit:
+                    numeric = False
+                tail &= letter == 48
+                start = False
+                if letter == 48 and not in_number and at + 1 < end and _is_digit(letters[at + 1]):
+                    differs = True
+                    continue
+                own = 1 if digit else 2
+                if apart > 0 and own == kind:
+                    fnv = (fnv ^ np.uint64(45)) * _FNV_PRIME
+                    differs |= apart > 1 or not dash
+                elif apart > 0:
+                    differs = True
+                if 65 <= letter <= 90:
+                    letter += 32
+                    differs = True
+                fnv = (fnv ^ np.uint64(letter)) * _FNV_PRIME
+                kind, apart, in_number = own, 0, digit
+                continue
+            in_number = False
+            if _is_space(letter):
+                apart += 1
+                dash = False
+                continue
+            if letter == 46 or letter == 44 or letter == 43:
+                points += 1
+                tail = letter != 43
+            elif letter != 45:
+                numeric, tail = False, False
+            else:
+                tail = False
+            if start and letter == 45 and at + 1 < end and _is_digit(letters[at + 1]):
+                fnv = (fnv ^ np.uint64(45)) * _FNV_PRIME  # a sign
+            else:
+                apart += 1
+                dash = letter == 45
+            start = False
+        odd[i] = strange
+        changed |= differs and not strange
         out[i] = _mixed(fnv)
     return changed

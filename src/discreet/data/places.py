@@ -4,8 +4,8 @@ A *place* is one table of columns with names. :func:`places_of` makes places of 
 
 ==========================  ==============================================================================
 ``.parquet``                a file of columns; its types are in its footer
-``.csv``, ``.tsv``          text, perhaps compressed (``.csv.gz``, ``.bz2``, ``.zst``); any delimiter
-a folder                    all such files in it and below it, in the order of their paths
+``.csv``, ``.tsv``, ``.txt``  text, perhaps compressed (``.csv.gz``, ``.bz2``, ``.zst``); any delimiter
+a folder                    all such files but ``.txt`` in it and below it, in the order of their paths
 ``s3://``, ``gs://``, ...   the same on an object store, whatever :mod:`pyarrow.fs` reads
 a frame                     an Arrow table, a pandas or Polars frame: what gives Arrow columns
 ``duckdb://file.db``        a table (``?table=visits``) or a query of a DuckDB data base, opened for reading
@@ -29,12 +29,13 @@ from __future__ import annotations
 import atexit
 import codecs
 import csv
-import io
+import difflib
 import itertools
 import os
 import re
 import shutil
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -62,7 +63,11 @@ COUNTED = ".tally"  # how parts end that were counted elsewhere (discreet.stored
 DELIMITERS = (",", ";", "\t", "|")
 _SMALL = 2**16  # rows of a file whose columns one thread reads sooner than many
 _LONGEST_LINE = 2**20  # bytes of a block of text, at least
-_TEXT = re.compile(r"\.(csv|tsv)(\.(gz|bz2|zst))?$", re.IGNORECASE)
+_TEXT = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", re.IGNORECASE)
+_NOTES = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)  # in a folder perhaps a licence, a word to the reader
+_DELIMITER_LINE = re.compile(r"^\"?sep=(.)\"?$", re.IGNORECASE)  # of spreadsheets, above the names of columns
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_LOOKED_THROUGH = 30  # lines, for the names of columns
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _DUCKDB = "duckdb://"
@@ -298,8 +303,8 @@ class TextFile:
         return self.fs.open_input_stream(self.path, compression=packed)
 
     @cached_property
-    def _head(self) -> str:
-        """The first line."""
+    def _first_lines(self) -> list[str]:
+        """The first lines, as many as are at hand when the first of them is."""
         held = b""
         try:
             with self._stream() as stream:
@@ -310,11 +315,48 @@ class TextFile:
                     held += more
             if self.text.plain:
                 whole = held[: held.rfind(b"\n") + 1] or held  # its end may lie within a character
-                return whole.decode("utf-8-sig").split("\n", 1)[0].rstrip("\r")
-            text = held.decode(self.text.encoding, errors="ignore")  # may end within a character
-            return io.StringIO(text).readline().rstrip("\n")
+                text = whole.decode("utf-8-sig")
+            else:
+                text = held.decode(self.text.encoding, errors="ignore")  # may end within a character
         except (UnicodeDecodeError, pa.ArrowException, OSError, EOFError) as error:
             raise Broken(f"{self.name}: not a CSV file ({error})") from None
+        return _LINE_END.split(text, _LOOKED_THROUGH)[:_LOOKED_THROUGH]
+
+    @property
+    def _said_delimiter(self) -> str | None:
+        """Of a first line ``sep=;``, as spreadsheets write it, which is no line of names."""
+        found = _DELIMITER_LINE.match(self._first_lines[0])
+        return None if found is None else found.group(1)
+
+    @property
+    def _above(self) -> int:
+        """Lines above the names of columns."""
+        return 0 if self._said_delimiter is None else 1
+
+    @property
+    def _head(self) -> str:
+        """The line of names."""
+        lines = self._first_lines
+        return lines[self._above] if len(lines) > self._above else ""
+
+    def line_of(self, wanted: Sequence[str]) -> int | None:
+        """Which line (from 1) below the first names these columns, where one does."""
+        for number, line in enumerate(self._first_lines[1:], 2):
+            for delimiter in DELIMITERS if self.text.delimiter is None else (self.text.delimiter,):
+                try:
+                    cells = next(csv.reader([line], delimiter=delimiter), [])
+                except csv.Error:
+                    continue
+                if {*wanted} <= {cell.strip() for cell in cells}:
+                    return number
+        return None
+
+    def wider_line(self) -> int | None:
+        """Which line (from 1) has more than one field, where the line of names has one."""
+        for number, line in enumerate(self._first_lines[self._above + 1 :], self._above + 2):
+            if any(one in line for one in DELIMITERS if self.text.delimiter in (None, one)):
+                return number
+        return None
 
     def _split(self, delimiter: str) -> list[str]:
         try:
@@ -324,8 +366,9 @@ class TextFile:
 
     def delimiter(self, wanted: Sequence[str]) -> str:
         """The declared one, or the only one that fits the first line; a comma where none does."""
-        if self.text.delimiter is not None:
-            return self.text.delimiter
+        known = self.text.delimiter or self._said_delimiter
+        if known is not None:
+            return known
         heads = {delimiter: self._split(delimiter) for delimiter in DELIMITERS}
         if wanted:
             fits = [one for one, head in heads.items() if all(head.count(name) == 1 for name in wanted)]
@@ -361,7 +404,7 @@ class TextFile:
         ways: list[Callable[[], Iterator[pa.Table]]] = [lambda: self._pass(wanted, batch_rows, {})]
         if types is not None:
             ways.insert(0, lambda: self._pass(wanted, batch_rows, types))
-            if spread is not None and self.text.plain:
+            if spread is not None and self.text.plain and not self._above:
                 ways.insert(0, lambda: self._in_blocks(wanted, batch_rows, types, spread))
         for way in ways:
             self.malformed.clear()
@@ -438,6 +481,7 @@ class TextFile:
                 read_options=arrow_csv.ReadOptions(
                     block_size=self._block_size(batch_rows),
                     use_threads=False,
+                    skip_rows=self._above,
                     encoding="utf8" if self.text.plain else self.text.encoding,  # else it is decoded twice
                 ),
                 parse_options=arrow_csv.ParseOptions(
@@ -616,6 +660,30 @@ def _duckdb() -> Any:
     return duckdb
 
 
+def instead(place: Place, name: str, wanted: Sequence[str]) -> str:
+    """What a place has where a column was looked for, to end a message with; "" where nothing is like it."""
+    names = place.names(wanted)
+    plain = [one for one in names if _likeness(one) == _likeness(name)]
+    near = plain or difflib.get_close_matches(name, names, 1, 0.8)
+    if near:
+        return f"; it has {near[0]!r}: write it as there"
+    if isinstance(place, TextFile) and (line := place.line_of(wanted)) is not None:
+        return f"; its line {line} names the columns: take out the lines above it"
+    return ""
+
+
+def whole_names(kind: Any) -> str:
+    """What to do where people are numbered by floating point, to end a message with."""
+    if not pa.types.is_floating(kind):
+        return ""
+    return "; give whole numbers or text (in pandas dtype 'Int64' or str), as before a gap made 17.0 of 17"
+
+
+def _likeness(name: str) -> str:
+    """A column's name without case, spaces and signs."""
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())
+
+
 # ------------------------------------------------------------------------------------- naming places
 def places_of(
     where: Any,
@@ -704,7 +772,10 @@ def _file(name: str, fs: Any, path: str, text: Text) -> Place:
         return ParquetFile(name, fs, path)
     if _TEXT.search(path):
         return TextFile(name, fs, path, text)
-    raise Broken(f"{name}: must end in .parquet or .csv (or .tsv; .csv.gz, .csv.bz2, .csv.zst)")
+    raise Broken(
+        f"{name}: must end in .parquet or .csv (or .tsv, .txt; .csv.gz, .csv.bz2, .csv.zst); save a file of "
+        "another kind (a spreadsheet, SPSS, SAS, Stata, R) as one of these, or hand on a frame of it"
+    )
 
 
 def _shown(parts: Iterable[str]) -> bool:
@@ -712,7 +783,7 @@ def _shown(parts: Iterable[str]) -> bool:
 
 
 def _readable(path: str) -> bool:
-    return bool(_PARQUET.search(path) or _TEXT.search(path))
+    return bool(_PARQUET.search(path) or (_TEXT.search(path) and not _NOTES.search(path)))
 
 
 def _local(path: Path, text: Text) -> list[Place]:

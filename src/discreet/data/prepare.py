@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,7 @@ from discreet.data.declaration import Declaration, Partition, Value, read_declar
 from discreet.data.places import Place, Text, local_files, places_of
 from discreet.data.readers import BATCH_ROWS, Progress, open_source
 from discreet.data.records import NEVER, Offences, Reader
+from discreet.data.remedies import remedy
 from discreet.data.schema import Schema, quoted, read_schema, write_schema
 from discreet.data.validate import DataError, check, partition_of
 from discreet.storage.files import write_aside
@@ -55,16 +56,27 @@ _PARTITIONS = 256
 class Refused(ValueError):
     """Records that break the declaration: nothing was made.
 
-    counts : by reason; path : the private file that holds them all. The message quotes nobody's data, but
-    the counts are people's, and no noise covers them: for the data's owner.
+    counts : by reason; path : the private file that holds them all; seen : by reason, well-known words for an
+    empty cell among them. The message says what helps. It quotes nobody's data (but such words), yet the
+    counts are people's, and no noise covers them: for the data's owner.
     """
 
-    def __init__(self, counts: Mapping[str, int], path: Path) -> None:
+    def __init__(
+        self, counts: Mapping[str, int], path: Path, seen: Mapping[str, Iterable[str]] | None = None
+    ) -> None:
         self.counts, self.path = dict(counts), path
+        helps = []
+        for reason in sorted(counts):
+            words = ", ".join(repr(word) for word in sorted((seen or {}).get(reason, ())))
+            found = f" (some hold {words}, perhaps words for nothing)" if words else ""
+            if remedy(reason):
+                helps.append(f"\n  {reason}: {remedy(reason)}{found}")
         listed = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
         super().__init__(
             f"{sum(counts.values()):,} places in the records break the declaration, nothing was made: "
             f"{listed}. All of them are in {path}, which is private"
+            + ("; what helps:" if helps else "")
+            + "".join(helps)
         )
 
 
@@ -165,7 +177,7 @@ def prepare(
             raise ValueError(
                 f"the rows that were made break their own schema, nothing is kept: {error}"
             ) from None
-    maker.alike.warn(declared.schema.unit, declared.user[0])
+    maker.warn()
     _warn_of_ends(declared)
     return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts)
 
@@ -211,7 +223,7 @@ def _writer(path: Path) -> Iterator[Any]:
 def refuse(offences: Offences, private: Path) -> None:
     """Write the private file, and raise :class:`Refused`."""
     write_aside(private, offences.text.getvalue().encode(), 0o600)
-    raise Refused(offences.counts, private)
+    raise Refused(offences.counts, private, offences.seen)
 
 
 def _say_origin(path: Path, declared: Declaration) -> None:
@@ -303,9 +315,10 @@ class Maker:
         dated = _plain(table, "dated").astype(bool)
         self._number_episodes(users.indices.to_numpy(zero_copy_only=False).astype(np.int64), dated)
         self.time = _plain(table, "time")
+        self.moment = _moments(self.time, _plain(table, "then"))
         use = np.flatnonzero(dated & (self.time != NEVER))
         self.undated = np.flatnonzero(~dated)
-        self.order = self._distinct(use[_by(self.episode[use], self.time[use])])
+        self.order = self._distinct(use[_by(self.episode[use], self.moment[use])])
         order, cell = self._grid(self.order)
         facts = {
             name: self._fact(value, _plain(table, f"v.{name}"))
@@ -318,11 +331,19 @@ class Maker:
                 found = facts[name][self.of]
             else:
                 column = _plain(table, f"v.{name}")[order]
-                found = self._gathered(value, column, cell, self.time[order], order, int(self.start[-1]))
+                found = self._gathered(value, column, cell, self.moment[order], order, int(self.start[-1]))
             cells[name] = self._filled(value, found)
         self.row_of_cell = self._rows_of_cells(order, cell)
         self.cells = cells
         return self._rows(cells, facts.get("end"))
+
+    def warn(self) -> None:
+        """Warn of people whose names look alike."""
+        declared = self.declared
+        remedy = "write names in one way"
+        if not declared.folded:
+            remedy += ', or declare names = "folded" in [prepare] (docs/prepare.md says what that makes one)'
+        self.alike.warn(declared.schema.unit, declared.user[0], remedy)
 
     # ------------------------------------------------------------------------ people and episodes
     def _number_episodes(self, user: Ints, dated: Flags) -> None:
@@ -369,7 +390,7 @@ class Maker:
     # ------------------------------------------------------------------------------- rows in time
     def _distinct(self, order: Ints) -> Ints:
         """The rows in order without those that are equal to another one in all that is read."""
-        episode, time = self.episode[order], self.time[order]
+        episode, time = self.episode[order], self.moment[order]
         again = np.zeros(len(order), bool)
         again[1:] = (episode[1:] == episode[:-1]) & (time[1:] == time[:-1])
         tied = again.copy()
@@ -402,7 +423,8 @@ class Maker:
         if declared.step is None:
             number = np.arange(len(order)) - heads[np.cumsum(first) - 1]
             tied = ~first
-            tied[1:] &= time[1:] == time[:-1]
+            moment = self.moment[order]
+            tied[1:] &= moment[1:] == moment[:-1]
             if declared.time is not None and tied.any():
                 self._note_rows("two rows at one time", order[tied], declared.time.column)
         else:
@@ -462,7 +484,7 @@ class Maker:
             which = np.concatenate([which, own, np.repeat(shared, count)])
             order = np.argsort(group, kind="stable")  # facts come after rows in time
             which, group = which[order], group[order]
-        return self._gathered(value, column[which], group, self.time[which], which, len(self.owner))
+        return self._gathered(value, column[which], group, self.moment[which], which, len(self.owner))
 
     def _gathered(
         self, value: Value, column: Floats, group: Ints, time: Ints, rows: Ints, size: int
@@ -689,6 +711,21 @@ class Maker:
         self.episodes += int(begins.sum())
         self.steps += len(at)
         return table
+
+
+def _moments(time: Ints, then: Floats) -> Ints:
+    """(n,) numbers that order rows by time, and by ``then`` where that is given; equal where both are."""
+    if np.isnan(then).all():
+        return time
+    order = np.lexsort((then, time))
+    later, after = time[order], then[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (later[1:] != later[:-1]) | ~(
+        (after[1:] == after[:-1]) | (np.isnan(after[1:]) & np.isnan(after[:-1]))
+    )
+    out = np.empty(len(order), np.int64)
+    out[order] = np.cumsum(new)
+    return out
 
 
 def _by(group: Ints, time: Ints) -> Ints:

@@ -30,8 +30,20 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.shown import brief
 from discreet.data.numbers import parsed
-from discreet.data.places import EMPTY, MISSING, Broken, Place, Text, TextFile, local_files, places_of
+from discreet.data.places import (
+    EMPTY,
+    MISSING,
+    Broken,
+    Place,
+    Text,
+    TextFile,
+    instead,
+    local_files,
+    places_of,
+    whole_names,
+)
 from discreet.data.schema import Schema
+from discreet.data.words import positions
 
 __all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
 
@@ -209,7 +221,7 @@ class Source:
         if _textual(kind) or pa.types.is_null(kind) or pa.types.is_integer(kind):
             return
         if name in ("user", "episode"):
-            raise Broken(f"users and episodes must be integers or text, not {kind}")
+            raise Broken(f"users and episodes must be integers or text, not {kind}{whole_names(kind)}")
         if self._labels(name) is not None:
             raise Broken(f"the column of {name} must hold labels, not {kind}")
         if not pa.types.is_floating(kind):
@@ -327,6 +339,7 @@ def _require(place: Place, wanted: dict[str, str]) -> None:
         if names.count(name) != 1:
             raise Broken(
                 f"{place.name}: must have one column {name!r} ({part}_column), has {names.count(name)}"
+                f"{instead(place, name, list(wanted)) if name not in names else ''}"
             )
 
 
@@ -482,8 +495,8 @@ def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
     if labels is None or pa.types.is_null(column.type):
         return _whole(column)
     text = column.cast(pa.large_string())
-    found = pc.index_in(text, value_set=pa.array(labels, pa.large_string()))
-    codes = pc.fill_null(found.cast(pa.int64()), UNREADABLE).to_numpy(zero_copy_only=False).copy()
+    codes = np.array(positions(text, labels))
+    codes[codes < 0] = UNREADABLE
     codes[pc.fill_null(pc.equal(text, ""), True).to_numpy(zero_copy_only=False)] = MISSING
     return np.asarray(codes)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from discreet.data.alike import folded
+from discreet.data.alike import JOINT, folded
 from discreet.data.declaration import UNITS, Declaration, Time, Value
 from discreet.data.numbers import parsed
-from discreet.data.places import EMPTY, MISSING, Broken, Place, TextFile
+from discreet.data.places import EMPTY, MISSING, Broken, Place, TextFile, instead, whole_names
+from discreet.data.words import NOTHING, SENTINELS, positions
 from discreet.machine import optional as of_extra
 
 Flags = NDArray[np.bool_]
@@ -33,17 +35,20 @@ Ints = NDArray[np.int64]
 NEVER = MISSING
 """The time of a row that has none."""
 
-JOINT = "\x1f"  # between the columns that name a person together
 HEAD = ("reason", "file", "row", "user", "episode", "time", "column", "cell")
 _LONGEST = 300
 
 
 @dataclass
 class Offences:
-    """Rows that break the declaration: private, since they quote people's data and count their errors."""
+    """Rows that break the declaration: private, since they quote people's data and count their errors.
+
+    seen : by reason, words of :data:`.words.NOTHING` that such cells hold
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     text: io.StringIO = field(default_factory=io.StringIO)
+    seen: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._writer = csv.writer(self.text, lineterminator="\n")
@@ -54,6 +59,8 @@ class Offences:
         for file, row, user, episode, time, column, cell in rows:
             self.counts[reason] += 1
             said = "" if cell is None else str(cell)
+            if said.strip() in NOTHING:
+                self.seen.setdefault(reason, set()).add(said.strip())
             name = "" if user is None else str(user).replace(JOINT, " / ")
             own = "" if episode is None else str(episode).replace(JOINT, " / ")
             self._writer.writerow(
@@ -81,6 +88,7 @@ class Reader:
         self.values = dict(declaration.values)
         if declaration.end is not None:
             self.values["end"] = declaration.end
+        self._lows: dict[str, tuple[float, Counter[float]]] = {}
         self.own = [self._columns(place) for place in places]
         self._check_columns()
 
@@ -90,6 +98,7 @@ class Reader:
         wanted = [*declared.user, *declared.episode, *declared.columns]
         wanted += [declared.time.column] if declared.time is not None else []
         wanted += [declared.begin] if declared.begin is not None else []
+        wanted += [declared.time.then] if declared.time is not None and declared.time.then is not None else []
         names = place.names(declared.user)
         for name in dict.fromkeys(wanted):
             if names.count(name) > 1:
@@ -106,10 +115,12 @@ class Reader:
         for place, own in zip(self.places, self.own, strict=True):
             for name in declared.user:
                 if name not in own:
-                    raise Broken(f"{place.name}: must have the column {name!r} (prepare.user)")
+                    hint = instead(place, name, declared.user)
+                    raise Broken(f"{place.name}: must have the column {name!r} (prepare.user){hint}")
             for name in declared.episode if self._dated(own) else ():
                 if name not in own:
-                    raise Broken(f"{place.name}: must have the column {name!r} (prepare.episode)")
+                    hint = instead(place, name, declared.user)
+                    raise Broken(f"{place.name}: must have the column {name!r} (prepare.episode){hint}")
         every = {name for own in self.own for name in own}
         asked = {name: f"prepare.values.{one.name}" for one in self.values.values() for name in one.where}
         asked |= {one.column: f"prepare.values.{one.name}" for one in declared.values.values()}
@@ -117,11 +128,14 @@ class Reader:
             asked[declared.end.column] = "prepare.end"
         if declared.time is not None:
             asked[declared.time.column] = "prepare.time"
+            if declared.time.then is not None:
+                asked[declared.time.then] = "prepare.time.then"
         if declared.begin is not None:
             asked[declared.begin] = "prepare.begin"
         for name, key in asked.items():
             if name not in every:
-                raise Broken(f"no file has the column {name!r} ({key})")
+                hints = [instead(place, name, declared.user) for place in self.places]
+                raise Broken(f"no file has the column {name!r} ({key}){next(filter(None, hints), '')}")
         for one in declared.values.values():
             if one.of == "step" and not any(one.column in own for own in self.own if self._dated(own)):
                 raise Broken(
@@ -151,17 +165,62 @@ class Reader:
                     "line with a wrong number of fields",
                     [(place.name, None, None, None, None, "", f"line {line}")],
                 )
+        self._note_codes()
+
+    def _written_otherwise(self, cells: Mapping[str, Any]) -> Iterator[tuple[str, Flags, str]]:
+        """Values with the rows, and the column, that hold a text of their ``where`` but for case and spaces.
+
+        Such rows would be passed over in silence. A text that any value names is one of its own.
+        """
+        every: dict[str, list[str]] = {}
+        for value in self.values.values():
+            for column, texts in value.where.items():
+                every.setdefault(column, []).extend(texts)
+        for column in every.keys() & cells.keys():
+            coded = pc.utf8_trim_whitespace(_text(cells[column])).dictionary_encode()
+            words = coded.dictionary
+            other = np.flatnonzero(positions(words, every[column]) < 0)
+            plain = {int(i): _plain(words[int(i)].as_py()) for i in other}
+            place = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+            for name, value in self.values.items():
+                meant = {_plain(text) for text in value.where.get(column, ())}
+                near = [i for i, word in plain.items() if word in meant]
+                if near:
+                    yield name, np.isin(place, near), column
+
+    def _note_codes(self) -> None:
+        """Negative numbers as -9 where everything else is positive and no range is declared."""
+        for name, (least, codes) in self._lows.items():
+            if codes and 0 <= least < np.inf:
+                column = self.values[name].column
+                self.offences.add(
+                    f"{name}: perhaps a code for nothing",
+                    [
+                        (None, None, None, None, None, column, f"{code:g}, {count} times")
+                        for code, count in sorted(codes.items())
+                    ],
+                )
+
+    def _watch(self, name: str, value: Value, found: Floats) -> None:
+        """Remember how low a value's numbers are, where no range is declared."""
+        if value.categories is not None or value.within == "count" or value.low > -np.inf:
+            return
+        codes = np.isin(found, SENTINELS)
+        least, seen = self._lows.get(name, (np.inf, Counter[float]()))
+        seen.update(found[codes].tolist())
+        rest = found[~codes & ~np.isnan(found)]
+        self._lows[name] = min(least, float(rest.min(initial=np.inf))), seen
 
     def _table(self, number: int, place: Place, raw: pa.Table, first: int) -> pa.Table:
         declared, size = self.declaration, raw.num_rows
         cells = {name: flat(raw[name]) for name in raw.column_names}
         bad, drop = np.zeros(size, bool), np.zeros(size, bool)
-        user = _joined([cells[name] for name in declared.user], declared.folded)
+        user = _joined([cells[name] for name in declared.user], declared)
         named = all(name in cells for name in declared.episode)
         if not declared.episode:
             episode = pa.array(["0"], pa.large_string()).take(pa.array(np.zeros(size, np.int64)))
         elif named:
-            episode = _joined([cells[name] for name in declared.episode], declared.folded)
+            episode = _joined([cells[name] for name in declared.episode], declared)
         else:
             episode = pa.nulls(size, pa.large_string())
         stamps = np.full(size, NEVER)
@@ -196,15 +255,23 @@ class Reader:
         if time is None:
             stamps = (number << 40) + np.arange(first, first + size)  # places in their order
         elif dated:
-            stamps, wrong = times(place.name, cells[time.column], time, comma=comma)
+            stamps, fault = times(place.name, cells[time.column], time, False, comma, declared.empty)
             if time.unreadable == "leave out":
-                self.counts["rows without a readable time, left out"] += int(wrong.sum())
+                self.counts["rows without a readable time, left out"] += int(np.count_nonzero(fault))
             else:
-                note("time that cannot be read", wrong, time.column)
+                for code, said in WRONG.items():
+                    note(f"time that {said}", fault == code, time.column)
         if time is not None and declared.begin is not None and declared.begin in cells:
-            begin, wrong = times(place.name, cells[declared.begin], time, True, comma)
-            note("begin that cannot be read", wrong, declared.begin)
+            begin, fault = times(place.name, cells[declared.begin], time, True, comma, declared.empty)
+            for code, said in WRONG.items():
+                note(f"begin that {said}", fault == code, declared.begin)
+        then = np.full(size, np.nan)
+        if time is not None and time.then is not None and time.then in cells:
+            then, unread = _number(time.then, cells[time.then], comma, declared.empty)
+            note(f"{time.then}: number that cannot be read", unread & dated, time.then)
         columns: dict[str, Any] = {}
+        for name, which, column in self._written_otherwise(cells):
+            note(f"{name}: text of where, written otherwise", which, column)
         for name, value in self.values.items():
             found, wrong, outside = _value(value, cells, size, comma)
             if value.unreadable == "missing":
@@ -216,6 +283,7 @@ class Reader:
                 self.counts[f"{name}: outside of its range, missing"] += int(outside.sum())
             elif outside.any():
                 note(f"{name}: outside of its range", outside, value.column)
+            self._watch(name, value, found)
             columns[f"v.{name}"] = found
         table = pa.table(
             {
@@ -223,6 +291,7 @@ class Reader:
                 "episode": episode,
                 "time": stamps,
                 "begin": begin,
+                "then": then,
                 "dated": np.full(size, dated),
                 "place": np.full(size, number, np.int32),
                 "row": np.arange(first, first + size),
@@ -266,18 +335,22 @@ def _text(column: Any) -> Any:
     return column
 
 
-def _joined(columns: list[Any], fold: bool) -> Any:
-    """Names as large text; null where a part is empty."""
+def _joined(columns: list[Any], declared: Declaration) -> Any:
+    """Names as large text; null where a part is empty, or holds a word for nothing."""
     parts = []
     for column in columns:
         kind = column.type
         if not (_is_text(column) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-            raise Broken(f"users and episodes must be integers or text, not {kind}")
+            raise Broken(f"users and episodes must be integers or text, not {kind}{whole_names(kind)}")
         text = column.cast(pa.large_string())
-        text = folded(text) if fold else text
-        parts.append(
-            pc.if_else(pc.equal(pc.utf8_trim_whitespace(text), ""), pa.scalar(None, text.type), text)
-        )
+        if pa.types.is_integer(kind) and not declared.empty:  # says always something, in one way
+            parts.append(text)
+            continue
+        coded = text.dictionary_encode()
+        gone = _empty(coded.dictionary, declared.empty) | _unseen(coded.dictionary)
+        names = folded(coded.dictionary) if declared.folded else coded.dictionary
+        names = pc.if_else(pa.array(gone), pa.scalar(None, text.type), names)
+        parts.append(names.take(coded.indices))
     return (
         parts[0]
         if len(parts) == 1
@@ -285,11 +358,27 @@ def _joined(columns: list[Any], fold: bool) -> Any:
     )
 
 
-def _empty(text: Any) -> Flags:
-    """Where there is nothing, or a word for nothing."""
-    words = pa.array(EMPTY, pa.large_string())
-    gone = pc.or_kleene(pc.is_null(text), pc.is_in(pc.utf8_trim_whitespace(text), value_set=words))
-    return np.asarray(gone.to_numpy(zero_copy_only=False), bool)
+def _unseen(names: Any) -> Flags:
+    """Where a name has no character that can be seen."""
+    out = np.zeros(len(names), bool)
+    at = np.flatnonzero(
+        ~np.asarray(pc.match_substring_regex(names, "[!-~]").to_numpy(zero_copy_only=False), bool)
+    )
+    out[at] = [name == "" for name in folded(names.take(pa.array(at))).to_pylist()]
+    return out
+
+
+def _plain(text: str) -> str:
+    """A text without case, spaces, and forms of one character."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
+    """Where there is nothing, or a word for nothing: one of those that always are, or of ``more``."""
+    words, trimmed = pa.array(EMPTY, pa.large_string()), pc.utf8_trim_whitespace(text)
+    gone = pc.or_kleene(pc.is_null(text), pc.is_in(trimmed, value_set=words))
+    found = np.asarray(gone.to_numpy(zero_copy_only=False), bool)
+    return found | (positions(trimmed, more) >= 0) if more else found
 
 
 def _value(value: Value, cells: Mapping[str, Any], size: int, comma: bool) -> tuple[Floats, Flags, Flags]:
@@ -299,16 +388,15 @@ def _value(value: Value, cells: Mapping[str, Any], size: int, comma: bool) -> tu
         return np.full(size, np.nan), nothing, nothing
     column = cells[value.column]
     if value.within == "count":
-        found = np.where(_empty(_text(column)), np.nan, 1.0)
+        found = np.where(_empty(_text(column), value.empty), np.nan, 1.0)
         wrong = nothing
     elif value.categories is not None:
-        found, wrong = _category(column, value.categories)
+        found, wrong = _category(column, value.categories, value.empty)
     else:
-        found, wrong = _number(value.column, column, comma)
+        found, wrong = _number(value.column, column, comma, value.empty)
     for name, texts in value.where.items():
         word = pc.utf8_trim_whitespace(_text(cells[name]))
-        own = pc.fill_null(pc.is_in(word, value_set=pa.array(texts, pa.large_string())), False)
-        other = ~np.asarray(own.to_numpy(zero_copy_only=False), bool)
+        other = positions(word, texts) < 0
         found, wrong = np.where(other, np.nan, found), wrong & ~other
     outside = (found < value.low) | (found > value.high)
     if outside.any():
@@ -316,27 +404,26 @@ def _value(value: Value, cells: Mapping[str, Any], size: int, comma: bool) -> tu
     return found, wrong, outside
 
 
-def _category(column: Any, categories: Mapping[str, int]) -> tuple[Floats, Flags]:
+def _category(column: Any, categories: Mapping[str, int], empty: Sequence[str] = ()) -> tuple[Floats, Flags]:
     text = pc.utf8_trim_whitespace(_text(column))
-    index = pc.index_in(text, value_set=pa.array(list(categories), pa.large_string()))
-    place = pc.fill_null(index.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     codes = np.array([*categories.values(), np.nan])
-    found = codes[place]
-    return found, np.isnan(found) & ~_empty(text)
+    found = codes[positions(text, list(categories))]
+    return found, np.isnan(found) & ~_empty(text, empty)
 
 
-def _number(name: str, column: Any, comma: bool) -> tuple[Floats, Flags]:
+def _number(name: str, column: Any, comma: bool, empty: Sequence[str] = ()) -> tuple[Floats, Flags]:
     kind = column.type
     if _is_text(column):
         text = pc.utf8_trim_whitespace(column)
-        gone = _empty(text)
+        gone = _empty(text, empty)
         text = pc.if_else(pa.array(gone), pa.scalar(None, text.type), text)
         if comma:
             text = pc.replace_substring(text, ",", ".")
         try:
             found = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
-            found = parsed(text)
+            truth = positions(text, ("false", "true"))  # as boolean columns of Parquet
+            found = np.where(truth < 0, parsed(text), truth)
     elif pa.types.is_null(kind):
         return np.full(len(column), np.nan), np.zeros(len(column), bool)
     elif (
@@ -355,6 +442,9 @@ def _number(name: str, column: Any, comma: bool) -> tuple[Floats, Flags]:
     else:
         raise Broken(f"the column {name!r} must hold numbers, not {kind}")
     found = np.asarray(found, np.float64)
+    numbers = [one for one in parsed(pa.array(empty, pa.string())) if np.isfinite(one)]
+    if numbers and (coded := np.isin(found, numbers)).any():
+        found, gone = np.where(coded, np.nan, found), gone | coded
     good = np.isfinite(found)
     if good.all():
         return found, ~good
@@ -362,26 +452,33 @@ def _number(name: str, column: Any, comma: bool) -> tuple[Floats, Flags]:
 
 
 # ---------------------------------------------------------------------------------------------- time
+UNREADABLE, TWICE, SKIPPED = 1, 2, 3
+WRONG = {UNREADABLE: "cannot be read", TWICE: "exists twice", SKIPPED: "does not exist"}
+"""What a clock time may be that is none; where a daylight saving time ends and begins."""
+
+_LAST = 253_402_300_800 * UNITS["second"]
+"""The end of the year 9999 from 1970, or from wherever numbers count: beyond it their unit is another."""
+
 _OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
 
 
 def times(
-    name: str, column: Any, time: Time, optional: bool = False, comma: bool = False
-) -> tuple[Ints, Flags]:
-    """Microseconds, NEVER where there is none; and where a cell cannot be read or is empty, unless
-    ``optional``.
+    name: str, column: Any, time: Time, optional: bool = False, comma: bool = False, empty: Sequence[str] = ()
+) -> tuple[Ints, Ints]:
+    """Microseconds, NEVER where there is none; and what is wrong with a cell: a key of ``WRONG``, or 0. An
+    empty cell is wrong unless ``optional``.
     """
     kind = column.type
     if time.numbers is not None:
-        found, wrong = _number(time.column, column, comma)
+        found, wrong = _number(time.column, column, comma, empty)
         unit = UNITS[time.numbers.removesuffix("s")]
-        far = np.abs(found) > 2.0**62 / unit
+        far = np.abs(found) > _LAST / unit
         wrong = wrong | far
         gone = np.isnan(found)
         stamps = np.full(len(column), NEVER)
         good = ~gone & ~far
         stamps[good] = np.round(found[good] * unit).astype(np.int64)
-        return stamps, wrong | (gone if not optional else False)
+        return stamps, (wrong | (gone if not optional else False)).astype(np.int64)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         zoned = pa.types.is_timestamp(kind) and kind.tz is not None
         if zoned and time.zone is None:
@@ -396,7 +493,7 @@ def times(
     text = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
     coded = text.dictionary_encode()
     words = coded.dictionary
-    gone = _empty(words)
+    gone = _empty(words, empty)
     offset = np.asarray(
         pc.fill_null(pc.match_substring_regex(words, _OFFSET), False).to_numpy(zero_copy_only=False), bool
     )
@@ -409,13 +506,13 @@ def times(
     offset &= ~bare_date  # whose last part looks like an offset
     if time.format is not None:
         offset[:] = "%z" in time.format
-    stamps, wrong = np.full(len(words) + 1, NEVER), np.zeros(len(words) + 1, bool)
+    stamps, wrong = np.full(len(words) + 1, NEVER), np.zeros(len(words) + 1, np.int64)
     for zoned in (False, True):
         own = np.flatnonzero((offset == zoned) & ~gone)
         if not len(own):
             continue
         if zoned and time.zone is None:
-            wrong[own] = True  # an instant, beside a clock of unknown place
+            wrong[own] = UNREADABLE  # an instant, beside a clock of unknown place
             continue
         pandas: Any = of_extra("pandas", "pandas", "a time in text")
         read = pandas.to_datetime(
@@ -423,19 +520,19 @@ def times(
             format=time.format or "ISO8601", errors="coerce", utc=zoned,
         )  # fmt: skip
         instants = pa.array(read.to_numpy("datetime64[us]"), pa.timestamp("us"))
-        empty = np.asarray(instants.is_null().to_numpy(zero_copy_only=False))
+        unread = np.asarray(instants.is_null().to_numpy(zero_copy_only=False))
         if zoned:
             instants = instants.cast(pa.timestamp("us", tz="UTC"))
-        stamps[own], wrong[own] = _placed(instants, empty, zoned, time, False)
+        stamps[own], wrong[own] = _placed(instants, unread, zoned, time, False)
     wrong[:-1][gone] = not optional
     wrong[-1] = not optional
     place = pc.fill_null(coded.indices.cast(pa.int64()), len(words)).to_numpy(zero_copy_only=False)
     return stamps[place], wrong[place]
 
 
-def _placed(instants: Any, gone: Flags, zoned: bool, time: Time, optional: bool) -> tuple[Ints, Flags]:
+def _placed(instants: Any, gone: Flags, zoned: bool, time: Time, optional: bool) -> tuple[Ints, Ints]:
     """Clock times of the declared zone as instants; those that do not exist, or exist twice, are wrong."""
-    wrong = gone & (not optional)
+    wrong = np.where(gone & (not optional), UNREADABLE, 0)
     if time.zone is not None and not zoned:
         early, late = (
             pc.assume_timezone(instants, time.zone, ambiguous=which, nonexistent=which).cast(pa.int64())
@@ -447,7 +544,8 @@ def _placed(instants: Any, gone: Flags, zoned: bool, time: Time, optional: bool)
         skipped = ~gone & (last - first == 1)  # the last instant before a gap and the first after it
         twice = ~gone & (last != first) & ~skipped
         stamps = np.where(twice & (time.ambiguous == "later"), last, first)
-        wrong |= skipped | (twice & (time.ambiguous == "refuse"))
+        wrong[skipped] = SKIPPED
+        wrong[twice & (time.ambiguous == "refuse")] = TWICE
     else:
         stamps = np.array(pc.fill_null(instants.cast(pa.int64()), 0).to_numpy(zero_copy_only=False))
-    return np.where(gone | wrong, NEVER, stamps), wrong
+    return np.where(gone | (wrong > 0), NEVER, stamps), wrong

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,68 @@ from discreet.data.schema import quoted
 __all__ = ["skeleton"]
 
 _TRAJECTORY = ("user", "episode", "step", "state", "action", "reward", "next_state")
-_HINTS = {
-    "user": r"patient|subject|person|user|pid|mrn|case_?no|insured|client|customer",
-    "episode": r"stay|episode|admission|encounter|hadm|visit|session|case",
-    "time": r"time|date|stamp|chart|when|hour|day|minute|step",
-    "end": r"outcome|status|discharge|dead|death|died|mort|surviv|end",
-    "action": r"action|drug|dose|medic|treat|therapy|rate_given|infus|vaso|fluid|intervention",
-    "reward": r"reward|return|utility|cost",
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_ID = _set(
+    "id ids no nr num nbr number nummer key code identifier uuid guid hash pseudonym pseudo anon anonymized "
+    "anonymised deidentified unique study"
+)
+_BESIDE = _set("icu unit hospital record health system chart occurrence nhs")  # what may stand beside a noun
+_NOUNS = {  # of a person, of a stay: they stand alone, or with words for a number
+    "user": _set(
+        "patient patients patienten subject subjects person persons participant member user customer client "
+        "insured proband respondent individual pat subj pid mrn usubjid subjid ptid patid uid uniquepid seqn "
+        "bene beneficiary"
+    ),
+    "episode": _set(
+        "stay stays icustay episode admission encounter hadm visit session case spell hospitalization "
+        "hospitalisation trajectory clm claim fallnummer"
+    ),
 }
+_HINTS = {  # words of which a name has one, and words of which it has none
+    "time": (
+        _set(
+            "time times date dates datetime dttm dtm dt timestamp stamp charted day days hour hours minute "
+            "minutes when zeitpunkt datum dtc exstdtc"
+        ),
+        _set(
+            "in of to per since until within between duration length zone birth dob death survival age week "
+            "updated modified sleepiness"
+        ),
+    ),
+    "end": (
+        _set(
+            "outcome outcomes status disposition destination discharge death dead died deceased "
+            "mortality survived expired expire alive endpoint fate"
+        ),
+        _set(
+            "marital smoking employment insurance occupational vaccination education payment order time date "
+            "datetime day dt age score risk probability until"
+        ),
+    ),
+    "action": (
+        _set(
+            "action actions drug drugs dose doses dosage medication medications medicine medicines treat "
+            "treatment treatments trt therapy therapies rx infusion infusions vaso vasopressor vasopressors "
+            "fluid fluids intervention interventions regimen medikament"
+        ),
+        _set("allergy allergies physician doctor center centre ward date time datetime day id type"),
+    ),
+    "reward": (
+        _set("reward rewards return returns utility cost costs payoff revenue click"),
+        _set("visit"),
+    ),
+}
+_LATER = _set("admit in out end stop start begin discharge disch order reg store")  # seldom the time of a row
+_NUMBERS_ROWS = re.compile(
+    r"unnamed: ?\d+(\.\d+)?|__index_level_\d+__|row_?names|row_?id|\.\.\.1", re.IGNORECASE
+)
+_CAPITAL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_WORD = re.compile(r"[^\W\d_]+|\d+")
 _DATA = re.compile(r"^\s*[-+]?\d+([.,:/-]\d+)*([ T].*)?$")
 
 
@@ -52,30 +108,50 @@ def skeleton(
         If nothing can be read, or a text file has no line of names.
     """
     columns: dict[str, str] = {}
+    left: list[str] = []
     for place in places_of(where, Text(delimiter, encoding=encoding), sql, reads):
         for name, kind in _columns(place).items():
-            columns.setdefault(name, kind)
+            if not name.strip() or _NUMBERS_ROWS.fullmatch(name):
+                left.append(repr(name) if name.strip() else "one without a name")
+            else:
+                columns.setdefault(name, kind)
     lower = {name.lower(): name for name in columns}
     if all(name in lower for name in _TRAJECTORY):
         return _schema({name: lower[name] for name in _TRAJECTORY})
-    return _declaration(columns)
+    return _declaration(columns, list(dict.fromkeys(left)))
 
 
 def _columns(place: Place) -> dict[str, str]:
-    """Names and what is known of their types."""
+    """Names and what is known of their types. A column at an end of a line of text may have no name."""
     names = place.names()
     if isinstance(place, TextFile):
-        suspects = [name for name in names if not name.strip() or _DATA.match(name)]
-        if suspects or len(set(names)) < len(names) or not names:
-            raise Broken(
-                f"{place.name}: its first line must name the columns, each by its own name; it looks like "
-                "a row of data, of which nothing is shown"
-            )
+        wrong = _wrong(place, names)
+        if wrong:
+            raise Broken(f"{place.name}: its first line must name the columns, each by its own name; {wrong}")
     types = place.types()
     for name in names:
-        if not name.isprintable() or not name.strip():
+        if (not name.isprintable() or not name.strip()) and not (name == "" and isinstance(place, TextFile)):
             raise Broken(f"{place.name}: has a column without a printable name")
     return {name: "text file, no type" if types is None else _said(types[name]) for name in names}
+
+
+def _wrong(place: TextFile, names: Sequence[str]) -> str:
+    """Why a first line cannot name columns; quotes nothing of it, and counts the fields of others alone."""
+    if any(_DATA.match(name) for name in names):
+        return "it looks like a row of data, of which nothing is shown"
+    named = [name for name in names if name.strip()]
+    if not named:
+        return "it is empty"
+    if len(set(named)) < len(named):
+        numbers = [str(i + 1) for i, name in enumerate(names) if name.strip() and names.count(name) > 1]
+        return f"its fields {', '.join(numbers)} are not all different; perhaps it is a row of data"
+    if len(names) == 1 and (line := place.wider_line()) is not None:
+        return f"it has one field, and line {line} has more: take out the lines above the names"
+    first, last = names.index(named[0]), len(names) - 1 - names[::-1].index(named[-1])
+    if first > 1 or any(not name.strip() for name in names[first : last + 1]):
+        number = next(i for i, name in enumerate(names, 1) if not name.strip() and i > 1)
+        return f"its field {number} is empty: give that column a name"
+    return ""
 
 
 def _said(kind: Any) -> str:
@@ -97,13 +173,53 @@ def _said(kind: Any) -> str:
     return "of another type"
 
 
+@lru_cache(4096)
+def _words(name: str) -> frozenset[str]:
+    """The words of a column's name in small letters: PatientID, patient_id and patientid have two."""
+    apart = _CAPITAL.sub(" ", unicodedata.normalize("NFKC", name))
+    return frozenset(part for word in _WORD.findall(apart.replace("_", " ")) for part in _parts(word.lower()))
+
+
+def _parts(word: str) -> tuple[str, ...]:
+    """The fewest known words that make up a word without a rest; else the word itself."""
+    ways: list[tuple[str, ...] | None] = [()]
+    for end in range(1, len(word) + 1):
+        begins = [
+            (*way, word[begin:end])
+            for begin, way in enumerate(ways)
+            if way is not None and word[begin:end] in _known()
+        ]
+        ways.append(min(begins, key=len, default=None))
+    return ways[-1] or (word,)
+
+
+@cache
+def _known() -> frozenset[str]:
+    """All words of the lists above."""
+    lists = [*_NOUNS.values(), *(part for pair in _HINTS.values() for part in pair)]
+    return frozenset().union(_ID, _BESIDE, _LATER, *lists)
+
+
 def _like(role: str, columns: Mapping[str, str], taken: Sequence[str] = ()) -> list[str]:
-    return [name for name in columns if name not in taken and re.search(_HINTS[role], name, re.IGNORECASE)]
+    """Columns that may have this part by a word of their names, the likeliest first."""
+    free = [name for name in columns if name not in taken]
+    if role in _HINTS:
+        own, barred = _HINTS[role]
+        found = [name for name in free if _words(name) & own and not _words(name) & barred]
+        return sorted(found, key=lambda name: bool(_words(name) & _LATER)) if role == "time" else found
+    own, other = _NOUNS[role], _NOUNS["episode" if role == "user" else "user"]
+    whole = own | other | _ID | _BESIDE  # a patient's weight is no patient
+    found = [name for name in free if _words(name) & own and _words(name) <= whole]
+    if role == "user":  # a patient's stay is a stay; a bare number may be a person's, where nothing else is
+        found = [name for name in found if not _words(name) & other]
+        found += [name for name in free if "id" in _words(name) <= _ID | {"record"}]
+    return found
 
 
 _TOP = """\
 # A skeleton from the names and types of columns; no row was read. Everything marked FILL IN is yours to say,
 # from the study's protocol or the literature, never from these data: the noise rests on it; it is published.
+# What is marked as guessed was guessed from the words of names alone: confirm or correct it.
 
 dataset = "FILL IN"          # the population: a ledger adds up what its people have paid
 unit = "FILL IN"             # what one person is called, as "patient"
@@ -141,12 +257,14 @@ def _schema(names: Mapping[str, str]) -> str:
     return head + ("\n".join(own) + "\n" if own else "") + _SOURCES
 
 
-def _declaration(columns: Mapping[str, str]) -> str:
-    """Records: everything is to be made of them."""
+def _declaration(columns: Mapping[str, str], left: Sequence[str]) -> str:
+    """Records: everything is to be made of them. ``left`` : columns that number rows."""
     users = _like("user", columns)
     episodes = _like("episode", columns, users)
-    times = [name for name, kind in columns.items() if kind == "time" and name not in (*users, *episodes)]
-    times += [name for name in _like("time", columns, (*users, *episodes)) if name not in times]
+    named = _like("time", columns, (*users, *episodes))
+    typed = [name for name, kind in columns.items() if kind == "time" and name not in (*users, *episodes)]
+    times = [name for name in named if name in typed]
+    times += [name for name in (*typed, *named) if name not in times]
     ends = _like("end", columns, (*users, *episodes, *times))
     rewards = _like("reward", columns, (*users, *episodes, *times, *ends))
     taken = [*users[:1], *episodes[:1], *times[:1], *ends[:1], *rewards[:1]]
@@ -156,15 +274,17 @@ def _declaration(columns: Mapping[str, str]) -> str:
     def guess(found: Sequence[str]) -> str:
         return quoted(found[0]) if found else '"FILL IN"'
 
-    def others(found: Sequence[str]) -> str:
-        return f"   # or {', '.join(found[1:4])}?" if len(found) > 1 else ""
+    def mark(found: Sequence[str]) -> str:
+        others = f"; or {', '.join(found[1:4])}?" if len(found) > 1 else ""
+        return f"   # guessed: confirm{others}" if found else ""
 
     lines = [
         _TOP.format(sizes=""),
         "[prepare]                    # how records become states, actions and rewards: docs/prepare.md",
-        f"user = {guess(users)}{others(users)}",
-        f"{'' if episodes else '# '}episode = {guess(episodes)}{others(episodes)}",
-        f"time = {{ column = {guess(times)} }}   # format, zone, numbers{others(times).replace('   #', ';')}",
+        *([f"# Left out, since they number rows: {', '.join(left)}"] if left else []),
+        f"user = {guess(users)}{mark(users)}",
+        f"{'' if episodes else '# '}episode = {guess(episodes)}{mark(episodes)}",
+        f"time = {{ column = {guess(times)} }}{mark(times) or '   #'}; format, zone, numbers",
         'step = "FILL IN"             # as "4 hours"; left out: every row is a step',
         'long = "refuse"              # episodes of more than `horizon` steps: "refuse", "cut", "end"',
         "",
@@ -194,8 +314,8 @@ def _declaration(columns: Mapping[str, str]) -> str:
         "[prepare.actions]",
         f"product = {json.dumps([value for value, name in used.items() if name in actions])}   # FILL IN",
         "",
-        f"[prepare.end]                # the outcome of an episode{others(ends).replace('   #', ':')}",
-        f"column = {guess(ends)}",
+        "[prepare.end]                # the outcome of an episode",
+        f"column = {guess(ends)}{mark(ends)}",
         'states = { "FILL IN" = "FILL IN" }   # text of the file = label of a terminal state',
         "",
         "[prepare.reward]",

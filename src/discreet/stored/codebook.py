@@ -329,6 +329,7 @@ def _read(
     if not tables:
         raise ValueError("records: hold no row of anybody")
     check_rules(local_files(places), declared.schema.dataset, ledger)  # reading may have taken long
+    maker.warn()
     whole = pa.concat_tables(tables)
     owner = whole["person"].to_numpy()
     people = len(np.unique(owner))
