@@ -235,11 +235,12 @@ def forecast(
     users: Annotated[int | None, typer.Option(help="With --schema: expected people.")] = None,
     rho: Annotated[float | None, typer.Option(help="With --schema: budget in zCDP.")] = None,
     algorithm: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="With --schema: dp-apvi; with --target-gain or --world: decision-points, dp-pevi, dp-vapvi."
+            help="With --schema: as for `discreet learn`; with --target-gain or --world: decision-points "
+            "(default), dp-pevi or dp-vapvi."
         ),
-    ] = "dp-apvi",
+    ] = None,
     target_gain: Annotated[
         float | None,
         typer.Option(help="With --schema: how likely is a gain shown, where so much can be gained at best?"),
