@@ -289,9 +289,10 @@ def _first(
     from discreet.storage.ledger import Ledger, default_path
     from discreet.stored import learn as pipeline
     from discreet.stored.counted import merge_parts
+    from discreet.stored.planning import default_algorithm
 
     public, source = people
-    algorithm = algorithm or _default(public)
+    algorithm = algorithm or default_algorithm(public)
     learner, privatizer = _asked(algorithm, preset, option, budget, exact=no_ledger)
     private = privatizer is not None or algorithm.startswith("dp-")
     if not (private or no_ledger or settings.synthetic):
@@ -356,7 +357,9 @@ def count(
     from discreet.data.readers import open_source
     from discreet.data.schema import read_schema
     from discreet.data.validate import DataError
+    from discreet.storage.folders import claimed
     from discreet.stored import counted
+    from discreet.stored.planning import default_algorithm
 
     if new_key is not None:
         if files or out is not None or key is not None:
@@ -375,20 +378,20 @@ def count(
     written: dict[str, Any] = {
         "sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
     }  # fmt: skip
-    name = algorithm or _default(public)
+    name = algorithm or default_algorithm(public)
     options: dict[str, Any] = pairs("option", option)
     if "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
         options = {"rho": 1.0, **options}  # a budget that nobody will look at
     learner = registry.build("offline learner", name, None, options)
     announce_compilation()
     try:
-        with rows_bar() as progress:
+        with claimed(out), rows_bar() as progress:
             source = open_source(files or [], public, **written)
             part = counted.count_part(source, learner, secret, progress=progress, scratch=scratch)
+            part.save(out)
     except DataError as error:
         error.add_note("This message is private, it quotes a person's row. Nothing was written.")
         raise
-    part.save(out)
     say(f"discreet: {out} is RAW DATA (exact sums): keep it and delete it as the trajectories")
     if as_json:
         print_json({"out": str(out), "people": len(part.people)})
@@ -432,11 +435,6 @@ def _asked_again(release: Path, algorithm: str | None, preset: str | None, optio
 
 
 _EITHER = ("decision-points",)  # from noisy sums, or from exact ones; plug-ins too
-
-
-def _default(public: Schema) -> str:
-    """Where the world is the same at every step, few changes that are shown to help; else whole policies."""
-    return "decision-points" if public.stationary else "dp-apvi"
 
 
 def _asked(
@@ -487,7 +485,7 @@ def forecast_stored(
     schema: Path,
     users: int | None,
     budget: dict[str, float | None],
-    algorithm: str,
+    algorithm: str | None,
     preset: str | None,
     option: list[str] | None,
     share: float,
@@ -498,13 +496,12 @@ def forecast_stored(
 
     if users is None:
         raise ValueError("users is missing: give --users N, the expected number of people")
+    from discreet.stored.forecast import forecast_learn
+    from discreet.stored.planning import default_algorithm
+
     public = read_schema(schema)
     given = {name: value for name, value in budget.items() if value is not None}
-    learner, privatizer = _asked(algorithm, preset, option, given)
-    if privatizer is None:
-        raise ValueError(f"algorithm = {algorithm!r}: must be dp-apvi, whose noise does not depend on data")
-
-    from discreet.stored.forecast import forecast_learn
+    learner, privatizer = _asked(algorithm or default_algorithm(public), preset, option, given)
 
     with rows_bar() as progress:
         progress("forecast", 0, None)
@@ -856,6 +853,11 @@ def recover(
     console().print(
         f"{len(rows)} found" + (f"; {waiting} can be finished with --finish" if waiting else "") + "."
     )
+    if any(row["state"] == "no release" for row in rows):
+        console().print(
+            f"`no release`: nothing of it lies in {place}. If the run wrote elsewhere, give the folder that "
+            "--out was made in; else it ended before its noise was drawn, and what it reserved is spent."
+        )
 
 
 def _said(value: Any) -> Any:

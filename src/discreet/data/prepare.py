@@ -38,7 +38,7 @@ from discreet.data.records import NEVER, Offences, Reader
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import DataError, check, partition_of
 from discreet.storage.files import write_aside
-from discreet.storage.folders import aside
+from discreet.storage.folders import aside, claims_out
 from discreet.storage.owner_rules import NAME as RULE
 from discreet.storage.owner_rules import check_dataset, rules_over
 
@@ -84,6 +84,7 @@ class Prepared:
     counts: Mapping[str, int] = field(repr=False)
 
 
+@claims_out
 def prepare(
     where: Any,
     declaration: Declaration | str | Path,

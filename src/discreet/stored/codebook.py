@@ -45,7 +45,7 @@ from discreet.data.readers import Progress
 from discreet.data.records import Reader
 from discreet.data.schema import DECLARED, read_public_table
 from discreet.linear.person_sums import GRID, PersonSums, guaranteed, noisy
-from discreet.storage.folders import aside, check_free
+from discreet.storage.folders import aside, check_free, claims_out, room_for
 from discreet.storage.ledger import Ledger, LedgerError, Reservation, spent
 from discreet.storage.owner_rules import check_rules
 from discreet.stored.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
@@ -60,6 +60,7 @@ CENTRES, CUTS = "codebook.csv", "cuts.toml"
 VERSION = 2
 # 1: no page for the data protection officer, and nothing of what was declared
 _CERTAIN = 1.96  # 95 %
+_PAGES = 2**18  # bytes of the pages of a fit, of any size
 _STANDS_OUT = 3.0  # standard deviations of noise
 
 
@@ -325,6 +326,7 @@ def _read(
     return owner, np.stack([whole[name].to_numpy() for name in names], axis=1), people
 
 
+@claims_out
 def fit_codebook(
     where: Any,
     declaration: Declaration | str | Path,
@@ -400,10 +402,11 @@ def fit_codebook(
     guarantee = guaranteed(record, expected.delta, randomness.kind)
     purpose = purpose or f"codebook, {expected.what} of {', '.join(names)}"
     reservation = None
-    if ledger is not None:
-        reservation = ledger.reserve(
-            declared.schema.dataset, [record], delta=expected.delta, users=people, purpose=purpose
-        )
+    with room_for(out, _PAGES + 64 * expected.number * (len(names) + 2)):
+        if ledger is not None:
+            reservation = ledger.reserve(
+                declared.schema.dataset, [record], delta=expected.delta, users=people, purpose=purpose
+            )
     with spent(ledger, reservation):
         return _released(
             out, declared, means, first, owner, values, sums, sigma, expected, guarantee, purpose, ledger,
@@ -435,7 +438,7 @@ def _released(
     }  # fmt: skip
     if ledger is None:
         facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
-    with aside(out, paid=FACTS) as hidden:
+    with aside(out, paid=FACTS, ledger=None if ledger is None else ledger.path) as hidden:
         name = CENTRES if means is not None else CUTS
         table = _centres_text(names, found) if means is not None else _cuts_text(names[0], found)
         (hidden / name).write_text(table, "utf-8")
