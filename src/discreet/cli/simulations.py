@@ -267,7 +267,8 @@ def forecast(
         }  # fmt: skip
         for name, value in of_runs.items():
             if value:
-                raise ValueError(f"{name} = {value}: must not be given with --schema")
+                hint = ": did you mean --algorithm?" if name == "learner" else ""
+                raise ValueError(f"{name} = {value}: must not be given with --schema{hint}")
         if target_gain is not None or world is not None:
             forecast_gain_stored(
                 schema, users, budget, target_gain, world, draws, as_json, (algorithm, preset, option)

@@ -86,7 +86,9 @@ def learn(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            help="dp-apvi (default), dp-pevi, dp-vapvi, apvi, pevi or vapvi; that of --from-release."
+            help="decision-points (default where the schema says stationary = true), dp-apvi (default "
+            "elsewhere), dp-pevi or dp-vapvi; without privacy apvi, pevi or vapvi. With --from-release: that "
+            "of the release."
         ),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
@@ -123,7 +125,10 @@ def learn(
     level: Annotated[float, typer.Option(help="Of the report's intervals, in (0, 1).")] = 0.95,
     return_bound: Annotated[
         float | None,
-        typer.Option(help="Public bound of one episode's return, in [0, 1] a step (default: H)."),
+        typer.Option(
+            help="With dp-apvi or apvi: public bound of one episode's return, in [0, 1] a step (default: H). "
+            "Else return_bound of the schema."
+        ),
     ] = None,
     operator: Annotated[str, typer.Option(help="Who runs this; a line of the statement.")] = "",
     approval: Annotated[str, typer.Option(help="Who approved it; a line of the statement.")] = "",
@@ -345,7 +350,10 @@ def count(
     decimal: DecimalOption = ".",
     encoding: EncodingOption = "utf-8",
     algorithm: Annotated[
-        str | None, typer.Option(help="What will be learned: dp-apvi, apvi or decision-points.")
+        str | None,
+        typer.Option(
+            help="What will be learned: decision-points, dp-apvi or apvi (default: as for `discreet learn`)."
+        ),
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the algorithm.")] = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for temporary files.")] = None,
@@ -366,7 +374,7 @@ def count(
             raise ValueError("new-key: must be given alone")
         say(f"discreet: a new key: {counted.new_count_key(new_key)}")
         return
-    for what, value in {"files": files, "--schema": schema, "--key": key, "--out": out}.items():
+    for what, value in {"files": files or sql, "--schema": schema, "--key": key, "--out": out}.items():
         if not value:
             raise ValueError(f"{what.lstrip('-')} is missing: give {what}")
     assert schema is not None and key is not None and out is not None
@@ -386,7 +394,7 @@ def count(
     announce_compilation()
     try:
         with claimed(out), rows_bar() as progress:
-            source = open_source(files or [], public, **written)
+            source = open_source(files or ["duckdb://"], public, **written)
             part = counted.count_part(source, learner, secret, progress=progress, scratch=scratch)
             part.save(out)
     except DataError as error:
@@ -529,13 +537,14 @@ def forecast_gain_stored(
     world: str | None,
     draws: int,
     as_json: bool,
-    learner: tuple[str, str | None, list[str] | None] = ("decision-points", None, None),
+    learner: tuple[str | None, str | None, list[str] | None] = (None, None, None),
 ) -> None:
     """`discreet forecast --target-gain`: the chance that a gain is shown; what is left open is found.
 
-    learner : algorithm, preset and options; all that are not linear stand for decision points.
+    learner : algorithm (None: what `learn` runs), preset and options.
     """
     from discreet.data.schema import read_schema
+    from discreet.stored.planning import default_algorithm
 
     public = read_schema(schema)
     if (target is None) == (world is None):
@@ -546,9 +555,24 @@ def forecast_gain_stored(
     if users is None and epsilon is None:
         raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
 
-    if learner[0] in _LINEAR:
-        _forecast_linear(public, users, epsilon, delta, target, world, draws, as_json, learner)
+    algorithm, preset, option = learner
+    algorithm = algorithm or default_algorithm(public)
+    if algorithm in _LINEAR:
+        named = (algorithm, preset, option)
+        _forecast_linear(public, users, epsilon, delta, target, world, draws, as_json, named)
         return
+    if algorithm != "decision-points":
+        raise ValueError(
+            f"algorithm = {algorithm!r}: must be decision-points (with stationary = true in the schema), "
+            "dp-pevi or dp-vapvi, for which it is forecast whether a gain is shown"
+        )
+    if not public.stationary:
+        raise ValueError(
+            "algorithm = 'decision-points': must be of a schema with stationary = true; `discreet learn` "
+            "refuses it too"
+        )
+    if preset is not None or option:
+        raise ValueError("preset, option: must not be given for decision-points here")
 
     from discreet.privatizers.central import Central
     from discreet.stored import power

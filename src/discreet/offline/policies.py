@@ -15,8 +15,8 @@ value           pessimistic value of the planner's own action there; empty where
 behaviour       index of the action that the noisy counts see most often; empty where not known
 ==============  ==================================================================================
 
-Of decision points the column is ``value_then_as_before`` (``ONE_CHANGE``): what an episode earns from there on
-if this action is taken now and everything after it is done as people did, one deviation below what is
+Of decision points the column is ``value_then_as_before`` (``ONE_CHANGE``): what an episode earns from there
+on if this action is taken now and everything after it is done as people did, one deviation below what is
 expected. It is not the value of the whole policy, which may change later steps too.
 
 What stands under ``action`` where a state is not supported is decided when the file is written

@@ -70,8 +70,9 @@ class Settings:
     level : float in (0, 1)
         Of the report's intervals.
     return_bound : float > 0, optional
-        A public bound of one episode's return, in units of [0, 1] a step, H by default: what is not known may
-        be worth as much, so a lower one makes the report's intervals shorter.
+        For DPAPVI and APVI: a public bound of one episode's return, in units of [0, 1] a step, H by default.
+        What is not known may be worth as much, so a lower one makes the report's intervals shorter. For
+        decision points the bound stands in the schema.
     operator, approval, purpose : str
         Lines of the statement: who ran it, who approved it, and what the release is for (in the ledger, too).
     synthetic : bool
@@ -261,7 +262,8 @@ class _FirstVisits(_OneRelease):
             )
         if settings.return_bound is not None:
             raise ValueError(
-                "return_bound: must stand in the schema (return_bound = ...), the noise rests on it"
+                f"return_bound = {settings.return_bound:g}: must stand in the schema (return_bound = ...) "
+                "for decision-points, whose noise rests on it"
             )
 
     def told(self, people: Trajectories) -> Trajectories:
