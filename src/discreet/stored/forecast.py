@@ -324,7 +324,7 @@ def forecast_learn(
     states = schema.layout.states
     successors = states if successors is None else checks.integer("successors", successors, 1, states)
     checks.positive("share", share)
-    known = {
+    known: dict[str, Any] = {
         "dataset": schema.dataset, "algorithm": name_of(learner), "users": users,
         "episodes_per_user": schema.episodes_per_user, "share": share, "successors": successors,
         "reachable": reachable,
@@ -484,7 +484,8 @@ def _of_sums(
         )
     others = []
     for epsilon in epsilons:
-        learner = replace(kind.learner, epsilon=float(epsilon), delta=guarantee.delta, rho=None, mu=None)
+        other = {"epsilon": float(epsilon), "delta": guarantee.delta, "rho": None, "mu": None}
+        learner: Any = replace(kind.learner, **other)  # type: ignore[arg-type]  # who is private has these
         _, told = _asked(kind_of(kind.schema, learner), privatizer, Seeded(0))
         others.append(OtherEpsilon(float(epsilon), guarantee.delta, told[0].std, None, None, None))
     cells, layout = sum(one.cells for one in noise), kind.layout
@@ -497,12 +498,18 @@ def _of_sums(
         cells=cells,
         file_bytes=8 * cells,
         others=tuple(others),
-        **dict.fromkeys(
-            ("needed_for_transitions", "needed_for_rewards", "visits_needed", "users_needed", "threshold",
-             "visits_per_pair", "supported", "supported_share", "chance_supported", "memory_bytes",
-             "noise_seconds")
-        ),
-    )  # fmt: skip
+        needed_for_transitions=None,
+        needed_for_rewards=None,
+        visits_needed=None,
+        users_needed=None,
+        threshold=None,
+        visits_per_pair=None,
+        supported=None,
+        supported_share=None,
+        chance_supported=None,
+        memory_bytes=None,
+        noise_seconds=None,
+    )
 
 
 def _asked(kind: Kind, privatizer: Any, randomness: Randomness) -> tuple[Guarantee, tuple[FamilyNoise, ...]]:

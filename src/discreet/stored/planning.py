@@ -193,9 +193,9 @@ class _OneRelease(_Told):
         size = 0.0
         laws = getattr(session, "laws", {})  # sums of sites that drew the noise themselves have none yet
         for name, shape in self.query.row_families.items():
-            law = laws.get(name)
-            unit = law.unit if law is not None and law.std() else None
-            digits = 8.0 if unit is None else math.log2(2.0 + (people + 12.0 * law.std()) / unit) / 8
+            law, digits = laws.get(name), 8.0
+            if law is not None and law.std() and law.unit is not None:
+                digits = math.log2(2.0 + (people + 12.0 * law.std()) / law.unit) / 8
             size += math.prod(shape) * (0.5 + min(8.0, digits))
         return round(size)
 
