@@ -356,7 +356,10 @@ def defaults_of(found: Entry) -> dict[str, Any]:
         for p in inspect.signature(factory).parameters.values()
         if p.default is not p.empty and isinstance(p.default, bool | int | float | str)
     }
-    return {**values, **_preset_table(factory, found.fixed).get("default", {}), **found.fixed}
+    values |= {**_preset_table(factory, found.fixed).get("default", {}), **found.fixed}
+    if values.get("replan_growth") not in (None, 1.0):
+        values.pop("replan_every", None)  # one of the two sets the times of release: here the growth does
+    return values
 
 
 def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:

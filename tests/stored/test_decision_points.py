@@ -1,5 +1,6 @@
 """Decision points from a file of people to a verified folder: what is said, in which units, and again."""
 
+import csv
 import json
 import shutil
 from dataclasses import replace
@@ -94,6 +95,32 @@ def test_the_change_is_found_shown_and_told_in_labels_and_units(folder: Path) ->
     assert supported[:, 2].all()
     assert (actions[~supported] == -1).all()
     assert report["path"][-1][0] >= report["states_changed"]
+
+
+def earned(policy: np.ndarray) -> np.ndarray:
+    """(S, A) what an episode earns from its start on: first this action, then by the policy."""
+    mdp, _ = world()
+    left = np.zeros(5)
+    for h in reversed(range(12)):
+        q = 10.0 * (mdp.transitions[h] * (np.arange(5) == 4)).sum(axis=-1)
+        q[3:] = 0.0
+        q[:3] += mdp.transitions[h, :3] @ left
+        left = (policy[h] * q).sum(axis=1)
+    return q
+
+
+def test_the_value_of_a_change_is_of_one_action_and_called_so(folder: Path) -> None:
+    """One deviation below "this action, then as before"; well below the value of the policy."""
+    _, behaviour = world()
+    policy = behaviour.copy()
+    policy[:, 2] = [0.0, 0.0, 1.0]
+    once, always = earned(behaviour)[2, 2], earned(policy)[2, 2]
+    with open(folder / "policy.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert "value" not in rows[0]
+    (told,) = {float(row["value_then_as_before"]) for row in rows if row["state"] == "2"}
+    assert once - 0.6 < told < once
+    assert told < always - 0.1
 
 
 def test_the_folder_verifies_and_says_what_was_asked(folder: Path) -> None:

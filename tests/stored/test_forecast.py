@@ -2,21 +2,32 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
+from commands import RUNNER
 
 import discreet as dr
+from discreet import registry
+from discreet.cli import app
 from discreet.core.layout import Layout
-from discreet.data.schema import Schema
-from discreet.offline.releases import ReleaseFacts, write_release
+from discreet.data.made_up import write_made_up
+from discreet.data.schema import Schema, write_schema
+from discreet.offline.releases import ReleaseFacts, read_tables, write_release
 from discreet.stored.forecast import forecast_learn, visits_needed
+from discreet.stored.learn import learn
+from discreet.stored.planning import default_algorithm, learner_of, name_of
 
 MASK = np.array([[True, True], [True, False], [True, True]])
 
 
 def schema_of(layout=None, **more):
     return Schema("ward-7", "patient", layout or Layout(3, 2, 4, MASK), **more)
+
+
+def run(*words):
+    return RUNNER.invoke(app, [str(word) for word in words])
 
 
 def quick(schema, users=10_000, privatizer=None, learner=None, **more):
@@ -195,5 +206,158 @@ def test_other_learners_are_refused():
         def query(self, spec):
             return spec
 
-    with pytest.raises(ValueError, match="learns from counts"):
+    with pytest.raises(ValueError, match="must be an offline learner"):
         quick(schema_of(), learner=Other())
+    for learner, privatizer in ((dr.PEVI(), None), (dr.APVI(), None)):
+        with pytest.raises(ValueError, match="no noise to forecast"):
+            quick_without(learner, privatizer)
+
+
+def quick_without(learner, privatizer):
+    return forecast_learn(schema_of(), 1000, privatizer, learner, measure=False)
+
+
+def test_a_learner_of_somebody_else_states_no_threshold():
+    class Own(dr.DPAPVI):
+        pass
+
+    class Other:
+        """Learns from counts, and is no subclass of a learner here."""
+
+        query = staticmethod(dr.DPAPVI().query)
+        learn = staticmethod(dr.DPAPVI().learn)
+
+    assert quick(schema_of(), learner=Own()).threshold is not None
+    found = quick(schema_of(), learner=Other())
+    assert found.threshold is found.supported_share is None
+    assert found.visits_needed > 0
+    assert "supported" not in " ".join((*dict(found.rows()), *found.epsilon_rows()[0]))
+
+
+# ------------------------------------------------------------- the forecast and the release that follows it
+_ENDS = {"terminal": (2,)}
+SCHEMAS = {
+    "steps": {},
+    "mask": {"layout": Layout(3, 2, 4, MASK)},
+    "pooled": {"stationary": True},
+    "pooled, outcomes": {"stationary": True, "outcomes": {2: 1.0}, "low": 0.0, "high": 1.0, **_ENDS},
+    "pooled, bound": {"stationary": True, "return_bound": (0.0, 2.0)},
+    "known rewards": {"known": np.full((1, 3, 2), 0.5)},
+    "known, pooled": {"known": np.full((1, 3, 2), 0.5), "stationary": True},
+    "three episodes": {"episodes_per_user": 3},
+    "three episodes, pooled": {"episodes_per_user": 3, "stationary": True},
+    "features": {"features": np.eye(6).reshape(3, 2, 6)[:, :, :4] * 0.5 + 0.1, "feature_bound": 1.0},
+    "units": {"low": -1.0, "high": 3.0},
+}  # fmt: skip
+BUDGETS = {"approximate": (1.0, 1e-6), "pure": (2.0, 0.0)}
+HOLD_THEIR_BUDGET = {"dp-pevi": dr.DPPEVI, "dp-vapvi": dr.DPVAPVI}
+ALGORITHMS = ("default", "dp-apvi", "decision-points", *HOLD_THEIR_BUDGET)
+
+
+def schema_named(kind):
+    return schema_of(**{"layout": Layout(3, 2, 4), **SCHEMAS[kind]})
+
+
+def asked(algorithm, schema, budget):
+    """(learner, privatizer) of an algorithm with this budget."""
+    epsilon, delta = BUDGETS[budget]
+    if algorithm in HOLD_THEIR_BUDGET:
+        noise = {} if delta or algorithm == "dp-vapvi" else {"noise": "laplace"}
+        return HOLD_THEIR_BUDGET[algorithm](epsilon=epsilon, delta=delta, **noise), None
+    name = default_algorithm(schema) if algorithm == "default" else algorithm
+    return learner_of(name, {}), dr.Central(epsilon=epsilon, delta=delta)
+
+
+@pytest.mark.parametrize(
+    ("kind", "budget"),
+    [*((kind, "approximate") for kind in SCHEMAS), ("steps", "pure"), ("pooled", "pure")],
+)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_forecast_is_of_the_release_that_learn_makes(tmp_path, monkeypatch, algorithm, kind, budget):
+    """Noise, guarantee and cells are those of the statement; or both refuse, in the same words."""
+    monkeypatch.setattr("discreet.stored.learn.fill", told)
+    schema = schema_named(kind)
+    how = {"measure": False, "randomness": dr.Seeded(0), "epsilons": (1.0,)}
+    if (refusal := refused(tmp_path, schema, algorithm, budget)) is not None:
+        with pytest.raises(ValueError, match=re.escape(refusal)):
+            forecast_learn(schema, 300, *asked(algorithm, schema, budget)[::-1], **how)
+        assert algorithm != "default"
+        return
+    learner, privatizer = asked(algorithm, schema, budget)
+    found = forecast_learn(schema, 300, privatizer, None if algorithm == "default" else learner, **how)
+    run, cells = released(tmp_path, schema, learner, privatizer)
+    assert found.algorithm == name_of(learner)
+    assert found.guarantee == run.guarantee
+    assert found.guarantee.records == run.records
+    (record,) = run.records
+    factor = math.sqrt(2) if record.norm == "l1" else 1.0
+    stds = {}
+    for name, scale in record.scales.items():
+        family = name.split(".")[-1].split("[")[0]
+        stds[family] = max(stds.get(family, 0.0), factor * scale)
+    assert {one.family: one.std for one in found.noise} == pytest.approx(stds)
+    assert found.cells == sum(one.cells for one in found.noise)
+    assert found.cells == cells or algorithm in HOLD_THEIR_BUDGET  # answers stand beside ranges and scales
+    assert dict(found.rows())["algorithm"] == name_of(learner)
+    assert {len(row) for row in found.epsilon_rows()[1]} == {len(found.epsilon_rows()[0])}
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def refused(folder, schema, algorithm, budget):
+    """Why this algorithm does not learn under this schema; None if it does."""
+    try:
+        released(folder, schema, *asked(algorithm, schema, budget))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def told(folder, schema, planned, algorithm, options, settings, run):
+    """In place of report and statement: the run, and how many noisy numbers its release holds."""
+    tables = read_tables(folder / "release.parquet")
+    raise Told(run, sum(tables.table(name, h).size for name in tables.families for h in tables.steps(name)))
+
+
+class Told(Exception):
+    """What a run released."""
+
+
+def released(folder, schema, learner, privatizer):
+    """(run, cells) of a release of 300 made-up people."""
+    file = folder / "people.parquet"
+    if not file.exists():
+        write_made_up(schema, 300, file, seed=1)
+    with pytest.raises(Told) as done:
+        learn(
+            dr.open_source(file, schema), learner, folder / "p", privatizer=privatizer, ledger=None,
+            randomness=dr.Seeded(0), settings=dr.Settings(unsupported="abstain"),
+        )  # fmt: skip
+    return done.value.args
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_commands_without_algorithm_are_of_one_learner(tmp_path, monkeypatch, kind):
+    """`discreet forecast` is of what `discreet learn` runs. No algorithm ends in a traceback."""
+    monkeypatch.setattr("discreet.stored.learn.fill", lambda *a: (_ for _ in ()).throw(ValueError(a[3])))
+    file = tmp_path / "S.toml"
+    write_schema(schema_named(kind), file)
+    budget = ["--epsilon", "1", "--delta", "1e-6"]
+    done = run("forecast", "--schema", file, "--users", 300, *budget, "--json")
+    assert done.exit_code == 0, done.output
+    learned = run(
+        "learn",
+        "--schema",
+        file,
+        "--synthetic",
+        "--users",
+        300,
+        *budget,
+        "--seed",
+        1,
+        "--out",
+        tmp_path / "p",
+    )
+    assert json.loads(done.stdout)["algorithm"] in str(learned.output)
+    for one in registry.entries("offline learner"):
+        done = run("forecast", "--schema", file, "--users", 300, *budget, "--algorithm", one.name)
+        assert done.exception is None or isinstance(done.exception, SystemExit), one.name

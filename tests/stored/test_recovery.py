@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shlex
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,9 @@ from discreet.data.made_up import write_made_up
 from discreet.data.readers import open_source
 from discreet.data.schema import Schema
 from discreet.offline.tabular import DPAPVI
-from discreet.storage.folders import aside
+from discreet.storage.folders import aside, claimed
 from discreet.storage.ledger import Ledger
+from discreet.stored import planning
 from discreet.stored.learn import learn, plan_again
 from discreet.stored.recovery import finish, lost
 from discreet.stored.verification import verify
@@ -196,3 +200,139 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = runner.invoke(cli.app, ["recover", str(tmp_path), "--finish", "--json"])
     assert json.loads(done.stdout)["lost"][0]["finished"] == str(tmp_path / "out")
     assert "0 found." in runner.invoke(cli.app, ["recover", str(tmp_path)]).stdout
+
+
+# -------------------------------------------------------------------- two runs to one folder, and no room
+def test_the_second_of_two_runs_to_one_folder_pays_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first one reserves, the second one is refused: learning, planning again, fitting."""
+    declaration, frame, how = fitting(tmp_path)
+    first = run(tmp_path, "first", None)
+    reserve, refused = Ledger.reserve, []
+
+    def meanwhile(self: Ledger, *words: Any, **named: Any) -> Any:
+        entries = len(self.entries())
+        for again in (
+            lambda: run(tmp_path, "out", self),
+            lambda: plan_again(first / "release.parquet", DPAPVI(), tmp_path / "out"),
+            lambda: dr.fit_codebook(frame, declaration, tmp_path / "out", ledger=self, **how),
+            lambda: dr.prepare(frame, declaration, tmp_path / "out"),
+        ):
+            with pytest.raises(ValueError, match="a run that writes it is at work; nothing was spent"):
+                again()
+            refused.append(1)
+        assert len(self.entries()) == entries
+        return reserve(self, *words, **named)
+
+    monkeypatch.setattr(Ledger, "reserve", meanwhile)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        whole = run(tmp_path, "out", ledger)
+        assert [check for check in verify(whole, ledger) if not check.ok] == []
+        assert (ledger.totals("ward").reservations, ledger.totals("ward").unmarked) == (1, 0)
+    assert len(refused) == 4
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks and kills")
+def test_the_name_of_a_killed_run_is_free(tmp_path: Path) -> None:
+    """Killed before its noise was drawn, and while its files were written: the next run takes the name."""
+    kill_at(SCHEMA, tmp_path, "release", "policy")
+    for step in ("release", "policy"):
+        assert (tmp_path / f".out-{step}.claim").exists()
+        with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+            assert run(tmp_path, f"out-{step}", ledger) == tmp_path / f"out-{step}"
+            (unmarked,) = [one for one in lost(tmp_path, ledger) if one.name == f"out-{step}"] or [None]
+            if unmarked is not None:  # the name is taken now
+                made = finish(unmarked, ledger)
+                assert made == tmp_path / f"out-{step}-entry-{unmarked.number}"
+    assert not list(tmp_path.glob(".*.claim"))
+
+
+def test_a_name_that_a_run_is_at_work_on_is_not_given_to_a_lost_release(tmp_path: Path) -> None:
+    folder = run(tmp_path, "out", None)
+    folder.rename(tmp_path / f".out.{'0' * 16}.part")
+    (found,) = lost(tmp_path, None)
+    with claimed(tmp_path / "out"):
+        assert finish(found, None) == tmp_path / "out-entry-None"
+
+
+def test_a_full_disk_is_found_before_anything_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declaration, frame, how = fitting(tmp_path)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        for again in (
+            lambda: run(tmp_path, "out", ledger),
+            lambda: dr.fit_codebook(frame, declaration, tmp_path / "out", ledger=ledger, **how),
+        ):
+            with pytest.raises(ValueError, match="must be on a disk with room for .* nothing was spent"):
+                again()
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+    assert sorted(path.name for path in tmp_path.iterdir() if "ledger" not in path.name) == [
+        "P.toml", "people.parquet",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("learner", [DPAPVI(), dr.DecisionPoints(), dr.DPPEVI(epsilon=1.0, delta=1e-6)])
+@pytest.mark.parametrize("states", [4, 60])
+def test_the_room_that_is_taken_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learner: Any, states: int
+) -> None:
+    schema = Schema(
+        "ward", "patient", Layout(states, 3, 5), stationary=isinstance(learner, dr.DecisionPoints)
+    )
+    taken: list[int] = []
+    monkeypatch.setattr(
+        "discreet.stored.learn.room_for", lambda out, size: taken.append(size) or nullcontext()
+    )
+    write_made_up(schema, 2000, tmp_path / "people.parquet", seed=1)
+    privatizer = None if hasattr(learner, "epsilon") else dr.Central(epsilon=0.1, delta=1e-6)
+    done = learn(
+        open_source(tmp_path / "people.parquet", schema), learner, tmp_path / "out", privatizer=privatizer,
+        ledger=None, randomness=dr.Seeded(0),
+    )  # fmt: skip
+    sizes = {path.name: path.stat().st_size for path in done.folder.iterdir()}
+    assert sum(sizes.values()) <= taken[0]
+    assert sizes["release.parquet"] <= taken[0] - planning._PAGES + 2**16
+
+
+def test_the_command_that_is_printed_finishes_the_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message names folder and ledger, with blanks in their names; pasted from anywhere it works."""
+    place = tmp_path / "my data"
+    place.mkdir()
+    with Ledger.open(place / "our ledger.sqlite") as ledger, monkeypatch.context() as patched:
+        patched.setattr("discreet.stored.learn.write_statement", lambda *_: (_ for _ in ()).throw(OSError()))
+        with pytest.raises(OSError) as raised:
+            run(place, "out", ledger)
+    (note,) = [note for note in raised.value.__notes__ if "Finish it" in note]
+    words = shlex.split(note.split("free of budget: ")[1])
+    assert words[0] == "discreet"
+    monkeypatch.chdir("/")
+    done = CliRunner().invoke(cli.app, words[1:])
+    assert done.exit_code == 0, done.output
+    with Ledger.open(place / "our ledger.sqlite") as ledger:
+        assert [check for check in verify(place / "out", ledger) if not check.ok] == []
+
+
+def test_looking_in_another_folder_says_so(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.reserve("ward", run_records(), delta=1e-6, users=30, purpose="of another folder")
+    (tmp_path / "elsewhere").mkdir()
+    done = CliRunner().invoke(
+        cli.app, ["recover", str(tmp_path / "elsewhere"), "--ledger", str(tmp_path / "ledger.sqlite")]
+    )
+    assert "give the folder that --out was made in" in " ".join(done.output.split())
+
+
+def run_records() -> Any:
+    query = DPAPVI().query(SCHEMA.spec())
+    with dr.Central(epsilon=1.0, delta=1e-6).stored(query, dr.Secure()) as session:
+        return session.records

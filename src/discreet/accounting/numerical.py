@@ -6,10 +6,11 @@ makes the guarantee (:func:`composed_epsilon`: noise that was set by its privacy
 convolution of our own (:mod:`discreet.accounting.convolution`). :func:`verify` compares. dp-accounting
 takes seconds to import and is imported inside functions.
 
-Traps that this module owns (libraries.md): the sensitivity is ours, so shifts are handed over in
+Traps of dp-accounting that this module avoids: the sensitivity is ours, so shifts are handed over in
 units of the noise under the add-or-remove relation (the library's replace-one differs by a factor 2
 between its own accountants); many compositions need a grid much finer than one loss; at delta = 0
-its truncated tails answer infinity.
+its truncated tails answer infinity; discrete Gaussian noise costs memory for every integer within 11.6
+standard deviations (:func:`_as_continuous`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from discreet.accounting import convolution
-from discreet.accounting.budget import check_delta
+from discreet.accounting.budget import check_delta, gdp_epsilon, zcdp_epsilon
 from discreet.core import checks
 from discreet.core.guarantee import Guarantee
 from discreet.core.records import Coordinate, MechanismRecord
@@ -103,6 +104,9 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
 # (core.continual, c): trees with fresh nodes, batches, messages of one user.
 
 _COARSE = 32  # points of a coarse grid in the root mean square of a loss
+_LEAST_POINTS = 4  # of the stated grid in that of Gaussian noise, whose losses are split between points
+_MOST_POINTS = 6_000_000  # of a grid: about 100 bytes each while losses are composed
+_MOST_INTEGERS = 2.0**19  # sigma of discrete Gaussian noise that is summed integer by integer
 LEAST_DELTA = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
 _ROUNDING = 1e-13  # of probability: several times what that rounding has been seen to lose
 
@@ -113,7 +117,7 @@ def _coordinate_pld(noise: str, scale: float, shift: float, interval: float, coa
 
     if noise == "laplace":
         return pld.from_laplace_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
-    if noise == "gaussian":
+    if noise == "gaussian" or _is_wide(noise, scale):
         return pld.from_gaussian_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
     if noise == "pure":
         from dp_accounting.pld import common
@@ -165,10 +169,14 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
     coordinates : what one exchanged user moves, at most.
     delta : in [1e-10, 1): below, double precision knows nothing.
     most : coordinates of the largest composition that this one is compared with (default: its own), so that
-        they share one grid; all rounding of losses together adds at most 0.002 to epsilon.
+        they share one grid.
+
+    Returns an upper bound. The usual step of the grid, 0.002 / most, adds at most 0.002 to epsilon. It is
+    replaced where it would be too coarse beside the losses, or the grid too long (:func:`_grid`). Gaussian
+    noise needs no grid where that happens, or where sigma exceeds 2^19 (:func:`_closed`).
     """
     kept, delta = _moving(coordinates, delta)
-    return _composed(kept, delta, _fine(kept, most))
+    return _composed(kept, delta, most)
 
 
 def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coordinate], float]:
@@ -186,12 +194,108 @@ def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coo
     return [(*kind, count) for kind, count in kinds.items()], delta
 
 
-def _fine(kept: Sequence[Coordinate], most: int | None) -> float:
-    """The step of the grid on which losses are stated."""
+def _usual(kept: Sequence[Coordinate], most: int | None) -> float:
+    """The usual step of the grid."""
     return 2e-3 / max(sum(count for *_, count in kept), most or 0)
 
 
-def _composed(kept: Sequence[Coordinate], delta: float, interval: float, coarse: bool = False) -> float:
+def _grid(kept: Sequence[Coordinate], most: int | None) -> tuple[float, bool]:
+    """(step of the grid on which losses are stated, are losses of Laplace noise split between its points?).
+
+    Usually 0.002 over the number of coordinates, with losses rounded up. Two bounds replace it:
+
+    - Beside losses of root mean square r, a step above r / 32 would show in epsilon, or exceed it. It is at
+      most r / 32, unless all noise is Gaussian: its losses are split on every grid, and have a closed form
+      where the usual step is above r / 4 (:func:`_closed`).
+    - All losses together have about mean mu^2 / 2 and standard deviation mu, with mu^2 the sum of r^2. A grid
+      over 12 standard deviations on both sides must have at most 6 million points.
+
+    In both cases losses are split between two points, as in :func:`coarse_epsilons`: never less than the
+    truth, with at most a quarter of the squared step added to the variance of a loss.
+    """
+    usual, mean = _usual(kept, most), math.sqrt(_mean_square(kept))
+    if mean < (_LEAST_POINTS if _all_gaussian(kept) else _COARSE) * usual:
+        return mean / _COARSE, True
+    together = mean * math.sqrt(sum(count for *_, count in kept))
+    shortest = together * (together + 24.0) / _MOST_POINTS
+    return (shortest, True) if shortest > usual else (usual, False)
+
+
+def _all_gaussian(kept: Sequence[Coordinate]) -> bool:
+    return all(noise.endswith("gaussian") for noise, *_ in kept)
+
+
+def _is_wide(noise: str, scale: float) -> bool:
+    """Is this discrete Gaussian noise of too many integers to sum them one by one?"""
+    return noise == "discrete_gaussian" and scale > _MOST_INTEGERS
+
+
+def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, float]:
+    r"""(delta', slack): discrete Gaussian noise at delta has at most the epsilon of continuous noise at
+    delta', plus slack.
+
+    Proof. Let f(y) = e^{-y^2 / 2 sigma^2}, P(j) = f(j) / Z the law on integers, P'(j) the mass of the
+    normal law in [j - 1/2, j + 1/2], and Q, Q' the same moved by ``shift``. The pair (P', Q') is a
+    post-processing (rounding) of the continuous pair. With x = j / sigma::
+
+        P'(j) sigma sqrt(2 pi) / f(j) = 2 int_0^{1/2} cosh(j u / sigma^2) e^{-u^2 / 2 sigma^2} du.
+
+    It is at least 1 - 1 / (24 sigma^2), by cosh >= 1 and e^{-v} >= 1 - v. By cosh v <= e^{v^2 / 2} and as e^v
+    is convex, it is at most 1 + (e^w - 1) / 3 with w = x^2 / (8 sigma^2), which is below
+    e^{x^2 / 22 sigma^2} for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma sqrt(2 pi)) <=
+    1 + 3 e^{-2 pi^2 sigma^2}. So for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) / (22 sigma^2)::
+
+        P <= e^a P' everywhere,     Q >= e^{-b} Q' within r sigma of the centre of Q.
+
+    Let B be the outcomes of n independent coordinates that are all within r sigma of the centres of Q, and
+    A, B' the sums of a and b. For every event E::
+
+        P(E) - e^eps Q(E) <= e^A (P'(E) - e^{eps - A - B'} Q'(E)) + P(not B),
+
+    so that delta(eps) <= e^A delta'(eps - A - B') + P(not B). Discrete Gaussian noise is sub-Gaussian
+    (Canonne, Kamath and Steinke 2020): P(not B) <= sum of 2 e^{-(r - shift / sigma)^2 / 2}. Here r is such
+    that this is at most a thousandth of delta. Where sigma is too small for the proof, slack is infinite.
+    """
+    discrete = [
+        (scale, shift / scale, count) for noise, scale, shift, count in kept if noise == "discrete_gaussian"
+    ]
+    if not discrete:
+        return delta, 0.0
+    number = sum(count for *_, count in discrete)
+    reach = max(unit for _, unit, _ in discrete) + math.sqrt(2.0 * math.log(2e3 * number / delta))
+    least = min(scale for scale, *_ in discrete)
+    if least < 4.0 or reach**2 > 0.8 * least**2:
+        return delta, math.inf
+    above = math.fsum(count / (23.0 * scale**2) for scale, _, count in discrete)
+    below = math.fsum(count * (reach**2 + 1.0) / (22.0 * scale**2) for scale, _, count in discrete)
+    return 0.999 * delta * math.exp(-above), above + below
+
+
+def _closed(kept: Sequence[Coordinate], delta: float) -> float:
+    """epsilon of Gaussian noises, discrete or not, without a grid: by the exact curve of continuous noise
+    (:func:`_as_continuous`), or by zCDP where that is less. Both are upper bounds.
+    """
+    squared = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
+    near, slack = _as_continuous(kept, delta)
+    return min(gdp_epsilon(math.sqrt(squared), near) + slack, zcdp_epsilon(0.5 * squared, delta))
+
+
+def _composed(
+    kept: Sequence[Coordinate], delta: float, most: int | None, coarse: float | None = None
+) -> float:
+    """``coarse`` : the step of the grid, where it is not the one on which losses are stated."""
+    wide = [one for one in kept if _is_wide(*one[:2])]
+    if _all_gaussian(kept) and (wide or math.sqrt(_mean_square(kept)) < _LEAST_POINTS * _usual(kept, most)):
+        return _closed(kept, delta)
+    step, split = _grid(kept, most) if coarse is None else (coarse, True)
+    near, slack = _as_continuous(wide, delta)
+    found = slack + _on_grid(kept, near, step, split)
+    if any(noise.endswith("gaussian") for noise, *_ in kept):
+        return found
+    return min(found, math.fsum(count * shift / scale for _, scale, shift, count in kept))  # the pure epsilon
+
+
+def _on_grid(kept: Sequence[Coordinate], delta: float, interval: float, coarse: bool) -> float:
     total: Any = None
     for noise, scale, shift, count in kept:
         one = _coordinate_pld(noise, scale, shift, interval, coarse)
@@ -211,10 +315,10 @@ def coarse_epsilons(
     variance.
     """
     ways = [_moving(tuple(way), delta) for way in exchanges]
-    fine = min(_fine(kept, most) for kept, _ in ways)
+    fine = min(_grid(kept, most)[0] for kept, _ in ways)
     mean = min(_mean_square(kept) for kept, _ in ways)
     step = fine * max(1, math.floor(math.sqrt(mean) / _COARSE / fine))
-    return [_coarse(tuple(kept), delta, step) for kept, delta in ways]
+    return [_coarse(tuple(kept), delta, most, step) for kept, delta in ways]
 
 
 def _mean_square(kept: Sequence[Coordinate]) -> float:
@@ -224,8 +328,8 @@ def _mean_square(kept: Sequence[Coordinate]) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _coarse(kept: tuple[Coordinate, ...], delta: float, interval: float) -> float:
-    return _composed(kept, delta, interval, coarse=True)
+def _coarse(kept: tuple[Coordinate, ...], delta: float, most: int | None, step: float) -> float:
+    return _composed(kept, delta, most, step)
 
 
 def worst_epsilon(

@@ -58,11 +58,27 @@ def _refused(error: Any, given: Sequence[str]) -> str:
     """What the parser refuses: the argument, its value if it has one, and what is allowed."""
     context, param = getattr(error, "ctx", None), getattr(error, "param", None)
     path = getattr(context, "command_path", "discreet")
+    meant = _meant(getattr(error, "option_name", None), context)
+    if meant is not None:
+        return f"{error.option_name}: is no option of `{path}`; did you mean {meant}? (see `{path} --help`)"
     value = _value_of(param, given)
     if param is None or value is None:
         return f"{' '.join(error.format_message().split())} (see `{path} --help`)"
     reason = " ".join(str(error.message).split())
     return f"{param.opts[-1]} = {value!r}: {reason[:1].lower()}{reason[1:]}"
+
+
+_ALSO_CALLED = {"--learner": "--algorithm", "--algorithm": "--learner", "--users": "--episodes"}
+_ALSO_CALLED |= {"--episodes": "--users", "--output": "--out", "--output-dir": "--out"}
+
+
+def _meant(name: str | None, context: Any) -> str | None:
+    """The option of this command that goes by another name in others, or elsewhere."""
+    other = _ALSO_CALLED.get(name or "")
+    offered = {
+        option for param in getattr(getattr(context, "command", None), "params", ()) for option in param.opts
+    }
+    return other if other in offered else None
 
 
 def _value_of(param: Any, given: Sequence[str]) -> str | None:

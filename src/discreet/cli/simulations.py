@@ -236,11 +236,12 @@ def forecast(
     users: Annotated[int | None, typer.Option(help="With --schema: expected people.")] = None,
     rho: Annotated[float | None, typer.Option(help="With --schema: budget in zCDP.")] = None,
     algorithm: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="With --schema: dp-apvi; with --target-gain or --world: decision-points, dp-pevi, dp-vapvi."
+            help="With --schema: as for `discreet learn`; with --target-gain or --world: decision-points "
+            "(default), dp-pevi or dp-vapvi."
         ),
-    ] = "dp-apvi",
+    ] = None,
     target_gain: Annotated[
         float | None,
         typer.Option(help="With --schema: how likely is a gain shown, where so much can be gained at best?"),
@@ -267,7 +268,8 @@ def forecast(
         }  # fmt: skip
         for name, value in of_runs.items():
             if value:
-                raise ValueError(f"{name} = {value}: must not be given with --schema")
+                hint = ": did you mean --algorithm?" if name == "learner" else ""
+                raise ValueError(f"{name} = {value}: must not be given with --schema{hint}")
         if target_gain is not None or world is not None:
             forecast_gain_stored(
                 schema, users, budget, target_gain, world, draws, as_json, (algorithm, preset, option)

@@ -94,7 +94,9 @@ def learn(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            help="dp-apvi (default), dp-pevi, dp-vapvi, apvi, pevi or vapvi; that of --from-release."
+            help="decision-points (default where the schema says stationary = true), dp-apvi (default "
+            "elsewhere), dp-pevi or dp-vapvi; without privacy apvi, pevi or vapvi. With --from-release: that "
+            "of the release."
         ),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
@@ -131,7 +133,10 @@ def learn(
     level: Annotated[float, typer.Option(help="Of the report's intervals, in (0, 1).")] = 0.95,
     return_bound: Annotated[
         float | None,
-        typer.Option(help="Public bound of one episode's return, in [0, 1] a step (default: H)."),
+        typer.Option(
+            help="With dp-apvi or apvi: public bound of one episode's return, in [0, 1] a step (default: H). "
+            "Else return_bound of the schema."
+        ),
     ] = None,
     operator: Annotated[str, typer.Option(help="Who runs this; a line of the statement.")] = "",
     approval: Annotated[str, typer.Option(help="Who approved it; a line of the statement.")] = "",
@@ -300,9 +305,10 @@ def _first(
     from discreet.storage.ledger import Ledger, default_path
     from discreet.stored import learn as pipeline
     from discreet.stored.counted import merge_parts
+    from discreet.stored.planning import default_algorithm
 
     public, source = people
-    algorithm = algorithm or _default(public)
+    algorithm = algorithm or default_algorithm(public)
     learner, privatizer = _asked(algorithm, preset, option, budget, exact=no_ledger)
     private = privatizer is not None or algorithm.startswith("dp-")
     if not (private or no_ledger or settings.synthetic):
@@ -356,7 +362,10 @@ def count(
     decimal: DecimalOption = ".",
     encoding: EncodingOption = "utf-8",
     algorithm: Annotated[
-        str | None, typer.Option(help="What will be learned: dp-apvi, apvi or decision-points.")
+        str | None,
+        typer.Option(
+            help="What will be learned: decision-points, dp-apvi or apvi (default: as for `discreet learn`)."
+        ),
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the algorithm.")] = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for temporary files.")] = None,
@@ -368,14 +377,16 @@ def count(
     from discreet.data.readers import open_source
     from discreet.data.schema import read_schema
     from discreet.data.validate import DataError
+    from discreet.storage.folders import claimed
     from discreet.stored import counted
+    from discreet.stored.planning import default_algorithm
 
     if new_key is not None:
         if files or out is not None or key is not None:
             raise ValueError("new-key: must be given alone")
         say(f"discreet: a new key: {counted.new_count_key(new_key)}")
         return
-    for what, value in {"files": files, "--schema": schema, "--key": key, "--out": out}.items():
+    for what, value in {"files": files or sql, "--schema": schema, "--key": key, "--out": out}.items():
         if not value:
             raise ValueError(f"{what.lstrip('-')} is missing: give {what}")
     assert schema is not None and key is not None and out is not None
@@ -387,20 +398,20 @@ def count(
     written: dict[str, Any] = {
         "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
     }  # fmt: skip
-    name = algorithm or _default(public)
+    name = algorithm or default_algorithm(public)
     options: dict[str, Any] = pairs("option", option)
     if "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
         options = {"rho": 1.0, **options}  # a budget that nobody will look at
     learner = registry.build("offline learner", name, None, options)
     announce_compilation()
     try:
-        with rows_bar() as progress:
-            source = open_source(files or [], public, **written)
+        with claimed(out), rows_bar() as progress:
+            source = open_source(files or ["duckdb://"], public, **written)
             part = counted.count_part(source, learner, secret, progress=progress, scratch=scratch)
+            part.save(out)
     except DataError as error:
         error.add_note("This message is private, it quotes a person's row. Nothing was written.")
         raise
-    part.save(out)
     say(f"discreet: {out} is RAW DATA (exact sums): keep it and delete it as the trajectories")
     if as_json:
         print_json({"out": str(out), "people": len(part.people)})
@@ -444,11 +455,6 @@ def _asked_again(release: Path, algorithm: str | None, preset: str | None, optio
 
 
 _EITHER = ("decision-points",)  # from noisy sums, or from exact ones; plug-ins too
-
-
-def _default(public: Schema) -> str:
-    """Where the world is the same at every step, few changes that are shown to help; else whole policies."""
-    return "decision-points" if public.stationary else "dp-apvi"
 
 
 def _asked(
@@ -499,7 +505,7 @@ def forecast_stored(
     schema: Path,
     users: int | None,
     budget: dict[str, float | None],
-    algorithm: str,
+    algorithm: str | None,
     preset: str | None,
     option: list[str] | None,
     share: float,
@@ -510,13 +516,12 @@ def forecast_stored(
 
     if users is None:
         raise ValueError("users is missing: give --users N, the expected number of people")
+    from discreet.stored.forecast import forecast_learn
+    from discreet.stored.planning import default_algorithm
+
     public = read_schema(schema)
     given = {name: value for name, value in budget.items() if value is not None}
-    learner, privatizer = _asked(algorithm, preset, option, given)
-    if privatizer is None:
-        raise ValueError(f"algorithm = {algorithm!r}: must be dp-apvi, whose noise does not depend on data")
-
-    from discreet.stored.forecast import forecast_learn
+    learner, privatizer = _asked(algorithm or default_algorithm(public), preset, option, given)
 
     with rows_bar() as progress:
         progress("forecast", 0, None)
@@ -544,13 +549,14 @@ def forecast_gain_stored(
     world: str | None,
     draws: int,
     as_json: bool,
-    learner: tuple[str, str | None, list[str] | None] = ("decision-points", None, None),
+    learner: tuple[str | None, str | None, list[str] | None] = (None, None, None),
 ) -> None:
     """`discreet forecast --target-gain`: the chance that a gain is shown; what is left open is found.
 
-    learner : algorithm, preset and options; all that are not linear stand for decision points.
+    learner : algorithm (None: what `learn` runs), preset and options.
     """
     from discreet.data.schema import read_schema
+    from discreet.stored.planning import default_algorithm
 
     public = read_schema(schema)
     if (target is None) == (world is None):
@@ -561,9 +567,24 @@ def forecast_gain_stored(
     if users is None and epsilon is None:
         raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
 
-    if learner[0] in _LINEAR:
-        _forecast_linear(public, users, epsilon, delta, target, world, draws, as_json, learner)
+    algorithm, preset, option = learner
+    algorithm = algorithm or default_algorithm(public)
+    if algorithm in _LINEAR:
+        named = (algorithm, preset, option)
+        _forecast_linear(public, users, epsilon, delta, target, world, draws, as_json, named)
         return
+    if algorithm != "decision-points":
+        raise ValueError(
+            f"algorithm = {algorithm!r}: must be decision-points (with stationary = true in the schema), "
+            "dp-pevi or dp-vapvi, for which it is forecast whether a gain is shown"
+        )
+    if not public.stationary:
+        raise ValueError(
+            "algorithm = 'decision-points': must be of a schema with stationary = true; `discreet learn` "
+            "refuses it too"
+        )
+    if preset is not None or option:
+        raise ValueError("preset, option: must not be given for decision-points here")
 
     from discreet.privatizers.central import Central
     from discreet.stored import power
@@ -868,6 +889,11 @@ def recover(
     console().print(
         f"{len(rows)} found" + (f"; {waiting} can be finished with --finish" if waiting else "") + "."
     )
+    if any(row["state"] == "no release" for row in rows):
+        console().print(
+            f"`no release`: nothing of it lies in {place}. If the run wrote elsewhere, give the folder that "
+            "--out was made in; else it ended before its noise was drawn, and what it reserved is spent."
+        )
 
 
 def _said(value: Any) -> Any:

@@ -40,7 +40,7 @@ from discreet.data.remedies import remedy
 from discreet.data.schema import Schema, quoted, read_schema, write_schema
 from discreet.data.validate import DataError, check, partition_of
 from discreet.storage.files import write_aside
-from discreet.storage.folders import aside
+from discreet.storage.folders import aside, claims_out
 from discreet.storage.owner_rules import NAME as RULE
 from discreet.storage.owner_rules import check_dataset, rules_over
 
@@ -97,6 +97,7 @@ class Prepared:
     counts: Mapping[str, int] = field(repr=False)
 
 
+@claims_out
 def prepare(
     where: Any,
     declaration: Declaration | str | Path,

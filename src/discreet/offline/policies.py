@@ -15,6 +15,10 @@ value           pessimistic value of the planner's own action there; empty where
 behaviour       index of the action that the noisy counts see most often; empty where not known
 ==============  ==================================================================================
 
+Of decision points the column is ``value_then_as_before`` (``ONE_CHANGE``): what an episode earns from there
+on if this action is taken now and everything after it is done as people did, one deviation below what is
+expected. It is not the value of the whole policy, which may change later steps too.
+
 What stands under ``action`` where a state is not supported is decided when the file is written
 (``unsupported``): nothing (``abstain``), what people mostly did (``behaviour``), or the planner's own
 choice (``policy``). Both files are post-processing of the release.
@@ -42,7 +46,9 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
-__all__ = ["Learned", "PolicyTable", "Unsupported", "read_policy", "write_policy"]
+__all__ = ["ONE_CHANGE", "Learned", "PolicyTable", "Unsupported", "read_policy", "write_policy"]
+
+ONE_CHANGE = "value_then_as_before"
 
 
 class Learned(Protocol):
@@ -68,6 +74,8 @@ class PolicyTable:
     behaviour : (H, S) int, optional; the most frequent action by the noisy counts.
     state_labels, action_labels : names of the indices, optional, each its own.
     first_step : 0 or 1.
+    value_column : name of the values in the file; ``ONE_CHANGE`` where they are of the action alone, with
+        everything after it done as people did.
 
     Raises
     ------
@@ -84,6 +92,7 @@ class PolicyTable:
     state_labels: tuple[str, ...] | None = None
     action_labels: tuple[str, ...] | None = None
     first_step: int = 0
+    value_column: str = "value"
 
     def __post_init__(self) -> None:
         put, shape = object.__setattr__, np.shape(self.policy)
@@ -170,7 +179,8 @@ def write_policy(
     text = io.StringIO(newline="")
     out = csv.writer(text)
     names = [
-        "step", "state", "state_label", "action", "action_label", "supported", "value", "behaviour",
+        "step", "state", "state_label", "action", "action_label", "supported", table.value_column,
+        "behaviour",
     ]  # fmt: skip
     absent = {"state_label": states is None, "action_label": actions is None}
     out.writerow([name for name in names if not absent.get(name)])

@@ -1,18 +1,31 @@
-"""Folders that get their name when they are whole: written aside, held meanwhile, then renamed."""
+"""Folders that get their name when they are whole: claimed, written aside, held meanwhile, then renamed.
+
+A run claims the name of its folder first (:func:`claimed`), so that of two runs into one folder the second is
+refused before it reads or pays anything. The claim is a lock on a file beside the folder. The system lets go
+of it when the process ends, in whatever way: what a killed run leaves is a file that blocks nobody, and that
+the next run of that name takes over and removes.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import re
 import secrets
+import shlex
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from discreet.storage.saved_state import sync_folder
 
-__all__ = ["HIDDEN", "aside", "check_free", "held"]
+__all__ = ["HIDDEN", "aside", "check_free", "claimed", "claims_out", "held", "room_for"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part")
 
@@ -45,21 +58,131 @@ def check_free(out: Path) -> None:
             f"out = {str(out)!r}: must be a folder that can be made by renaming another one ({error})"
         ) from None
     if not there:
-        out.rmdir()
+        with suppress(OSError):  # another run's rehearsal removed it, or its folder got the name meanwhile
+            out.rmdir()
 
 
 @contextmanager
-def aside(out: Path, *, paid: str | None = None) -> Iterator[Path]:
+def claimed(out: Path) -> Iterator[None]:
+    """Claim a name for an output until the block, or the process, ends.
+
+    out : a folder or file that is to be made; its parent folder is made if it is missing.
+
+    Raises ``ValueError`` if another run holds the claim, or nothing can be written there. Where there
+    are no such locks nothing is held.
+    """
+    name = out.absolute().with_name(f".{out.name}.claim")
+    try:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        handle = _locked(name)
+    except BlockingIOError:
+        raise ValueError(
+            f"out = {str(out)!r}: must be another one, a run that writes it is at work; nothing was spent"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"out = {str(out)!r}: must be a name that can be made by renaming ({error})"
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            name.unlink()
+        os.close(handle)
+
+
+def claims_out(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function; while it runs, its argument ``out`` is :func:`claimed`."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def alone(*arguments: P.args, **named: P.kwargs) -> R:
+        with claimed(Path(signature.bind(*arguments, **named).arguments["out"])):
+            return function(*arguments, **named)
+
+    return alone
+
+
+@contextmanager
+def room_for(out: Path, size: int) -> Iterator[None]:
+    """Hold ``size`` bytes of the disk that ``out`` will lie on, while a block pays for it.
+
+    Raises ``ValueError``, before the block, if there is less room.
+    """
+    name = out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.room")
+    try:
+        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise _no_room(out, size, error) from None
+    try:
+        name.unlink()  # the room is given back when the process ends, in whatever way
+        try:
+            _fill(handle, size)
+        except OSError as error:
+            raise _no_room(out, size, error) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _fill(handle: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(handle, 0, size)
+        return
+    zeros = bytes(2**20)
+    for at in range(0, size, len(zeros)):
+        os.write(handle, zeros[: size - at])
+
+
+def _no_room(out: Path, size: int, error: OSError) -> ValueError:
+    return ValueError(
+        f"out = {str(out)!r}: must be on a disk with room for {size / 1e6:,.1f} MB ({error.strerror}); "
+        "nothing was spent"
+    )
+
+
+def _locked(name: Path) -> int:
+    """A handle of the file of this name, locked. ``BlockingIOError`` if it is another one's."""
+    while True:
+        handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _lock(handle)
+            # who held it may have removed the file between our two calls: then our lock is on no name
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.stat(name)):
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        return
+
+
+@contextmanager
+def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> Iterator[Path]:
     """A hidden folder that takes the name ``out`` when the block ends well, and is on the disk then.
 
     If the block raises after the file ``paid``, a release that was paid for, was written, the hidden folder
-    stays, and the error says where; else it vanishes.
+    stays, and the error says where, and which command finishes it; else it vanishes. ``ledger`` : the file of
+    the ledger that was charged.
     """
     hidden = hidden_beside(out)
     hidden.parent.mkdir(parents=True, exist_ok=True)
     hidden.mkdir(mode=0o700)
     with held(hidden):
-        yield from _named(out, hidden, paid)
+        yield from _named(out, hidden, paid, ledger)
 
 
 @contextmanager
@@ -85,7 +208,7 @@ def held(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def _named(out: Path, hidden: Path, paid: str | None) -> Iterator[Path]:
+def _named(out: Path, hidden: Path, paid: str | None, ledger: Path | None) -> Iterator[Path]:
     try:
         yield hidden
         for path in (*hidden.iterdir(), hidden):
@@ -94,9 +217,11 @@ def _named(out: Path, hidden: Path, paid: str | None) -> Iterator[Path]:
         sync_folder(out.absolute().parent)
     except BaseException as error:
         if paid is not None and (hidden / paid).exists():
+            words = ["discreet", "recover", str(hidden.parent), "--finish"]
+            words += [] if ledger is None else ["--ledger", str(ledger.absolute())]
             error.add_note(
-                f"The release was made, and paid for, before this happened. It is kept: {hidden / paid} "
-                "(`discreet recover` finishes it)"
+                f"The release was made, and paid for, before this happened. It is kept: {hidden / paid}. "
+                f"Finish it, free of budget: {shlex.join(words)}"
             )
         else:
             shutil.rmtree(hidden, ignore_errors=True)

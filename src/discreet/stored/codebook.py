@@ -50,7 +50,7 @@ from discreet.data.readers import Progress
 from discreet.data.records import Reader
 from discreet.data.schema import DECLARED, read_public_table
 from discreet.linear.person_sums import GRID, guaranteed, noisy
-from discreet.storage.folders import aside, check_free
+from discreet.storage.folders import aside, check_free, claims_out, room_for
 from discreet.storage.ledger import Ledger, LedgerError, Reservation, spent
 from discreet.storage.owner_rules import check_rules
 from discreet.stored.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
@@ -70,6 +70,7 @@ VERSION = 3
 # 2: no noisy sums, no start, no ranges
 _CERTAIN = 1.96  # 95 %
 _LARGER_SCALE = ": declare a larger scale (prepare.states.codebook.scale), or narrower ranges"
+_PAGES = 2**18  # bytes of the pages of a fit, of any size
 
 
 def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> tuple[float, float]:
@@ -336,6 +337,7 @@ def _read(
     return owner, np.stack([whole[name].to_numpy() for name in names], axis=1), people
 
 
+@claims_out
 def fit_codebook(
     where: Any,
     declaration: Declaration | str | Path,
@@ -407,10 +409,13 @@ def fit_codebook(
     guarantee = guaranteed(record, expected.delta, randomness.kind)
     purpose = purpose or f"codebook, {expected.what} of {', '.join(asked.names)}"
     reservation = None
-    if ledger is not None:
-        reservation = ledger.reserve(
-            declared.schema.dataset, [record], delta=expected.delta, users=people, purpose=purpose
-        )
+    # centres or cuts, and the kept sums: a line of some 64 bytes for each number of each round
+    numbers = (asked.bins or expected.number * (len(asked.names) + 2)) * max(expected.rounds, 1)
+    with room_for(out, _PAGES + 64 * (numbers + expected.number * (len(asked.names) + 2))):
+        if ledger is not None:
+            reservation = ledger.reserve(
+                declared.schema.dataset, [record], delta=expected.delta, users=people, purpose=purpose
+            )
     with spent(ledger, reservation):
         return _released(
             out, declared, asked, first, "halton" if start is None else "file", owner, values, sigma,
@@ -440,7 +445,7 @@ def _released(
     }  # fmt: skip
     if ledger is None:
         facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
-    with aside(out, paid=FACTS) as hidden:
+    with aside(out, paid=FACTS, ledger=None if ledger is None else ledger.path) as hidden:
         name, table = asked.table_text(found, FACTS)
         written = {name: table, SUMS: asked.sums_text(released)} | ({} if asked.bins else {START: first})
         for file, content in written.items():

@@ -1,7 +1,10 @@
 r"""Before spending: what a release under a schema would say, without reading data.
 
-Noise. The session that ``learn`` would start is started (it needs no data and no number of users) and
-asked for its laws; then it is closed. A count's 95 % interval is the exact quantile of one cell's law.
+Noise. The session that ``learn`` would start is started, by the same code
+(:func:`discreet.stored.planning.kind_of`): it needs no data and no number of users. It is asked for its laws;
+then it is closed. A count's 95 % interval is the exact quantile of one cell's law. Linear learners ask
+several questions about sums of features: of each kind of sum the largest noise is told. What follows is of
+counts only.
 
 How many visits a pair needs. Say the learner estimates, from n visits of (h, s, a), the mean of a value
 function V over the next state. Its sampling error has standard deviation sqrt(Var_P(V) / n); noise of
@@ -24,7 +27,9 @@ optimistic bound.
 
 How many users. An episode visits one pair a step, so with visits spread evenly over the R' reachable
 pairs of a step (a share of the R admissible ones, all unless said otherwise) R' n users are needed.
-People's behaviour never is that even; this is a lower bound for a learner that is to know every pair.
+People's behaviour never is that even; this is a lower bound for a learner that is to know every pair. Of
+counts that are pooled over steps an episode visits H pairs. Of first visits (decision points) it is taken to
+visit one pair, the fewest that are possible; rewards are then the returns of the rest of the episode.
 
 Support. A pair is supported if its estimated visits exceed the learner's threshold T. With N users,
 spread evenly, they are normal about lambda = N / R' with variance lambda (1 - 1/R') + sigma_v^2, sigma_v
@@ -42,19 +47,22 @@ from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from discreet.core import checks
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
-from discreet.core.guarantee import Guarantee
+from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded
 from discreet.core.shown import brief
 from discreet.data.schema import Schema
-from discreet.offline.tabular import DPAPVI
+from discreet.offline import linear, tabular
+from discreet.offline.decision_points import DecisionPoints
+from discreet.offline.deviations import STANDS_OUT
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import NoiseLaw
+from discreet.stored.planning import Kind, LinearSums, default_algorithm, kind_of, learner_of, name_of
 from discreet.stored.statement import check_delta
 
 if TYPE_CHECKING:
@@ -76,10 +84,10 @@ _TIMED = 2**16  # draws from which the rate of noise is measured
 
 @dataclass(frozen=True)
 class FamilyNoise:
-    """Noise of one released table.
+    """Noise of one released table, or of the linear sums of one kind.
 
-    std : of one cell. half_width : a cell is within it of the truth with probability 0.95 or more.
-    cells : of all steps.
+    std : of one cell, the largest of them. half_width : a cell is within it of the truth with probability
+    0.95 or more. cells : of all steps.
     """
 
     family: str
@@ -91,14 +99,17 @@ class FamilyNoise:
 
 @dataclass(frozen=True)
 class OtherEpsilon:
-    """What another epsilon would do at the same delta: fields as in :class:`SchemaForecast`."""
+    """What another epsilon would do at the same delta: fields as in :class:`SchemaForecast`.
+
+    std : of a transition count, or of the first kind of linear sums.
+    """
 
     epsilon: float
     delta: float
     std: float
-    visits_needed: float
-    users_needed: float
-    supported_share: float
+    visits_needed: float | None
+    users_needed: float | None
+    supported_share: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +117,13 @@ class SchemaForecast:
     """What is known of a release before anybody's data are read; made by :func:`forecast_learn`.
 
     dataset : its name in the schema. users, episodes_per_user : what was asked about, at least 1.
+    algorithm : name of the learner. What is told of visits, pairs and support is None for linear learners,
+    and what is told of support for a learner of others that states no threshold.
     guarantee : what the release will state. delta_verdict : of
     :func:`discreet.stored.statement.check_delta`, or ``"refused"``, or ``"none"`` without privacy.
     noise : by table. share : stated share c of the statistical error. successors : k in (2), S at most.
-    needed_for_transitions, needed_for_rewards, visits_needed : visits of a pair at a step from which on
-    privacy costs no more than that; the larger of both.
+    needed_for_transitions, needed_for_rewards, visits_needed : visits of a pair from which on privacy costs
+    no more than that; the larger of both (of first visits the smaller: an action is judged by either).
     users_needed : if visits are spread evenly over the reachable pairs of a step.
     pairs : admissible (h, s, a). reachable : the share of them that people's behaviour reaches, as told.
     cells : counters that get noise.
@@ -125,6 +138,7 @@ class SchemaForecast:
     __repr__ = brief
 
     dataset: str
+    algorithm: str
     users: int
     episodes_per_user: int
     guarantee: Guarantee
@@ -132,19 +146,19 @@ class SchemaForecast:
     noise: tuple[FamilyNoise, ...]
     share: float
     successors: int
-    needed_for_transitions: float
-    needed_for_rewards: float
-    visits_needed: float
-    users_needed: float
+    needed_for_transitions: float | None
+    needed_for_rewards: float | None
+    visits_needed: float | None
+    users_needed: float | None
     pairs: int
     reachable: float
-    threshold: float
-    visits_per_pair: float
-    supported: float
-    supported_share: float
-    chance_supported: float
+    threshold: float | None
+    visits_per_pair: float | None
+    supported: float | None
+    supported_share: float | None
+    chance_supported: float | None
     cells: int
-    memory_bytes: int
+    memory_bytes: int | None
     file_bytes: int
     noise_seconds: float | None
     others: tuple[OtherEpsilon, ...]
@@ -169,6 +183,7 @@ class SchemaForecast:
                 "data set",
                 f"{self.dataset}, {self.users:,} users, at most {self.episodes_per_user} episodes each",
             ),
+            ("algorithm", self.algorithm),
             ("guarantee", self.guarantee.statement),
             ("delta against 1/users", _DELTA[self.delta_verdict].format(self.guarantee.delta * self.users)),
         ]
@@ -180,46 +195,57 @@ class SchemaForecast:
             )
             for one in self.noise
         ]
-        found += [
-            (
-                f"visits of a pair until privacy costs at most {percent} of the statistical error",
-                f"{self.visits_needed:,.0f} at a step (transitions to {self.successors} next states "
-                f"{self.needed_for_transitions:,.0f}, rewards {self.needed_for_rewards:,.0f})",
-            ),
-            (
-                "users for that, spread evenly over "
-                + ("all pairs" if self.reachable == 1 else f"{self.reachable:g} of the pairs"),
-                f"{self.users_needed:,.0f}",
-            ),
-            (
-                f"pairs supported (above {self.threshold:.4g} visits) with {self.users:,} users, evenly",
-                f"{self.supported:,.0f} of {self.reachable * self.pairs:,.0f} "
-                f"({100 * self.supported_share:.1f} %), {self.visits_per_pair:,.4g} visits each; a pair that "
-                f"nobody visits passes with probability {self.chance_supported:.2g}",
-            ),
+        if self.visits_needed is not None:
+            found += [
+                (
+                    f"visits of a pair until privacy costs at most {percent} of the statistical error",
+                    f"{self.visits_needed:,.0f} (transitions to {self.successors} next states "
+                    f"{self.needed_for_transitions:,.0f}, rewards {self.needed_for_rewards:,.0f})",
+                ),
+                (
+                    "users for that, spread evenly over "
+                    + ("all pairs" if self.reachable == 1 else f"{self.reachable:g} of the pairs"),
+                    f"{self.users_needed:,.0f}",
+                ),
+            ]
+        if self.supported is not None and self.supported_share is not None:
+            found.append(
+                (
+                    f"pairs supported (above {self.threshold:.4g} visits) with {self.users:,} users, evenly",
+                    f"{self.supported:,.0f} of {self.reachable * self.pairs:,.0f} "
+                    f"({100 * self.supported_share:.1f} %), {self.visits_per_pair:,.4g} visits each; a pair "
+                    f"that nobody visits passes with probability {self.chance_supported:.2g}",
+                )
+            )
+        memory = "" if self.memory_bytes is None else f"{_bytes(self.memory_bytes)} of memory, "
+        found.append(
             (
                 "size",
-                f"{self.cells:,} cells, {_bytes(self.memory_bytes)} of memory, release about "
-                f"{_bytes(self.file_bytes)}"
+                f"{self.cells:,} cells, {memory}release about {_bytes(self.file_bytes)}"
                 + ("" if self.noise_seconds is None else f", noise about {self.noise_seconds:.2g} s"),
-            ),
-        ]
+            )
+        )
         return found
 
     def epsilon_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Head and body of the table of other epsilons."""
-        head = ("ε", "δ", "std of a count", "visits of a pair", "users, evenly", "supported")
-        return head, [
-            (
-                f"{one.epsilon:g}",
-                f"{one.delta:g}",
-                f"{one.std:.4g}",
-                f"{one.visits_needed:,.0f}",
-                f"{one.users_needed:,.0f}",
-                f"{100 * one.supported_share:.1f} %",
-            )
-            for one in self.others
-        ]
+        cell = "count" if self.visits_needed is not None else f"cell of {self.noise[0].family}"
+        head: tuple[str, ...] = ("ε", "δ", f"std of a {cell}")
+        body = [[f"{one.epsilon:g}", f"{one.delta:g}", f"{one.std:.4g}"] for one in self.others]
+        columns = {
+            "visits of a pair": [_whole(one.visits_needed) for one in self.others],
+            "users, evenly": [_whole(one.users_needed) for one in self.others],
+            "supported": [
+                None if one.supported_share is None else f"{100 * one.supported_share:.1f} %"
+                for one in self.others
+            ],
+        }
+        for name, texts in columns.items():
+            told = [text for text in texts if text is not None]
+            if len(told) == len(body):
+                head = (*head, name)
+                body = [[*row, text] for row, text in zip(body, told, strict=True)]
+        return head, [tuple(row) for row in body]
 
 
 _DELTA = {
@@ -229,6 +255,10 @@ _DELTA = {
     "refused": "{0:.2g} TIMES 1/USERS: WILL BE REFUSED",
     "none": "no guarantee",
 }
+
+
+def _whole(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f}"
 
 
 def _bytes(size: float) -> str:
@@ -254,8 +284,8 @@ def visits_needed(share: float, successors: int, std: float, reward_std: float =
 def forecast_learn(
     schema: Schema,
     users: int,
-    privatizer: Central | NoPrivacy,
-    learner: OfflineLearner | None = None,
+    privatizer: Central | NoPrivacy | None,
+    learner: OfflineLearner | linear.Linear | None = None,
     *,
     share: float = 0.1,
     successors: int | None = None,
@@ -270,8 +300,9 @@ def forecast_learn(
     ----------
     schema : Schema
     users : expected number of people, at least 1; each with one episode.
-    privatizer : Central, or NoPrivacy.
-    learner : of counts, with ``query(spec)``; default ``DPAPVI()``.
+    privatizer : Central, or NoPrivacy; None for linear learners, which hold their budget themselves.
+    learner : as for :func:`discreet.stored.learn.learn`; default: that of the command `discreet learn`
+        (:func:`discreet.stored.planning.default_algorithm`).
     share : c > 0, the share of the statistical error that privacy may cost.
     successors : how many next states of a pair really occur, if it is known: 1 to S, default S.
     reachable : in (0, 1], the share of the admissible pairs that people's behaviour reaches.
@@ -282,45 +313,52 @@ def forecast_learn(
     Raises
     ------
     ValueError
-        On a number out of range, a learner that asks for something else than counts, or a budget that
-        cannot be met.
+        On a number out of range, a learner without privacy that is given no privatizer, a learner that is not
+        one of :func:`~discreet.stored.learn.learn`, or a budget that cannot be met.
     """
     users = checks.integer("users", users, 1)
     reachable = checks.real("reachable", reachable, 0.0, 1.0, open_low=True)
-    learner = DPAPVI() if learner is None else learner
-    query = learner.query(schema.spec(users))
-    if not isinstance(query, CountQuery):
-        raise ValueError(f"learner = {checks.said(learner)}: must be one that learns from counts")
-    query = replace(query, episodes=schema.episodes_per_user)
+    learner = learner_of(default_algorithm(schema), {}) if learner is None else learner
+    kind = kind_of(schema, learner)
     randomness = Secure() if randomness is None else randomness
     states = schema.layout.states
     successors = states if successors is None else checks.integer("successors", successors, 1, states)
-    setting = _Setting(schema, users, learner, query, share, successors, reachable)
+    checks.positive("share", share)
+    known: dict[str, Any] = {
+        "dataset": schema.dataset, "algorithm": name_of(learner), "users": users,
+        "episodes_per_user": schema.episodes_per_user, "share": share, "successors": successors,
+        "reachable": reachable,
+    }  # fmt: skip
+    if isinstance(kind, LinearSums):
+        return _of_sums(kind, privatizer, known, epsilons, randomness)
+    if privatizer is None:
+        raise ValueError(
+            f"learner = {checks.said(learner)}: has no noise to forecast without a privatizer, Central(...)"
+        )
+    setting = _Setting(kind, users, learner, share, successors, reachable)
+    query = kind.query
     guarantee, laws = _started(privatizer, query, randomness)
-    layout, rewards = schema.layout, 0 if query.known_rewards else schema.layout.rows
     needed, found = setting.needed(laws), setting.support(laws)
+    most = setting.most_needed(needed)
+    layout, rewards = query.layout, 0 if query.known_rewards else query.layout.rows
+    supported = None if found is None else found.share * setting.reached * query.slots
     return SchemaForecast(
-        dataset=schema.dataset,
-        users=users,
-        episodes_per_user=schema.episodes_per_user,
+        **known,
         guarantee=guarantee,
         delta_verdict=_verdict(guarantee, users),
         noise=tuple(_family(name, law, query) for name, law in laws.items()),
-        share=share,
-        successors=setting.successors,
         needed_for_transitions=needed[0],
         needed_for_rewards=needed[1],
-        visits_needed=max(needed),
-        users_needed=max(needed) * setting.reached,
-        pairs=layout.horizon * layout.rows,
-        reachable=reachable,
-        threshold=found.threshold,
-        visits_per_pair=found.visits,
-        supported=found.share * setting.reached * layout.horizon,
-        supported_share=found.share,
-        chance_supported=found.by_chance,
+        visits_needed=most,
+        users_needed=most * setting.reached / setting.visited,
+        pairs=query.slots * setting.rows,
+        threshold=None if found is None else found.threshold,
+        visits_per_pair=setting.visits,
+        supported=supported,
+        supported_share=None if found is None else found.share,
+        chance_supported=None if found is None else found.by_chance,
         cells=query.cells,
-        memory_bytes=layout.horizon * (4 * layout.rows * layout.states + 8 * rewards),
+        memory_bytes=query.slots * (4 * layout.rows * layout.states + 8 * rewards),
         file_bytes=round(sum(_cell_bytes(law) * _cells(name, query) for name, law in laws.items())),
         noise_seconds=_seconds(laws, query, randomness)
         if measure and guarantee.epsilon is not None
@@ -332,42 +370,68 @@ def forecast_learn(
 @dataclass(frozen=True)
 class _Support:
     threshold: float
-    visits: float
     share: float
     by_chance: float
 
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """What does not change with epsilon."""
+    """What does not change with epsilon; of counts."""
 
-    schema: Schema
+    kind: Any  # Kind, of counts
     users: int
     learner: Any
-    query: CountQuery
     share: float
     successors: int
     reachable: float
 
     @property
+    def rows(self) -> int:
+        """Pairs of one table; the state that every episode is told to start in is not one of the world's."""
+        query: CountQuery = self.kind.query
+        return query.layout.rows - (1 if query.first else 0)
+
+    @property
     def reached(self) -> float:
-        """Pairs of a step that behaviour reaches: at least one."""
-        return max(1.0, self.reachable * self.schema.layout.rows)
+        """Pairs of a table that behaviour reaches: at least one."""
+        return max(1.0, self.reachable * self.rows)
+
+    @property
+    def visited(self) -> int:
+        """Pairs of a table that one episode visits, at least: one of each step; of first visits, one."""
+        query: CountQuery = self.kind.query
+        return 1 if query.first else query.layout.horizon // query.slots
+
+    @property
+    def visits(self) -> float:
+        """Of a pair that behaviour reaches, evenly."""
+        return self.users * self.visited / self.reached
 
     def needed(self, laws: Mapping[str, NoiseLaw]) -> tuple[float, float]:
         """(2), for transitions and rewards."""
         reward = laws[CENTERED_REWARDS].std() if CENTERED_REWARDS in laws else 0.0
         return visits_needed(self.share, self.successors, laws[TRANSITIONS].std(), reward)
 
-    def support(self, laws: Mapping[str, NoiseLaw]) -> _Support:
-        """Which share of the reachable pairs is above the learner's threshold."""
-        noise = self.learner._noise(laws, self.schema.layout)
-        threshold = float(self.learner._threshold(noise))
-        visits = self.users / self.reached
-        spread = math.sqrt(visits * (1.0 - 1.0 / self.reached) + noise.sigma**2)
-        share = float(ndtr((visits - threshold) / spread)) if spread else float(visits > threshold)
-        by_chance = float(ndtr(-threshold / noise.sigma)) if noise.sigma else 0.0
-        return _Support(threshold, visits, share, by_chance)
+    def most_needed(self, needed: tuple[float, float]) -> float:
+        """Of a pair: both must hold; of first visits one of them, as either says what an action is worth."""
+        return min(needed) if self.kind.query.first else max(needed)
+
+    def support(self, laws: Mapping[str, NoiseLaw]) -> _Support | None:
+        """Which share of the reachable pairs is above the learner's threshold; None if it states none."""
+        if isinstance(self.learner, DecisionPoints):
+            sigma = laws[VISITS].std()
+            threshold = max(
+                STANDS_OUT["laplace" if "laplace" in laws[VISITS].family else "gaussian"] * sigma, 10.0
+            )
+        elif isinstance(self.learner, tabular.APVI | tabular.DPAPVI):
+            noise = self.learner._noise(laws, self.kind.layout)
+            sigma, threshold = noise.sigma, float(self.learner._threshold(noise))
+        else:
+            return None
+        spread = math.sqrt(self.visits * (1.0 - 1.0 / self.reached) + sigma**2)
+        share = float(ndtr((self.visits - threshold) / spread)) if spread else float(self.visits > threshold)
+        by_chance = float(ndtr(-threshold / sigma)) if sigma else 0.0
+        return _Support(threshold, share, by_chance)
 
 
 def _started(
@@ -390,19 +454,85 @@ def _others(
     delta = guarantee.delta or None
     for epsilon in epsilons:
         other = replace(privatizer, epsilon=epsilon, delta=delta, rho=None, mu=None)
-        _, laws = _started(other, setting.query, Seeded(0))
-        needed = max(setting.needed(laws))
+        _, laws = _started(other, setting.kind.query, Seeded(0))
+        needed, support = setting.most_needed(setting.needed(laws)), setting.support(laws)
         found.append(
             OtherEpsilon(
                 epsilon=float(epsilon),
                 delta=guarantee.delta,
                 std=laws[TRANSITIONS].std(),
                 visits_needed=needed,
-                users_needed=needed * setting.reached,
-                supported_share=setting.support(laws).share,
+                users_needed=needed * setting.reached / setting.visited,
+                supported_share=None if support is None else support.share,
             )
         )
     return found
+
+
+# ------------------------------------------------------------------------------ linear sums
+
+
+def _of_sums(
+    kind: LinearSums, privatizer: Any, known: Mapping[str, Any], epsilons: Sequence[float],
+    randomness: Randomness,
+) -> SchemaForecast:  # fmt: skip
+    """Of a learner of features: guarantee, and the largest noise of each kind of sum."""
+    guarantee, noise = _asked(kind, privatizer, randomness)
+    if guarantee.epsilon is None:
+        raise ValueError(
+            f"learner = {checks.said(kind.learner)}: is not private, it has no noise to forecast"
+        )
+    others = []
+    for epsilon in epsilons:
+        other = {"epsilon": float(epsilon), "delta": guarantee.delta, "rho": None, "mu": None}
+        learner: Any = replace(kind.learner, **other)  # type: ignore[arg-type]  # who is private has these
+        _, told = _asked(kind_of(kind.schema, learner), privatizer, Seeded(0))
+        others.append(OtherEpsilon(float(epsilon), guarantee.delta, told[0].std, None, None, None))
+    cells, layout = sum(one.cells for one in noise), kind.layout
+    return SchemaForecast(
+        **known,
+        guarantee=guarantee,
+        delta_verdict=_verdict(guarantee, known["users"]),
+        noise=noise,
+        pairs=layout.horizon * layout.rows,
+        cells=cells,
+        file_bytes=8 * cells,
+        others=tuple(others),
+        needed_for_transitions=None,
+        needed_for_rewards=None,
+        visits_needed=None,
+        users_needed=None,
+        threshold=None,
+        visits_per_pair=None,
+        supported=None,
+        supported_share=None,
+        chance_supported=None,
+        memory_bytes=None,
+        noise_seconds=None,
+    )
+
+
+def _asked(kind: Kind, privatizer: Any, randomness: Randomness) -> tuple[Guarantee, tuple[FamilyNoise, ...]]:
+    """Guarantee and noise of a session of linear questions that sees nobody."""
+    assert isinstance(kind, LinearSums)
+    with kind.start(privatizer, randomness) as session:
+        guarantee, records = session.guarantee, session.records
+    return guarantee, tuple(one for record in records for one in _sums(kind, record))
+
+
+def _sums(kind: LinearSums, record: MechanismRecord) -> list[FamilyNoise]:
+    size, states = kind.features.dimension, kind.layout.states
+    cells = {
+        "gram": size * size, "response": size, "successors": size * states, "rewards": size, "start": states,
+    }  # fmt: skip
+    scales: dict[str, list[float]] = {}
+    for name, scale in record.scales.items():
+        scales.setdefault(name.split(".", 1)[1].split("[")[0], []).append(scale)
+    std, wide = (math.sqrt(2.0), math.log(20.0)) if record.norm == "l1" else (1.0, float(ndtri(0.975)))
+    return [
+        FamilyNoise(name, record.noise, std * max(own), wide * max(own), len(own) * cells[name])
+        for name, own in scales.items()
+    ]
 
 
 def _verdict(guarantee: Guarantee, users: int) -> str:

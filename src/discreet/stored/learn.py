@@ -2,7 +2,8 @@
 
 :func:`learn` keeps one order, on which the guarantee and the ledger rest:
 
-1. every row is checked against the schema and counted; a broken row, an absent column, too large a delta
+1. the folder's name is claimed, every row is checked against the schema and counted, and room is taken on the
+   disk; another run into that folder, a broken row, an absent column, too large a delta, a disk without room
    end here, with nothing spent and nothing written;
 2. the ledger reserves what the release will cost, and is on the disk;
 3. noise is drawn, and the folder is written aside, ``release.parquet`` first;
@@ -47,7 +48,7 @@ from discreet.offline.decision_points import DecisionPoints
 from discreet.offline.releases import ReleaseFacts, read_tables
 from discreet.protocol import Floats
 from discreet.sessions.one_shot import OneShotSession
-from discreet.storage.folders import aside, check_free
+from discreet.storage.folders import aside, check_free, claims_out, room_for
 from discreet.storage.ledger import Ledger, spent
 from discreet.storage.owner_rules import check_rules, obeyed
 from discreet.stored.counted import Part, facts_of
@@ -145,6 +146,7 @@ class Run:
 # ------------------------------------------------------------------------------------- learn
 
 
+@claims_out
 def learn(
     source: Source | Part | SiteSums,
     learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
@@ -169,7 +171,7 @@ def learn(
         share data (:mod:`discreet.stored.sites`), with the learner and the privatizer of their plan.
     learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their budget themselves
     out : folder
-        Must not exist, or be empty.
+        Must not exist, or be empty; no other run may be writing it.
     privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
     ledger : Ledger or None
         None writes nothing down; the statement says so in capitals. Must be None without privacy, for noise
@@ -264,15 +266,17 @@ def learn(
             purpose=settings.purpose or f"learn, {name_of(learner)}",
         )
         _rehearse(schema, facts, settings, run)
-        check_free(out)  # reading may have taken long: was another run faster?
-        _check_rules(source, schema, ledger)  # or has the owner made a rule meanwhile?
+        check_free(out)  # reading may have taken long: was anything put there meanwhile?
+        _check_rules(source, schema, ledger)  # or has the owner made a rule?
         reservation = None
-        if ledger is not None:
-            reservation = ledger.reserve(
-                schema.dataset, session.records, delta=session.guarantee.delta, users=session.users,
-                purpose=run.purpose,
-            )  # fmt: skip
-        with spent(ledger, reservation), aside(out, paid=RELEASE) as folder:
+        with room_for(out, kind.room(session)):
+            if ledger is not None:
+                reservation = ledger.reserve(
+                    schema.dataset, session.records, delta=session.guarantee.delta, users=session.users,
+                    purpose=run.purpose,
+                )  # fmt: skip
+        book = None if ledger is None else ledger.path
+        with spent(ledger, reservation), aside(out, paid=RELEASE, ledger=book) as folder:
             if ledger is not None and reservation is not None:
                 time = next(e.time for e in ledger.entries() if e.number == reservation.number)
                 run = replace(run, ledger=LedgerFacts.of(ledger, reservation), date=time)
@@ -303,6 +307,7 @@ def _check_part(part: Part, schema: Schema, learner: Any) -> None:
             )
 
 
+@claims_out
 def plan_again(
     release: str | Path,
     learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,

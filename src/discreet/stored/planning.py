@@ -8,6 +8,7 @@ the release, the schema, the learner's options and :class:`Settings`, and on not
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from discreet.offline.decision_points import DecisionPoints
 from discreet.offline.first_visits import FirstVisits
 from discreet.offline.linear_gains import LinearGain
 from discreet.offline.linear_releases import LinearRelease
-from discreet.offline.policies import PolicyTable, Unsupported, write_policy
+from discreet.offline.policies import ONE_CHANGE, PolicyTable, Unsupported, write_policy
 from discreet.offline.releases import (
     FIRST_VISITS,
     ReleaseFacts,
@@ -53,7 +54,10 @@ from discreet.written.promises import VERSION
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Kind", "Planned", "Settings", "kind_of", "learner_of", "name_of", "options_of", "write_plan"]
+__all__ = [
+    "Kind", "LinearSums", "Planned", "Settings", "default_algorithm", "kind_of", "learner_of", "name_of",
+    "options_of", "write_plan",
+]  # fmt: skip
 
 Privatizer = Central | NoPrivacy
 T = TypeVar("T")
@@ -68,8 +72,9 @@ class Settings:
     level : float in (0, 1)
         Of the report's intervals.
     return_bound : float > 0, optional
-        A public bound of one episode's return, in units of [0, 1] a step, H by default: what is not known may
-        be worth as much, so a lower one makes the report's intervals shorter.
+        For DPAPVI and APVI: a public bound of one episode's return, in units of [0, 1] a step, H by default.
+        What is not known may be worth as much, so a lower one makes the report's intervals shorter. For
+        decision points the bound stands in the schema.
     operator, approval, purpose : str
         Lines of the statement: who ran it, who approved it, and what the release is for (in the ledger, too).
     synthetic : bool
@@ -127,9 +132,10 @@ class Planned:
     report: _Report
 
 
-class _Told:
+class _Told(ABC):
     """Who waits is told what is being done: parts and how many there are, as in reading."""
 
+    schema: Schema
     progress: Progress | None = None
 
     def say(self, what: str, done: int = 0, total: int | None = None) -> None:
@@ -148,8 +154,23 @@ class _Told:
         """Episodes as the release counts them."""
         return people
 
+    def room(self, session: Any) -> int:
+        """Bytes that the folder takes, at most: release, a row for each step and state, pages, figures."""
+        labels = max(
+            map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0
+        )
+        rows = self.schema.horizon * self.schema.layout.states
+        return _PAGES + 4 * rows * (64 + 2 * labels) + self.release_bytes(session)
 
-class _OneRelease(_Told, ABC):
+    @abstractmethod
+    def release_bytes(self, session: Any) -> int:
+        """Of the noisy numbers, as a file."""
+
+
+_PAGES = 2**20  # bytes of statement, pages and figures, of any schema
+
+
+class _OneRelease(_Told):
     """Sums of one question, released once, step by step."""
 
     query: CountQuery
@@ -164,6 +185,21 @@ class _OneRelease(_Told, ABC):
         steps = self.followed("draw noise and write", released, released.query.slots)
         write_release(path, steps, ReleaseFacts(**facts, laws=released.laws))
         return self.again(path, settings)
+
+    def release_bytes(self, session: Any) -> int:
+        """The digits of all people and of 12 deviations of noise in every cell; 8 bytes off a grid.
+
+        Half a byte a cell more, for what a file adds.
+        """
+        people = session.users * self.query.episodes * self.query.counted_steps
+        size = 0.0
+        laws = getattr(session, "laws", {})  # sums of sites that drew the noise themselves have none yet
+        for name, shape in self.query.row_families.items():
+            law, digits = laws.get(name), 8.0
+            if law is not None and law.std() and law.unit is not None:
+                digits = math.log2(2.0 + (people + 12.0 * law.std()) / law.unit) / 8
+            size += math.prod(shape) * (0.5 + min(8.0, digits))
+        return round(size)
 
     @abstractmethod
     def again(self, path: Path, settings: Settings) -> Planned:
@@ -228,7 +264,8 @@ class _FirstVisits(_OneRelease):
             )
         if settings.return_bound is not None:
             raise ValueError(
-                "return_bound: must stand in the schema (return_bound = ...), the noise rests on it"
+                f"return_bound = {settings.return_bound:g}: must stand in the schema (return_bound = ...) "
+                "for decision-points, whose noise rests on it"
             )
 
     def told(self, people: Trajectories) -> Trajectories:
@@ -241,7 +278,7 @@ class _FirstVisits(_OneRelease):
         self.say("plan and judge")
         learned = self.learner.of(stored, self.question, settings.level)
         report = decision_report_of(stored, learned, self.schema)
-        return Planned(PolicyTable.of(learned, self.schema), report)
+        return Planned(replace(PolicyTable.of(learned, self.schema), value_column=ONE_CHANGE), report)
 
 
 class LinearSums(_Told):
@@ -277,6 +314,11 @@ class LinearSums(_Told):
             self.schema.layout, self.features, randomness, episodes=self.schema.episodes_per_user,
             known_rewards=self.known is not None,
         )  # fmt: skip
+
+    def release_bytes(self, session: Any) -> int:
+        """8 bytes a number: each question has at most d x (d + S + 2) of them."""
+        size = self.features.dimension
+        return 8 * len(session.plan) * size * (size + self.layout.states + 2)
 
     def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
         self.say("plan, with noise")
@@ -351,6 +393,14 @@ _LEARNERS: dict[str, type[Any]] = {
     "apvi": tabular.APVI, "dp-apvi": tabular.DPAPVI, "decision-points": DecisionPoints,
     "pevi": linear.PEVI, "vapvi": linear.VAPVI, "dp-pevi": linear.DPPEVI, "dp-vapvi": linear.DPVAPVI,
 }  # fmt: skip
+
+
+def default_algorithm(schema: Schema) -> str:
+    """Name of the learner that `discreet learn` runs if none is named, and that `discreet forecast` is of.
+
+    Where the world is the same at every step: few changes that are shown to help. Else a whole policy.
+    """
+    return "decision-points" if schema.stationary else "dp-apvi"
 
 
 def name_of(learner: Any) -> str:

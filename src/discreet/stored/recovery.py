@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +31,7 @@ from discreet.core.shown import brief
 from discreet.data.readers import Progress
 from discreet.data.schema import read_schema, write_schema
 from discreet.offline.releases import read_tables
-from discreet.storage.folders import HIDDEN, aside, held
+from discreet.storage.folders import HIDDEN, aside, claimed, held
 from discreet.storage.ledger import Ledger, Reservation
 from discreet.stored import codebook
 from discreet.stored.codebook_page import FACTS
@@ -170,7 +171,10 @@ def finish(one: Lost, ledger: Ledger | None, progress: Progress | None = None) -
 def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress | None) -> Path:
     if _is_codebook(folder):
         codebook.verify_codebook(folder)
-        out = folder if one.state == "not marked" else folder.rename(_free_name(one, folder))
+        out = folder
+        if one.state != "not marked":
+            with _free_name(one, folder) as name:
+                out = folder.rename(name)
         _mark(one, _codebook_facts(out)[2], codebook.hashes(out), ledger)
         return out
     if one.state == "not marked":
@@ -205,8 +209,7 @@ def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str
         **{name: facts.options[name] for name in ("unsupported", "level", "return_bound")},
         **_signed(folder), synthetic=run.synthetic,
     )  # fmt: skip
-    out = _free_name(one, folder)
-    with aside(out) as made:
+    with _free_name(one, folder) as out, aside(out) as made:
         write_schema(schema, made / SCHEMA)
         shutil.copyfile(release, made / RELEASE)
         planned = kind.again(made / RELEASE, settings)
@@ -214,12 +217,22 @@ def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str
     return statement.to_dict(), out
 
 
-def _free_name(one: Lost, folder: Path) -> Path:
-    taken = folder.with_name(one.name)
-    out = taken if not taken.exists() else folder.with_name(f"{one.name}-entry-{one.number}")
-    if out.exists():
-        raise ValueError(f"out = {str(out)!r}: exists already, must be free for what is recovered")
-    return out
+@contextmanager
+def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
+    """Claim the run's name; or one with its number, where that is taken or another run is at work on it."""
+    with ExitStack() as stack:
+        out = folder.with_name(one.name)
+        try:
+            stack.enter_context(claimed(out))
+            free = not out.exists()
+        except ValueError:
+            free = False
+        if not free:
+            out = folder.with_name(f"{one.name}-entry-{one.number}")
+            stack.enter_context(claimed(out))
+            if out.exists():
+                raise ValueError(f"out = {str(out)!r}: exists already, must be free for what is recovered")
+        yield out
 
 
 def _signed(folder: Path) -> dict[str, Any]:
