@@ -25,7 +25,6 @@ from discreet.cli.shell import (
     progress_bar,
     say,
 )
-from discreet.written.sentences import up
 
 
 @command
@@ -133,6 +132,8 @@ def _audited(
 
 
 def _print_audit(found: Any) -> None:
+    from discreet.written.sentences import up
+
     claim = found.guarantee
     words = (
         "nothing" if claim.epsilon is None else f"epsilon = {up(claim.epsilon, 6)} at delta = {claim.delta:g}"

@@ -22,7 +22,6 @@ from discreet.cli.shell import (
     print_json,
     say,
 )
-from discreet.written.sentences import up
 
 if TYPE_CHECKING:
     import numpy as np
@@ -1029,6 +1028,8 @@ def ledger(
 
 def _spent(totals: Totals) -> str:
     """What a population's releases cost together, in a sentence."""
+    from discreet.written.sentences import up
+
     releases = f"{totals.reservations} release{'s' if totals.reservations != 1 else ''}"
     if totals.unmarked:
         releases += f" ({totals.unmarked} spent, not published)"
