@@ -50,6 +50,9 @@ def test_runs_that_differ_have_different_names() -> None:
     assert results[1].label == "DPUCBVI (bonus_scale=0.2)"
     assert results[3].label == "PrivateUCBVI (learner.preset=paper)"  # Central's own noise beside it
     assert results[4].label == "PrivateUCBVI (paper)"
+    assert results[4].guarantee.epsilon > 1.5  # a privatizer's preset does touch privacy: stated is 1
+    assert "(stated 1)" in privacy_words(results[4].guarantee)
+    assert results[3].guarantee.epsilon == pytest.approx(1.0, rel=1e-9)  # a learner's does not
     assert results[6].label == "UCBVI (bonus=bernstein)"
     assert labels[-1] == "DPUCBVI [epsilon=1.0, by=batch, seed=0]"
     figure = dr.regret_figure(results[:5])
