@@ -109,7 +109,7 @@ BAD = [
     ("cuts = [0, 1.5]", "cuts = [0]\nempty = [-9]", "prepare.values.x.empty = -9"),
     ('user = "who"', 'user = "who"\nempty = "."', "prepare.empty = '.': must be a list"),
     ('time = "when"', 'time = { column = "when", then = 3 }', "prepare.time.then = 3"),
-    ('time = "when"', 'time = { column = "when", numbers = "ms" }', "time.numbers = 'ms'.*milliseconds"),
+    ('time = "when"', 'time = { column = "when", numbers = "ms" }', "prepare.time.numbers = 'ms'.*millisec"),
     ('categories = ["a", "b"]', 'categories = ["a", "a"]', "must name everything once"),
     ('categories = ["a", "b"]', 'categories = ["a"]\nrange = [0, 1]', "a category has none"),
     ('categories = ["a", "b"]', 'categories = ["a"]\nties = "mean"', "no sum, mean or order"),
