@@ -181,7 +181,9 @@ def random_world(seed: int, strength: float) -> Confounded:
     moves = float(draw.choice([0.0, 0.2, 0.5]))
     blur = draw.uniform(0.15, 0.6)
     centred = (np.arange(levels) - 0.5 * (levels - 1)) / (0.5 * (levels - 1))
-    habit = draw.normal(0.0, 0.5, actions)[None] + strength * np.outer(centred, draw.normal(0.0, 1.0, actions))
+    habit = draw.normal(0.0, 0.5, actions)[None] + strength * np.outer(
+        centred, draw.normal(0.0, 1.0, actions)
+    )
     ends = draw.uniform(0.15, 0.45) * np.ones(levels)
     good = np.clip(np.linspace(draw.uniform(0.7, 0.95), draw.uniform(0.1, 0.5), levels), 0.02, 0.98)
 
@@ -247,7 +249,8 @@ def worlds(group: str, first: int, many: int) -> dict[str, Confounded | Valid]:
         return {f"{group} {seed}": random_world(seed, strength) for seed in seeds}
     if group == "steps":
         return {
-            f"steps {odds}": Confounded(3, 2, 8, partial(by_step, odds=float(np.sqrt(odds)))) for odds in (2, 8)
+            f"steps {odds}": Confounded(3, 2, 8, partial(by_step, odds=float(np.sqrt(odds))))
+            for odds in (2, 8)
         }
     if group == "bound":
         return {"bound 1.5": Confounded(2, 2, 8, bound)}
@@ -318,7 +321,11 @@ class Releases:
         at = np.searchsorted(found.contrasts.where, rows)
         known = found.rows[rows]
         at = np.where(known, at, 0)
-        size = float((visits[known] * np.abs(found.contrasts.deviation[at][known])).sum()) if known.any() else 0.0
+        size = (
+            float((visits[known] * np.abs(found.contrasts.deviation[at][known])).sum())
+            if known.any()
+            else 0.0
+        )
         return {
             "world": self.name, "users": users, "epsilon": epsilon, "cohort": cohort, "draw": draw,
             "true": self.study.gain(path, count) if self.study is not None else 0.0,
@@ -353,7 +360,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                     for draw in range(given.draws):
                         for epsilon in given.epsilon:
                             own = None if epsilon == "none" else float(epsilon)
-                            file.write(json.dumps({"group": group, **releases.row(users, own, draw, draw)}) + "\n")
+                            file.write(
+                                json.dumps({"group": group, **releases.row(users, own, draw, draw)}) + "\n"
+                            )
                             file.flush()
 
 

@@ -140,6 +140,7 @@ class Consistency:
     contrasts, levels : discrepancies (1) and (2). rows : (R,) bool, the rows whose contrast was tested. by_returns,
     by_transitions : (R,) contrasts q - v and by one step, NaN where not tested. model : projected counts.
     tested : False if rewards are not paid by rule, since then one step of transitions says nothing of rewards.
+    scale : range of returns, in the user's units.
     """
 
     __repr__ = brief
@@ -151,6 +152,7 @@ class Consistency:
     by_transitions: Floats
     model: Model
     tested: bool
+    scale: float
 
     def covered(self, visits: Floats, rows: Ints) -> float:
         """Return the share of first visits to changed states whose asked-for row was tested.
@@ -180,10 +182,13 @@ def consistency_of(told: Told) -> Consistency:
     The simulations are seeded by the released numbers: the same release gives the same answer.
     """
     model = model_of(told)
+    scale = told.question.bounds[1] - told.question.bounds[0]
     if told.question.returns.outcomes is None:
         nothing = _judged(np.zeros(0, np.int64), *([np.zeros(0)] * 2), np.zeros((0, 0)), np.zeros(0))
         untold = np.full(told.layout.rows, np.nan)
-        return Consistency(nothing, nothing, np.zeros(told.layout.rows, bool), untold, untold, model, False)
+        return Consistency(
+            nothing, nothing, np.zeros(told.layout.rows, bool), untold, untold, model, False, scale
+        )
     return _Test(told, model).run()
 
 
@@ -276,7 +281,8 @@ class _Test:
         tested[used] = True
         by_returns = np.where(tested, q - v[state], np.nan)
         by_transitions = np.where(tested, step_row - step_state[state], np.nan)
-        return Consistency(contrasts, found, tested, by_returns, by_transitions, model, True)
+        scale = told.question.bounds[1] - told.question.bounds[0]
+        return Consistency(contrasts, found, tested, by_returns, by_transitions, model, True, scale)
 
     def _by_state(self, found: Discrepancies, reached: Floats) -> Discrepancies:
         """Take the largest excess of a state's actions for the size, rather than their sum."""
