@@ -1,16 +1,19 @@
 """How often decision points are shown where a hidden cause, and no action, makes the difference; and what the
 conditions of the verdict cost where actions do help.
 
-One draw is one release of n users of a known world. For each draw the numbers are written that a verdict rests on:
-the gain and its interval, the consistency test, and both strengths of a hidden cause. ``--rules`` then counts verdicts.
+One draw is one release of n users of a known world. For each draw the numbers are written that a verdict
+rests on: the gain and its interval, the consistency test, and both strengths of a hidden cause. ``--rules``
+then counts verdicts.
 
-    python -m studies.hidden_causes --worlds persistent random-strong random-weak --users 5000 20000 --epsilon 1 3 --draws 25
+    python -m studies.hidden_causes --worlds persistent random-strong random-weak --users 5000 20000 --epsilon
+    1 3 --draws 25
 
-Worlds: ``persistent`` (six hand-made worlds in which a hidden severity drives treatment and outcome, no action has an
-effect), ``random-strong`` and ``random-weak`` (the same, 20 seeded worlds each: 3 to 5 severities that stay or move, 2 to 4
-actions; how strongly the action depends on the severity), ``steps`` (a cause drawn anew at each step, odds 1.4, 2.8 and
-8), ``bound`` (a cause at each step by which the bound is attained, odds 1.5), ``no-cause`` (nothing helps and nothing is
-hidden), ``valid`` (the worlds of ``studies.decision_points``, whose states suffice, and 10 seeded ones).
+Worlds: ``persistent`` (six hand-made worlds in which a hidden severity drives treatment and outcome, no
+action has an effect), ``random-strong`` and ``random-weak`` (the same, 20 seeded worlds each: 3 to 5
+severities that stay or move, 2 to 4 actions; how strongly the action depends on the severity), ``steps`` (a
+cause drawn anew at each step, odds 1.4, 2.8 and 8), ``bound`` (a cause at each step by which the bound is
+attained, odds 1.5), ``no-cause`` (nothing helps and nothing is hidden), ``valid`` (the worlds of
+``studies.decision_points``, whose states suffice, and 10 seeded ones).
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ _CHUNK = 2**15
 
 @dataclass(frozen=True)
 class Confounded:
-    """A world in which no action has an effect. States 0 .. k - 1 are readings; k is the good end, k + 1 the bad one.
+    """A world in which no action has an effect. States 0 .. k - 1 are readings; k is the good end, k + 1 the
+    bad one.
 
     play : (users, generator) to states (n, H + 1) and actions (n, H).
     """
@@ -110,7 +114,9 @@ def after_action(n: int, draw: np.random.Generator) -> tuple[Ints, Ints]:
 
 
 def moving(n: int, draw: np.random.Generator) -> tuple[Ints, Ints]:
-    """Severity moves as a Markov chain, its reading is off by one half of the time; the treatment follows it."""
+    """Severity moves as a Markov chain, its reading is off by one half of the time; the treatment follows
+    it.
+    """
     horizon, levels = 8, 4
     x, over = draw.integers(0, levels, n), np.full(n, -1)
     states, actions = np.zeros((n, horizon + 1), int), np.zeros((n, horizon), int)
@@ -229,9 +235,10 @@ def random_valid(seed: int) -> Valid:
 
 
 SICK = {"treat": (0.2, 0.6), "read": (0.15, 0.7), "dies": (0.1, 0.6)}
+HEALTHY = {**SICK, "treat": (0.6, 0.2)}
 PERSISTENT = {
     "sick treated more": Confounded(2, 2, 6, partial(two_kinds, **SICK, horizon=6)),
-    "healthy treated more": Confounded(2, 2, 6, partial(two_kinds, **{**SICK, "treat": (0.6, 0.2)}, horizon=6)),
+    "healthy treated more": Confounded(2, 2, 6, partial(two_kinds, **HEALTHY, horizon=6)),
     "constant rate": Confounded(2, 2, 10, partial(two_kinds, **SICK, horizon=10, rate=0.3)),
     "after the action": Confounded(2, 2, 8, after_action),
     "frail": Confounded(2, 2, 6, frail),

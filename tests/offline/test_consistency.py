@@ -1,4 +1,6 @@
-"""The consistency test: exact sums agree, its covariance is that of played releases, contradictions are seen."""
+"""The consistency test: exact sums agree, its covariance is that of played releases, contradictions are
+seen.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ def test_exact_sums_agree_where_most_episodes_are_cut_off() -> None:
 
 def test_the_noise_of_a_release_moves_discrepancies_as_stated() -> None:
     """The covariance by noise alone, against noise that is drawn: variances of 1 500 draws within 15 % of the
-    stated ones. A variance of 1 500 normal draws is off by 15 % with probability 4e-5 at most; the draws are seeded.
+    stated ones. A variance of 1 500 normal draws is off by 15 % with probability 4e-5 at most; the draws are
+    seeded.
     """
     sums = truth(*world(1), 60_000)
     noise = (12.0, 12.0, 5.0)
@@ -113,8 +116,9 @@ def _values(release: Told) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_the_covariance_is_that_of_played_releases() -> None:
-    """Standardised discrepancies of 300 played releases of a world whose state suffices. Their mean square has the
-    chi-square law with at least 300 degrees of freedom a discrepancy; 0.7 and 1.35 are 5 standard errors.
+    """Standardised discrepancies of 300 played releases of a world whose state suffices. Their mean square
+    has the chi-square law with at least 300 degrees of freedom a discrepancy; 0.7 and 1.35 are 5 standard
+    errors.
     """
     study = Releases("ward", _ward(), 5)
     scores = []
@@ -177,8 +181,9 @@ def test_two_few_users_leave_nothing_to_test() -> None:
 
 
 def test_the_law_of_the_sum_of_squares_is_that_of_drawn_normals() -> None:
-    """Satterthwaite's approximation at p = 1e-3 and correlated scores: 20 000 draws, rejected between 0.3 and 3 times
-    as often as stated. Chance of an alarm with 20 expected: below 1e-6 for more than 60, or fewer than 6.
+    """Satterthwaite's approximation at p = 1e-3 and correlated scores: 20 000 draws, rejected between 0.3 and
+    3 times as often as stated. Chance of an alarm with 20 expected: below 1e-6 for more than 60, or fewer
+    than 6.
     """
     draw = np.random.default_rng(2)
     root = draw.normal(size=(12, 5)) + 0.3

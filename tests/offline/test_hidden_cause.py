@@ -21,7 +21,9 @@ from .test_deviations import told, truth, world
 
 
 def small(seed: int) -> tuple[Path, Model]:
-    """Two live states, two ends, two actions, two steps: a release without noise, all of whose gains are real."""
+    """Two live states, two ends, two actions, two steps: a release without noise, all of whose gains are
+    real.
+    """
     draw = np.random.default_rng(seed)
     question = FirstVisits(
         Spec(Layout(4, 2, 2), stationary=True, returns=Returns(terminal=(2, 3), outcomes={2: 1.0, 3: 0.0}))
@@ -38,7 +40,7 @@ def small(seed: int) -> tuple[Path, Model]:
     release = question.told_of(visits, moves, visits * 0.1, 0.0, 0.0, 0.0, people=3500)
     plain = path_of(told(truth(*world(0), 1e6), 1e6, (0.0, 0.0, 0.0), 0))
     path = replace(
-        plain, told=release, order=np.array([0, 1]), action=np.array([int(draw.integers(2)), int(draw.integers(2)), 0, 0, 0]),
+        plain, told=release, order=np.array([0, 1]), action=np.array([*draw.integers(2, size=2), 0, 0, 0]),
         share=np.ones(rows), visits=np.ones(5),
     )  # fmt: skip
     return path, model_of(release)
@@ -110,7 +112,9 @@ def test_the_worst_choice_sums_to_one_and_stays_within_its_bounds() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_slopes_of_the_loss_are_finite_differences(count: int) -> None:
-    """The standard deviation by the delta method against derivatives in every cell of the counts, without noise."""
+    """The standard deviation by the delta method against derivatives in every cell of the counts, without
+    noise.
+    """
     path, model = small(2)
     found = loss_each_step(path, count, 1.6, model)
 
@@ -140,7 +144,9 @@ def test_slopes_of_the_loss_are_finite_differences(count: int) -> None:
 
 
 def test_one_decision_gives_the_ratio_of_cornfield() -> None:
-    """One state, one decision, an outcome of 0 or 1, no noise: L* is max(q_a / q_rest, (1 - q_rest) / (1 - q_a))."""
+    """One state, one decision, an outcome of 0 or 1, no noise: L* is max(q_a / q_rest, (1 - q_rest) / (1 -
+    q_a)).
+    """
     q_a, q_rest, e = 0.6, 0.5, 0.4
     question = FirstVisits(
         Spec(Layout(3, 2, 1), stationary=True, returns=Returns(terminal=(1, 2), outcomes={1: 1.0, 2: 0.0}))
@@ -168,7 +174,8 @@ def test_one_decision_gives_the_ratio_of_cornfield() -> None:
     whole = plain.whole._replace(q=np.where(visits > 0, returns / np.maximum(visits, 1) + 0.5, 0.0))
     path = replace(
         plain, told=release, order=np.array([0]), action=np.array([1, 0, 0, 0]), whole=whole,
-        share=np.array([1 - e, e, 1.0, 1.0, 1.0]), visits=np.array([1.0, 0.5, 0.5, 1.0]), supported=visits > 0,
+        share=np.array([1 - e, e, 1.0, 1.0, 1.0]), visits=np.array([1.0, 0.5, 0.5, 1.0]),
+        supported=visits > 0,
     )  # fmt: skip
     gain = (1 - e) * (q_a - q_rest)
     exact = Gain(gain, gain, gain, 0.95, 0.0, 0.0, 1.0, 0.0)

@@ -18,11 +18,11 @@ arrival in t on, seen from a first visit to s:
     y_s(t) = w(t)                                              where t is terminal
     y_s(t) = w(t) + v(t) + sum_h f_h(s) V_h+1(t) / x(s) - sum_h f_h(t) V_h(t) / x(t)     elsewhere.        (3)
 
-w is what an arrival pays by rule, f_h(s) the chance that the first visit to s is at step h, x = sum_h f_h, and
-V_h the value in the chain of released transitions. The last two terms of (3) correct for the time that is
-left: a first visit to t usually comes at another step than the step after a first visit to s. The next states'
-worth is centred by c_s = sum_t P(t | s) y_s(t) before it is multiplied by noisy counts, so that the noise of
-visits does not bias (1) and (2) to first order.
+w is what an arrival pays by rule, f_h(s) the chance that the first visit to s is at step h, x = sum_h f_h,
+and V_h the value in the chain of released transitions. The last two terms of (3) correct for the time that is
+left: a first visit to t usually comes at another step than the step after a first visit to s. The next
+states' worth is centred by c_s = sum_t P(t | s) y_s(t) before it is multiplied by noisy counts, so that the
+noise of visits does not bias (1) and (2) to first order.
 
 Covariance. (1) and (2) are linear, to first order, in three numbers per row or state,
 
@@ -32,20 +32,21 @@ Covariance. (1) and (2) are linear, to first order, in three numbers per row or 
 with g the reciprocal of a count. So the covariance of all discrepancies is A X A' with X the covariance of
 (a, b, l). *Noise*: rows have independent noise, and X is a sum of blocks by state. *Sampling*: users of the
 fitted chain are simulated, their records are put through the same map; times users and episodes a user.
-This keeps the correlation of one user's records and of the two readings. Added are: the product of the noise of
-transitions and the error of v (second order), the error of the correction for the time that is left (by refits to
-releases drawn from the fitted model), and a term for outcomes that nobody met.
+This keeps the correlation of one user's records and of the two readings. Added are: the product of the noise
+of transitions and the error of v (second order), the error of the correction for the time that is left (by
+refits to releases drawn from the fitted model), and a term for outcomes that nobody met.
 
 A state whose visits do not stand out of noise has no v of its own; the mean of other states stands in, and
 half of the probability that leads to such states is allowed as a bias.
 
-The test rejects, separately for contrasts and for levels, if the largest |z| has Bonferroni p below 5e-4, or the
-sum of squares has p below 1e-5 by Satterthwaite's approximation. Related tests need trajectories (Shi et al.
-2020, arXiv 2002.01751); this one needs the released sums only. It is post-processing and costs no privacy.
+The test rejects, separately for contrasts and for levels, if the largest |z| has Bonferroni p below 5e-4, or
+the sum of squares has p below 1e-5 by Satterthwaite's approximation. Related tests need trajectories (Shi et
+al. 2020, arXiv 2002.01751); this one needs the released sums only. It is post-processing and costs no
+privacy.
 
-What it cannot see: a cause that is drawn anew at every step (such a world is equal in law to one without hidden
-causes), and a lasting cause where there are too few users or too much noise. ``covered`` says how much of the
-changed decisions was tested.
+What it cannot see: a cause that is drawn anew at every step (such a world is equal in law to one without
+hidden causes), and a lasting cause where there are too few users or too much noise. ``covered`` says how much
+of the changed decisions was tested.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ LARGEST, SQUARES = 5e-4, 1e-5  # p below which the largest and the sum of square
 class Model(NamedTuple):
     """Where users went, in the projected counts of a release.
 
-    moves : (R, S + 1) laws of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal states. taken :
-    (R,) projected visits. share : (R,) of the decisions in a state. terminal : (S + 1,) bool.
+    moves : (R, S + 1) laws of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal states.
+    taken : (R,) projected visits. share : (R,) of the decisions in a state. terminal : (S + 1,) bool.
     """
 
     moves: Floats
@@ -103,8 +104,8 @@ class Discrepancies(NamedTuple):
     """Discrepancies of one kind, K of them, in units of the range of returns.
 
     where : (K,) rows of the layout (contrasts) or states (levels). value : (K,). deviation : (K,) standard
-    deviations. bias : (K,) allowances. z : (K,) of what exceeds the allowance. largest, squares : p of the two
-    statistics, 1 if nothing is tested. size : sum over states of visits a user times the discrepancy that
+    deviations. bias : (K,) allowances. z : (K,) of what exceeds the allowance. largest, squares : p of the
+    two statistics, 1 if nothing is tested. size : sum over states of visits a user times the discrepancy that
     exceeds allowance and two deviations.
     """
 
@@ -128,6 +129,11 @@ class Discrepancies(NamedTuple):
         return min(1.0, self.largest, self.squares * (LARGEST / SQUARES))
 
     @property
+    def hint(self) -> float:
+        """Smaller of the two p, times two: p of a hint of a contradiction."""
+        return min(1.0, 2.0 * min(self.largest, self.squares))
+
+    @property
     def largest_z(self) -> float:
         """Largest absolute z, 0 if nothing is tested."""
         return float(np.abs(self.z).max(initial=0.0))
@@ -137,10 +143,11 @@ class Discrepancies(NamedTuple):
 class Consistency:
     """Result of the test.
 
-    contrasts, levels : discrepancies (1) and (2). rows : (R,) bool, the rows whose contrast was tested. by_returns,
-    by_transitions : (R,) contrasts q - v and by one step, NaN where not tested. model : projected counts.
-    tested : False if rewards are not paid by rule, since then one step of transitions says nothing of rewards.
-    scale : range of returns, in the user's units.
+    contrasts, levels : discrepancies (1) and (2). rows : (R,) bool, the rows whose contrast was tested.
+    by_returns, by_transitions : (R,) contrasts q - v and by one step, NaN where not tested. step_deviation :
+    (R,) standard deviation of the latter. model : projected counts.
+    tested : False if rewards are not paid by rule, since then one step of transitions says nothing of
+    rewards. scale : range of returns, in the user's units.
     """
 
     __repr__ = brief
@@ -150,6 +157,7 @@ class Consistency:
     rows: Bools
     by_returns: Floats
     by_transitions: Floats
+    step_deviation: Floats
     model: Model
     tested: bool
     scale: float
@@ -184,16 +192,19 @@ def consistency_of(told: Told) -> Consistency:
     model = model_of(told)
     scale = told.question.bounds[1] - told.question.bounds[0]
     if told.question.returns.outcomes is None:
-        nothing = _judged(np.zeros(0, np.int64), *([np.zeros(0)] * 2), np.zeros((0, 0)), np.zeros(0))
+        none = np.zeros(0)
+        nothing = _judged(np.zeros(0, np.int64), none, none, np.zeros((0, 0)), none)
         untold = np.full(told.layout.rows, np.nan)
         return Consistency(
-            nothing, nothing, np.zeros(told.layout.rows, bool), untold, untold, model, False, scale
+            nothing, nothing, np.zeros(told.layout.rows, bool), untold, untold, untold, model, False, scale
         )
     return _Test(told, model).run()
 
 
 def _judged(where: Ints, value: Floats, bias: Floats, covariance: Floats, weight: Floats) -> Discrepancies:
-    """Return both statistics of some discrepancies, with their (K, K) covariance; weight : (K,) for the size."""
+    """Return both statistics of some discrepancies, with their (K, K) covariance; weight : (K,) for the
+    size.
+    """
     sd = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     z = np.sign(value) * np.maximum(np.abs(value) - bias, 0.0) / sd
     excess = weight * np.maximum(np.abs(value) - bias - 2.0 * sd, 0.0)
@@ -256,10 +267,10 @@ class _Test:
         )
         away = model.moves[used] - model.usual[state[used]]  # (K, S + 1) of contrasts, then of levels
         onward = np.concatenate([away, model.usual[levels]])
-        spread = self._noise(slopes) + told.episodes * told.question.episodes * self._sampling(
+        covariances = self._noise(slopes) + told.episodes * told.question.episodes * self._sampling(
             slopes, people, records
         )
-        covariance = self._covariance(used, levels, onward, spread)
+        covariance = self._covariance(used, levels, onward, covariances)
         covariance += self._second_order(slopes, used, levels, worth, later, onward)
         base = self._base()
         value = np.concatenate(
@@ -281,8 +292,14 @@ class _Test:
         tested[used] = True
         by_returns = np.where(tested, q - v[state], np.nan)
         by_transitions = np.where(tested, step_row - step_state[state], np.nan)
+        off = centred[state] - step_row[:, None]
+        luck = told.question.episodes * (np.maximum(counts.moves, 0.0) * off**2).sum(axis=1)
+        spread = luck + told.noise.moves**2 * np.square(centred[state]).sum(axis=1)
+        step_deviation = np.where(tested, g_row * np.sqrt(spread), np.nan)
         scale = told.question.bounds[1] - told.question.bounds[0]
-        return Consistency(contrasts, found, tested, by_returns, by_transitions, model, True, scale)
+        return Consistency(
+            contrasts, found, tested, by_returns, by_transitions, step_deviation, model, True, scale
+        )
 
     def _by_state(self, found: Discrepancies, reached: Floats) -> Discrepancies:
         """Take the largest excess of a state's actions for the size, rather than their sum."""
@@ -347,8 +364,8 @@ class _Test:
     def _noise(self, slopes: _Slopes) -> sparse.csr_array:
         """Return the covariance of (a, b, l) that noise makes: blocks by state.
 
-        Per row, independent of other rows: dG, and after reconciliation dN and y dM, with the covariance of the
-        least squares.
+        Per row, independent of other rows: dG, and after reconciliation dN and y dM, with the covariance of
+        the least squares.
         """
         told, state, states = self.told, self.row_state, self.told.layout.states
         rows = state.size
@@ -412,7 +429,9 @@ class _Test:
     def _second_order(
         self, slopes: _Slopes, used: Ints, levels: Ints, worth: Floats, later: list[Floats], onward: Floats
     ) -> Floats:
-        """Return what is added to the covariance: products of errors, the time correction, outcomes not met."""
+        """Return what is added to the covariance: products of errors, the time correction, outcomes not
+        met.
+        """
         told, state, split = self.told, self.row_state, used.size
         of_level = slopes.g_level > 0.0
         squared = (told.noise.returns * slopes.g_level) ** 2 * self.cells + 0.25 * slopes.g_level
@@ -462,7 +481,9 @@ class _Test:
 
 
 class _Records(NamedTuple):
-    """First visits of simulated users: who, row, next state, and what the rest of the episode earned in [0, 1]."""
+    """First visits of simulated users: who, row, next state, and what the rest of the episode earned in [0,
+    1].
+    """
 
     user: Ints
     row: Ints
@@ -473,8 +494,9 @@ class _Records(NamedTuple):
 class _Slopes(NamedTuple):
     """What (a, b, l) of the module docstring are made of.
 
-    g_row (R,), g_state, g_level (S + 1,) : reciprocals of counts, 0 where not used. row : (R,) q - ybar. state :
-    (S + 1,) v - ybar. level : (S + 1,) v. centred : (S + 1, S + 1) worth of next states, less its mean.
+    g_row (R,), g_state, g_level (S + 1,) : reciprocals of counts, 0 where not used. row : (R,) q - ybar.
+    state : (S + 1,) v - ybar. level : (S + 1,) v. centred : (S + 1, S + 1) worth of next states, less its
+    mean.
     """
 
     g_row: Floats

@@ -1,30 +1,32 @@
 r"""Bound how far a hidden cause of action and outcome can explain a gain.
 
-The model (Tan 2006): among users in a recorded state, the odds of an action given a hidden cause u differ from
-the recorded odds by a factor in [1/L, L]. Both bounds below give the largest loss of a gain under a cause of
-strength L; L* is the largest L at which the whole interval of the gain, less that loss, stays above 0. Sharp
-bounds for one decision: Dorn and Guo 2021 (arXiv 2102.04543).
+The model (Tan 2006): among users in a recorded state, the odds of an action given a hidden cause u differ
+from the recorded odds by a factor in [1/L, L]. Both bounds below give the largest loss of a gain under a
+cause of strength L; L* is the largest L at which the whole interval of the gain, less that loss, stays above
+0. Sharp bounds for one decision: Dorn and Guo 2021 (arXiv 2102.04543).
 
-Each step (bound A): u is drawn anew at each step given the recorded state. With e the share of action a in state
-s, P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a), where h(t) = E[recorded odds / odds given u | s, a, t]
-lies in [1/L, L] and sum_t h(t) P(t | s, a) = 1. The least value of the policy is found by backward induction,
+Each step (bound A): u is drawn anew at each step given the recorded state. With e the share of action a in
+state s, P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a), where
+h(t) = E[recorded odds / odds given u | s, a, t] lies in [1/L, L] and sum_t h(t) P(t | s, a) = 1. The least
+value of the policy is found by backward induction,
 
     V_h(s) = e P_a y + (1 - e) min_h sum_t h(t) P_a(t) y(t),    y = w + V_h+1,                          (1)
 
 in changed states, and V_h(s) = P_b(s) y elsewhere. The minimum takes h = L on the lowest y, up to the mass
-1 / (1 + L), and 1/L above. The true h is feasible at each step and state and the operators are monotone, so by
-induction V_h is at most the true value; the value of what users did is identified, since u is drawn anew. The loss
-is J(policy) - J_low(L), and 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith 2021, arXiv 2204.00956).
+1 / (1 + L), and 1/L above. The true h is feasible at each step and state and the operators are monotone, so
+by induction V_h is at most the true value; the value of what users did is identified, since u is drawn anew.
+The loss is J(policy) - J_low(L), and 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith 2021,
+arXiv 2204.00956).
 
-One decision (bound B): u may be any cause, also one that lasts. The mean return q in [0, 1] of first visits to s with
-action a becomes, had the others taken a, at least l(q) = max(q / L, 1 - L (1 - q)): it is E[h Y | a] with h in
-[1/L, L] and E h = 1, so h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single changes at first
-visits is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), with r the factor for later visits. Of repeated changes under a
-cause that lasts nothing useful is bounded (Namkoong et al. 2020, arXiv 2003.05623).
+One decision (bound B): u may be any cause, also one that lasts. The mean return q in [0, 1] of first visits
+to s with action a becomes, had the others taken a, at least l(q) = max(q / L, 1 - L (1 - q)): it is E[h Y |
+a] with h in [1/L, L] and E h = 1, so h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single
+changes at first visits is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), with r the factor for later visits. Of
+repeated changes under a cause that lasts nothing useful is bounded (Namkoong et al. 2020, arXiv 2003.05623).
 
-Errors. The loss is estimated, too. Its standard deviation follows by the delta method with the worst h held fixed
-(envelope theorem: the derivative of the minimum in (1) by P_a(t) is h(t) (y(t) - m), m the y at which h changes),
-and is added to that of the gain by squares.
+Errors. The loss is estimated, too. Its standard deviation follows by the delta method with the worst h held
+fixed (envelope theorem: the derivative of the minimum in (1) by P_a(t) is h(t) (y(t) - m), m the y at which h
+changes), and is added to that of the gain by squares.
 
 With one state, one decision and an outcome of 0 or 1, no noise and no errors, L* of bound B is the ratio of
 Cornfield: max(q_a / q_rest, (1 - q_rest) / (1 - q_a)).
@@ -66,9 +68,9 @@ class Loss:
 class HiddenCause:
     """Strength of a hidden cause that would be enough to explain a gain.
 
-    each_step : L* of a cause that is drawn anew at each step; one_decision : L* of any cause, for single changes. Both
-    are 1 if the gain is not above 0 without any cause, and at most ``LARGEST``. recorded : the median factor
-    by which the recorded state itself moves the odds of the asked-for actions.
+    each_step : L* of a cause that is drawn anew at each step; one_decision : L* of any cause, for single
+    changes. Both are 1 if the gain is not above 0 without any cause, and at most ``LARGEST``. recorded : the
+    median factor by which the recorded state itself moves the odds of the asked-for actions.
     """
 
     __repr__ = brief
