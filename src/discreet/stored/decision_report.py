@@ -26,7 +26,7 @@ from discreet.offline.outcomes import Outcome, outcomes_of
 from discreet.offline.verdict import Verdict
 from discreet.protocol import StepwiseRelease
 from discreet.stored.figures import number, percent, plain_axes, save_figures
-from discreet.stored.verdict_text import cannot_exclude, first_sentence
+from discreet.stored.verdict_text import first_sentence, rests_on
 from discreet.tables import markdown
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class DecisionReport:
 
     def to_markdown(self) -> str:
         """One to two pages; the first line is the verdict."""
-        parts = (self._head(), cannot_exclude(self.judged), self._change_lines(), self._outcome_lines())
+        parts = (self._head(), rests_on(self.judged), self._change_lines(), self._outcome_lines())
         return "\n".join([*(line for part in parts for line in part), *self._tail(), ""])
 
     def _head(self) -> list[str]:
@@ -434,8 +434,8 @@ def _judged(found: Verdict) -> dict[str, Any]:
     return {
         "verdict_kind": found.kind,
         "hidden_cause": {
-            "asked": found.asked, "survived": found.strength, "each_step": cause.each_step,
-            "one_decision": cause.one_decision, "recorded": cause.recorded,
+            "asked": found.asked, "each_step": cause.each_step, "lasting": cause.one_decision,
+            "recorded": cause.recorded,
         },
         "consistency": {"made": test.tested, "contrasts": of(test.contrasts), "levels": of(test.levels)},
         "covered": found.covered,
