@@ -12,8 +12,8 @@ Worlds: ``persistent`` (six hand-made worlds in which a hidden severity drives t
 action has an effect), ``random-strong`` and ``random-weak`` (the same, 20 seeded worlds each: 3 to 5
 severities that stay or move, 2 to 4 actions; how strongly the action depends on the severity), ``steps`` (a
 cause drawn anew at each step, odds 1.4, 2.8 and 8), ``bound`` (a cause at each step by which the bound is
-attained, odds 1.5), ``no-cause`` (nothing helps and nothing is hidden), ``valid`` (the worlds of
-``studies.decision_points``, whose states suffice, and 10 seeded ones).
+attained, odds 1.5), ``no-cause`` (nothing helps and nothing is hidden), ``valid`` (worlds of
+``studies.decision_points`` in which some actions help), ``valid-random`` (the same, seeded).
 """
 
 from __future__ import annotations
@@ -267,8 +267,9 @@ def worlds(group: str, first: int, many: int) -> dict[str, Confounded | Valid]:
             **{f"no cause {seed}": random_world(seed, 0.0) for seed in seeds},
         }  # fmt: skip
     if group == "valid":
-        names = ("ward", "clinic", "gain 10", "cut off", "confused ward")
-        return {**{n: WORLDS[n]() for n in names}, **{f"valid {s}": random_valid(s) for s in seeds}}
+        return {n: WORLDS[n]() for n in ("ward", "clinic", "gain 10", "cut off", "confused ward")}
+    if group == "valid-random":
+        return {f"valid {seed}": random_valid(seed) for seed in seeds}
     return {group: WORLDS[group]()}
 
 

@@ -115,14 +115,15 @@ def _values(release: Told) -> tuple[np.ndarray, np.ndarray]:
     return value, np.diag(covariance)
 
 
+@pytest.mark.statistics
 def test_the_covariance_is_that_of_played_releases() -> None:
-    """Standardised discrepancies of 300 played releases of a world whose state suffices. Their mean square
+    """Standardised discrepancies of 120 played releases of a world whose state suffices. Their mean square
     has the chi-square law with at least 300 degrees of freedom a discrepancy; 0.7 and 1.35 are 5 standard
     errors.
     """
     study = Releases("ward", _ward(), 5)
     scores = []
-    for draw in range(300):
+    for draw in range(120):
         found = consistency_of(study.told(8_000, 6.0, draw, draw))
         size = found.contrasts.where.size
         assert size >= 8

@@ -71,7 +71,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-__all__ = ["Consistency", "Discrepancies", "Model", "consistency_of"]
+__all__ = ["Consistency", "Discrepancies", "Model", "consistency_of", "covered", "model_of", "testable"]
 
 STANDS_OUT, LEAST_USERS = 6.0, 100.0  # deviations of noise, and users, that a count must exceed
 _CLEAR = 4.0  # norms of the noise in a state's cells that its count exceeds, to enter the chain as released
@@ -167,8 +167,13 @@ class Consistency:
 
         visits : (K,) first visits to changed states. rows : (K,) rows of the asked-for actions.
         """
-        whole = float(visits.sum())
-        return float(visits[self.rows[rows]].sum()) / whole if whole > 0.0 else 0.0
+        return covered(self.rows, visits, rows)
+
+
+def covered(tested: Bools, visits: Floats, rows: Ints) -> float:
+    """Return the share of visits (K,) whose row (K,) is among the tested ones (R,) bool."""
+    whole = float(visits.sum())
+    return float(visits[tested[rows]].sum()) / whole if whole > 0.0 else 0.0
 
 
 def model_of(told: Told) -> Model:
@@ -182,6 +187,13 @@ def model_of(told: Told) -> Model:
     usual = whole / seen[:, None]
     usual[terminal] = 0.0
     return Model(counts / taken[:, None], usual, taken, taken / seen[layout.row_state], terminal)
+
+
+def testable(told: Told, model: Model) -> Bools:
+    """Return (R,) the rows whose visits suffice for a contrast; none if rewards are not paid by rule."""
+    if told.question.returns.outcomes is None:
+        return np.zeros(told.layout.rows, bool)
+    return _Test(told, model).testable
 
 
 def consistency_of(told: Told) -> Consistency:
@@ -235,70 +247,77 @@ class _Test:
         self.sigma = math.sqrt(states) * noise.visits * noise.moves / math.sqrt(both) if both else 0.0
         content = hashlib.sha256(np.ascontiguousarray(told.moves, "<f8").tobytes())
         self.key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
+        self.counts = self._reconciled(told.moves, told.visits)
+        self.visits, self.live = told.per_state(self.counts.visits), ~model.terminal
+        # states and rows whose visits stand out, and the rows among them that there was a choice of
+        self.sigmas = self.sigma * np.sqrt(self.cells)
+        self.known = self.visits > np.maximum(STANDS_OUT * self.sigmas, LEAST_USERS)
+        own = (self.known & self.live)[self.row_state]
+        self.clear = (self.counts.visits > max(STANDS_OUT * self.sigma, LEAST_USERS)) & own
+        share = (
+            np.where(self.clear, self.counts.visits, 0.0)
+            / np.where(self.known, self.visits, 1.0)[self.row_state]
+        )
+        chosen = (self.cells[self.row_state] > 1) & (share > _SHARES[0]) & (share < _SHARES[1])
+        self.testable: Bools = self.clear & chosen
 
     def run(self) -> Consistency:
-        told, model, state = self.told, self.model, self.row_state
-        counts = self._reconciled(told.moves, told.visits)
-        visits, arrivals, returns = (
-            told.per_state(table) for table in (counts.visits, counts.moves, told.returns)
-        )
-        live = ~model.terminal
-        known = visits > np.maximum(STANDS_OUT * self.sigma * np.sqrt(self.cells), LEAST_USERS)
-        rows = (counts.visits > max(STANDS_OUT * self.sigma, LEAST_USERS)) & (known & live)[state]
-        g_row = np.where(rows, reciprocal(np.where(rows, counts.visits, 1.0), self.sigma), 0.0)
-        sigmas = self.sigma * np.sqrt(self.cells)
-        g_state = np.where(known, reciprocal(np.where(known, visits, 1.0), sigmas), 0.0)
+        told, model, state, counts = self.told, self.model, self.row_state, self.counts
+        arrivals, returns = told.per_state(counts.moves), told.per_state(told.returns)
+        known, own = self.known, self.known & self.live
+        g_row = np.where(self.clear, reciprocal(np.where(self.clear, counts.visits, 1.0), self.sigma), 0.0)
+        g_state = np.where(known, reciprocal(np.where(known, self.visits, 1.0), self.sigmas), 0.0)
         q, v = told.returns * g_row, returns * g_state  # both less a half
-        worth, later = self._worth(counts, known & live, v, visits)
+        worth, later = self._worth(v)
         centre = (model.usual * worth).sum(axis=1)
         centred = worth - centre[:, None]
         step_state = (arrivals * centred).sum(axis=1) * g_state
         step_row = (counts.moves * centred[state]).sum(axis=1) * g_row
-        share = np.where(rows, counts.visits, 0.0) / np.where(known, visits, 1.0)[state]
-        rows &= (self.cells[state] > 1) & (share > _SHARES[0]) & (share < _SHARES[1])
-        used, levels = np.flatnonzero(rows), np.flatnonzero(known & live)
-        people, records = self._simulated(counts, used, levels)
-        often = np.bincount(records.row, minlength=self.told.layout.rows)
+        used, levels = np.flatnonzero(self.testable), np.flatnonzero(own)
+        people, records = self._simulated(used)
+        often = np.bincount(records.row, minlength=told.layout.rows)
         used = used[often[used] >= _RECORDS]
         levels = levels[told.per_state(often.astype(np.float64))[levels] >= _RECORDS]
 
         slopes = _Slopes(
-            g_row, g_state, q - step_row, v - step_state, np.where(live & known, g_state, 0.0), v, centred
+            g_row, g_state, q - step_row, v - step_state, np.where(own, g_state, 0.0), v, centred
         )
-        away = model.moves[used] - model.usual[state[used]]  # (K, S + 1) of contrasts, then of levels
+        away = model.moves[used] - model.usual[state[used]]  # of contrasts; then of levels
         onward = np.concatenate([away, model.usual[levels]])
-        covariances = self._noise(slopes) + told.episodes * told.question.episodes * self._sampling(
-            slopes, people, records
-        )
-        covariance = self._covariance(used, levels, onward, covariances)
+        each = self._sampling(slopes, people, records)
+        both = self._noise(slopes) + told.episodes * told.question.episodes * each
+        covariance = self._covariance(used, levels, onward, both)
         covariance += self._second_order(slopes, used, levels, worth, later, onward)
-        base = self._base()
-        value = np.concatenate(
-            [
-                (q - v[state] - step_row + step_state[state])[used],
-                (v + 0.5 - base - centre - step_state)[levels],
-            ]
+        bias = 0.5 * np.abs(onward[:, ~known & self.live]).sum(axis=1)
+        reached = np.maximum(self.visits, 0.0) / told.episodes
+        contrast = q - v[state] - step_row + step_state[state]
+        level = v + 0.5 - self._base() - centre - step_state
+        split = slice(None, used.size), slice(used.size, None)
+        contrasts, tops = (
+            _judged(where, value, bias[part], covariance[part, part], weight)
+            for where, value, part, weight in (
+                (used, contrast[used], split[0], reached[state[used]]),
+                (levels, level[levels], split[1], reached[levels]),
+            )
         )
-        hidden = ~known & live
-        bias = 0.5 * np.abs(onward[:, hidden]).sum(axis=1)
-        reached = np.maximum(visits, 0.0) / told.episodes
-        split = used.size
-        contrasts = self._by_state(
-            _judged(used, value[:split], bias[:split], covariance[:split, :split], reached[state[used]]),
-            reached,
-        )
-        found = _judged(levels, value[split:], bias[split:], covariance[split:, split:], reached[levels])
         tested = np.zeros(state.size, bool)
         tested[used] = True
-        by_returns = np.where(tested, q - v[state], np.nan)
-        by_transitions = np.where(tested, step_row - step_state[state], np.nan)
-        off = centred[state] - step_row[:, None]
-        luck = told.question.episodes * (np.maximum(counts.moves, 0.0) * off**2).sum(axis=1)
-        spread = luck + told.noise.moves**2 * np.square(centred[state]).sum(axis=1)
-        step_deviation = np.where(tested, g_row * np.sqrt(spread), np.nan)
-        scale = told.question.bounds[1] - told.question.bounds[0]
+        spread = told.question.episodes * (
+            np.maximum(counts.moves, 0.0) * (centred[state] - step_row[:, None]) ** 2
+        ).sum(axis=1)
+        spread += told.noise.moves**2 * np.square(centred[state]).sum(axis=1)
+        deviation = g_row * np.sqrt(spread)
+        least, most = told.question.bounds
         return Consistency(
-            contrasts, found, tested, by_returns, by_transitions, step_deviation, model, True, scale
+            contrasts=self._by_state(contrasts, reached),
+            levels=tops,
+            rows=tested,
+            by_returns=np.where(tested, q - v[state], np.nan),
+            by_transitions=np.where(tested, step_row - step_state[state], np.nan),
+            step_deviation=np.where(tested, deviation, np.nan),
+            model=model,
+            tested=True,
+            scale=most - least,
         )
 
     def _by_state(self, found: Discrepancies, reached: Floats) -> Discrepancies:
@@ -318,10 +337,11 @@ class _Test:
         return _Counts(visits + gap * self.of_visits, moves - (gap * self.of_moves)[:, None])
 
     # -------------------------------------------------------------------------- worth of next states
-    def _worth(self, counts: _Counts, own: Bools, v: Floats, visits: Floats) -> tuple[Floats, list[Floats]]:
+    def _worth(self, v: Floats) -> tuple[Floats, list[Floats]]:
         """Return (S + 1, S + 1) of (3), and how its time correction errs in each refit."""
-        told, model = self.told, self.model
-        weight = np.where(own, visits, 0.0)
+        told, model, counts = self.told, self.model, self.counts
+        own = self.known & self.live
+        weight = np.where(own, self.visits, 0.0)
         mean = float(weight @ v) / max(float(weight.sum()), 1.0)
         level = np.where(own, v, mean) + 0.5 - self._base()
         later = self._later(counts, model.usual)
@@ -445,11 +465,11 @@ class _Test:
         return found + off.T @ off / len(later)
 
     # -------------------------------------------------------------------------- simulated users
-    def _simulated(self, counts: _Counts, used: Ints, levels: Ints) -> tuple[int, _Records]:
+    def _simulated(self, used: Ints) -> tuple[int, _Records]:
         """Simulate as many users as give the rarest tested row its records, within bounds."""
         told, layout, model = self.told, self.told.layout, self.model
         states, ends = layout.states, model.terminal
-        rarest = np.quantile(counts.visits[used], 0.02) if used.size else told.episodes
+        rarest = np.quantile(self.counts.visits[used], 0.02) if used.size else told.episodes
         least, most = _SIMULATED
         people = int(np.clip(2.0 * _RECORDS * told.episodes / max(rarest, 1.0), least, most))
         pulled = model.moves * model.taken[:, None] + _SHRINK * model.usual[self.row_state]

@@ -97,11 +97,12 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
     )
 
 
-def largest_strength(gain: Gain, path: Path, loss: Callable[[float], Loss]) -> float:
-    """Return the largest L in [1, ``LARGEST``] at which the interval of the gain less the loss is above 0."""
-    least, most = path.told.question.bounds
-    estimate, below = gain.estimate / (most - least), (gain.estimate - gain.low) / (most - least)
-    width = below / max(math.hypot(gain.noise, gain.sampling) / (most - least), 1e-300)
+def largest_strength(gain: Gain, path: Path, loss: Callable[[float], Loss], most: float = LARGEST) -> float:
+    """Return the largest L in [1, most] at which the interval of the gain less the loss is above 0."""
+    bounds = path.told.question.bounds
+    scale = bounds[1] - bounds[0]
+    estimate, below = gain.estimate / scale, (gain.estimate - gain.low) / scale
+    width = below / max(math.hypot(gain.noise, gain.sampling) / scale, 1e-300)
 
     def stays(strength: float) -> bool:
         lost = loss(strength)
@@ -109,9 +110,9 @@ def largest_strength(gain: Gain, path: Path, loss: Callable[[float], Loss]) -> f
 
     if gain.low <= 0.0:
         return 1.0
-    if stays(LARGEST):
-        return LARGEST
-    low, high = 0.0, math.log(LARGEST)
+    if stays(most):
+        return most
+    low, high = 0.0, math.log(most)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if stays(math.exp(middle)) else (low, middle)
