@@ -53,7 +53,7 @@ Ints = NDArray[np.int64]
 __all__ = ["LARGEST", "HiddenCause", "Loss", "hidden_cause", "loss_each_step", "loss_one_decision"]
 
 LARGEST = 50.0  # L* is not searched above
-_HALVINGS = 30
+_HALVINGS = 16  # L* to 6e-5 of itself, rounded down
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ printed factors, one for causes that arise anew at each step and one for causes 
 
 Causes at each step leave no trace in a release: the factor is all that limits them, and ``asked`` is set
 against it. Lasting causes do leave a trace, which the consistency test looks for. Where the gain is read off
-returns the noise is large beside the transitions and the test has little power. There a hint, p below 0.1 of
+returns the noise is large beside the transitions and the test has little power. There a hint, p below 0.05 of
 either comparison, is enough to claim nothing: on 40 confounded worlds at epsilon = 1 it removed all false
 verdicts that the test alone left (``studies/hidden_causes.py``).
 
@@ -37,7 +37,7 @@ __all__ = ["ASKED", "KINDS", "Verdict", "verdict_of", "would_show"]
 
 ASKED = 1.1  # L that a gain must survive by default
 _COVERED = 0.5  # share of changed decisions whose contrast must be testable
-_HINT = 0.1  # p below which a test that has little power is taken for a hint
+_HINT = 0.05  # p below which a test that has little power is taken for a hint
 _SIZES = 10.0  # a contradiction outweighs a gain of up to so many times its size
 
 KINDS = (
