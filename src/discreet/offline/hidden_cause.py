@@ -161,18 +161,22 @@ def loss_each_step(path: Path, count: int, strength: float, model: Model) -> Los
     lost = float(value[0, start] - low[0, start])
 
     # slopes in the law of a changed row, in a state's usual law, and in the share of the action
-    reached, least = np.eye(states)[start], np.eye(states)[start]
-    usual, changed = np.zeros((states, states)), np.zeros((count, states))
-    of_share = np.zeros(count)
+    reached, least = np.zeros((2, steps, states))
+    reached[0, start] = least[0, start] = 1.0
+    changed, of_share = np.zeros((count, states)), np.zeros(count)
+    y = arrival + low[1:]
     for h in range(steps):
-        mine, y = arrival + value[h + 1], arrival + low[h + 1]
-        usual += np.outer(reached, mine) - np.outer(least, y)
-        tilted = share * y + (1.0 - share) * worst[h] * (y - border[h][:, None])
-        changed += reached[own, None] * mine - least[own, None] * tilted
-        of_share -= least[own] * (((1.0 - worst[h]) * laws) @ y)
-        there = (share + (1.0 - share) * worst[h]) * laws
-        moved = least @ model.usual + least[own] @ (there - model.usual[own])
-        reached, least = reached @ policy, moved
+        tilted = worst[h] * (y[h] - border[h][:, None])
+        changed -= least[h, own, None] * tilted
+        of_share -= least[h, own] * (((1.0 - worst[h]) * laws) @ y[h])
+        if h + 1 < steps:
+            there = (share + (1.0 - share) * worst[h]) * laws
+            reached[h + 1] = reached[h] @ policy
+            least[h + 1] = least[h] @ model.usual + least[h, own] @ (there - model.usual[own])
+    changed = (
+        (1.0 - share) * changed + reached[:, own].T @ (arrival + value[1:]) - share * (least[:, own].T @ y)
+    )
+    usual = reached.T @ (arrival + value[1:]) - least.T @ y
     usual[own] = 0.0
     return Loss(lost, math.sqrt(_variance(told, model, rows, usual, changed, of_share)))
 
