@@ -181,7 +181,8 @@ def test_one_decision_gives_the_ratio_of_cornfield() -> None:
     exact = Gain(gain, gain, gain, 0.95, 0.0, 0.0, 1.0, 0.0)
     cornfield = max(q_a / q_rest, (1 - q_rest) / (1 - q_a))
     found = hidden_cause.hidden_cause(path, 1, exact, consistency_of(release))
-    assert found.one_decision == pytest.approx(cornfield, rel=1e-5)
+    assert found.one_decision == pytest.approx(cornfield, rel=1e-4)
+    assert found.one_decision <= cornfield
     # one decision drawn anew is sharper: h is the same at every outcome, so that the mass of the cut counts
     assert found.each_step >= found.one_decision * (1 - 1e-6)
 
