@@ -87,7 +87,15 @@ def test_the_change_is_found_shown_and_told_in_labels_and_units(folder: Path) ->
     usual = report["values"]["behaviour"]
     assert usual["low"] < 10.0 * value(mdp, behaviour) < usual["high"]
     assert 0.99 < report["ended"] <= 1.0
-    assert "is shown to be better" in text.split("\n")[0]
+    assert text.startswith("**Shown, if no unrecorded cause changes the odds of an action more than ")
+    assert report["verdict_kind"] == "shown"
+    assert report["hidden_cause"]["asked"] == 1.1
+    assert report["hidden_cause"]["each_step"] > 1.1
+    assert report["consistency"]["made"]
+    assert not report["consistency"]["contrasts"]["rejects"]
+    assert report["covered"] > 0.9
+    asked = [one for one in report["outcomes"] if one["asked"]]
+    assert ("severe", "drug B") in {(one["state"], one["action"]) for one in asked}
     # as many people as came there took the drug already, at most
     assert report["effective"] <= report["changed_decisions"] * report["agreeing"] * 20_000 * 1.05
     actions, supported = read_policy(folder)
@@ -213,7 +221,7 @@ def test_many_cut_episodes_are_said(tmp_path: Path) -> None:
         privatizer=dr.Central(epsilon=4.0, delta=1e-6), ledger=None, randomness=Seeded(2),
     )  # fmt: skip
     first = found.report.split("\n")[0]
-    assert "if that depends on the state and not on the time (" in first
+    assert "and if what people do depends on the state and not on the time (" in first
 
 
 def test_schemas_say_outcomes_and_bounds(tmp_path: Path) -> None:

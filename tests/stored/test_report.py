@@ -27,7 +27,11 @@ def good() -> Report:
 def test_the_first_line_is_the_verdict(good: Report) -> None:
     assert good.better
     assert (
-        good.to_markdown().splitlines()[0].startswith("**The learned policy is better than what people did: ")
+        good.to_markdown()
+        .splitlines()[0]
+        .startswith(
+            "**If no unrecorded cause drives both action and outcome, which this release cannot test, "
+        )
     )
     setting, drawn, learned = made(300, 0.2)
     bad = report_of(drawn, learned, setting.spec)

@@ -26,7 +26,9 @@ from discreet.core.trajectories import Trajectories
 from discreet.knobs import Knobs
 from discreet.offline.deviations import CAUTION, Gain, Path
 from discreet.offline.first_visits import FirstVisits
+from discreet.offline.hidden_cause import LARGEST
 from discreet.offline.transitions import path_of
+from discreet.offline.verdict import ASKED, Verdict, verdict_of
 from discreet.protocol import Release, Schedule, Spec, StepwiseRelease
 
 Floats = NDArray[np.float64]
@@ -50,6 +52,7 @@ class DecisionPolicy:
     behaviour : (H, S) int, what people did most often.
     changes : how many states are changed. gain : over what people did. path : all other points that could be
     taken.
+    asked : strength of a hidden cause that the gain must survive to be shown.
     guarantee : of the release; it covers all of this.
     """
 
@@ -61,7 +64,13 @@ class DecisionPolicy:
     behaviour: Ints
     changes: int
     path: Path
+    asked: float
     guarantee: Guarantee
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Whether the gain is shown, and on which condition (:mod:`discreet.offline.verdict`)."""
+        return verdict_of(self.path, self.changes, self.asked)
 
     @cached_property
     def gain(self) -> Gain:
@@ -87,20 +96,27 @@ class DecisionPoints(Knobs):
         at least 0: the larger, the fewer changes.
     most_changes : int, optional
         Change at most so many states, at least 1.
+    hidden_cause : float
+        Factor in [1, 50]. The report says that a gain is shown only if an unrecorded cause that changes the
+        odds of an action by less than this cannot explain it (:mod:`discreet.offline.hidden_cause`).
 
-    Both take a point of one path of policies, and what is said of a point holds for all of them together:
-    plan again from the same release as often as you like.
+    The first two take a point of one path of policies, and what is said of a point holds for all of them
+    together: plan again from the same release as often as you like.
     """
 
     caution: float | None = None
     most_changes: int | None = None
+    hidden_cause: float | None = None
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {"caution": CAUTION}}
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"caution": CAUTION, "hidden_cause": ASKED}
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         put = object.__setattr__
         put(self, "caution", checks.real("caution", self.caution, 0.0))
+        put(self, "hidden_cause", checks.real("hidden_cause", self.hidden_cause, 1.0, LARGEST))
         if self.most_changes is not None:
             put(self, "most_changes", checks.integer("most_changes", self.most_changes, 1))
 
@@ -144,10 +160,10 @@ class DecisionPoints(Knobs):
         count = path.point(self.caution or 0.0)
         if self.most_changes is not None:
             count = path.at_most(min(count, self.most_changes))
-        return _policy(path, count, question.spec, release.guarantee)
+        return _policy(path, count, question.spec, self.hidden_cause or ASKED, release.guarantee)
 
 
-def _policy(path: Path, count: int, spec: Spec, guarantee: Guarantee) -> DecisionPolicy:
+def _policy(path: Path, count: int, spec: Spec, asked: float, guarantee: Guarantee) -> DecisionPolicy:
     told, states = path.told, spec.states
     layout = told.layout
     least, most = told.question.bounds
@@ -171,5 +187,5 @@ def _policy(path: Path, count: int, spec: Spec, guarantee: Guarantee) -> Decisio
     shape = (spec.horizon, states)
     return DecisionPolicy(
         every_step(action.astype(np.int64)).reshape(shape), every_step(changed), every_step(q),
-        every_step(usual.astype(np.int64)), int(count), path, guarantee,
+        every_step(usual.astype(np.int64)), int(count), path, asked, guarantee,
     )  # fmt: skip

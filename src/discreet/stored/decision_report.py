@@ -1,8 +1,8 @@
 """The report on decision points: what is changed, what that is shown to gain, and what it rests on.
 
 Everything is computed from the release, the policy that was learned from it and public facts: it costs no
-privacy. The first line says whether the changes are shown to be better than going on as before. All numbers
-are in the units of the data; labels are the schema's.
+privacy. The first line says whether the gain is shown, and on which condition
+(:mod:`discreet.stored.verdict_text`). All numbers are in the units of the data; labels are the schema's.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ from numpy.typing import NDArray
 
 from discreet.core.shown import brief
 from discreet.data.schema import Schema
+from discreet.offline.consistency import Discrepancies
 from discreet.offline.decision_points import DecisionPolicy
 from discreet.offline.deviations import Gain
 from discreet.offline.deviations import Path as Points
+from discreet.offline.first_visits import Told
+from discreet.offline.outcomes import Outcome, outcomes_of
+from discreet.offline.verdict import Verdict
 from discreet.protocol import StepwiseRelease
 from discreet.stored.figures import number, percent, plain_axes, save_figures
+from discreet.stored.verdict_text import first_sentence, rests_on
 from discreet.tables import markdown
 
 if TYPE_CHECKING:
@@ -29,9 +34,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-VERSION = 1
+VERSION = 2
 _ROWS = 25  # of the table of changes
-_ENDED = 0.97  # share of episodes that come to an end, below which the time that is left may matter
+_STATES, _PANELS = 25, 9  # whose outcomes are tabulated, and drawn
 
 __all__ = ["Change", "DecisionReport", "decision_report_of"]
 
@@ -56,11 +61,37 @@ class Change:
     gain_deviation: float
 
 
+@dataclass(frozen=True)
+class StateOutcome:
+    """Outcome of one action in one state, as the report prints it.
+
+    changed : whether the state is changed; asked : whether the policy asks for this action there.
+    """
+
+    state: str
+    action: str
+    changed: bool
+    asked: bool
+    outcome: Outcome
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; what was not tested is None."""
+        numbers = {
+            name: None if isinstance(value, float) and not np.isfinite(value) else value
+            for name, value in self.outcome._asdict().items()
+            if name != "row"
+        }
+        return {
+            "state": self.state, "action": self.action, "changed": self.changed, "asked": self.asked,
+            **numbers
+        }  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False)
 class DecisionReport:
     """What can be said of a policy of decision points from its release.
 
-    verdict : the first line. better : whether the whole interval of the gain is above 0.
+    verdict : the first line. judged : the numbers behind it.
     gain : over what people did. behaviour, learned : values. others : gains of policies that need no data,
     None where too few people did as they do; lacking : their share of decisions where that is so.
     changes : the states that are changed, those most visited first. changed_decisions : decisions an
@@ -69,13 +100,14 @@ class DecisionReport:
     effective : people's decisions that carry the comparison (Kish's effective sample size).
     path : (states changed, estimate, low, high) of points of the path. supported : share of people's
     decisions at pairs that stand out of noise. ended : share of episodes that came to a terminal state.
-    measured : "returns" or "transitions", what the gain is read off.
+    measured : "returns" or "transitions", what the gain is read off. outcomes : of actions, by state; changed
+    states first.
     """
 
     __repr__ = brief
 
     verdict: str
-    better: bool
+    judged: Verdict
     gain: Gain
     behaviour: Gain
     learned: Gain
@@ -94,6 +126,12 @@ class DecisionReport:
     guarantee: str
     ended: float
     measured: str
+    outcomes: tuple[tuple[StateOutcome, ...], ...]
+
+    @property
+    def better(self) -> bool:
+        """Whether the gain is shown."""
+        return self.judged.shown
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -105,19 +143,22 @@ class DecisionReport:
             "version": VERSION,
             "kind": "decision points",
             **plain,
+            **_judged(self.judged),
             "bounds": list(self.bounds),
             "gain": asdict(self.gain),
             "values": {"learned": asdict(self.learned), "behaviour": asdict(self.behaviour)},
             "others": {n: None if g is None else asdict(g) for n, g in self.others.items()},
             "lacking": dict(self.lacking),
             "changes": [asdict(change) for change in self.changes],
+            "outcomes": [one.to_dict() for state in self.outcomes for one in state],
             "path": [list(point) for point in self.path],
             "noise": dict(self.noise),
         }
 
     def to_markdown(self) -> str:
         """One to two pages; the first line is the verdict."""
-        return "\n".join([*self._head(), *self._change_lines(), *self._tail(), ""])
+        parts = (self._head(), rests_on(self.judged), self._change_lines(), self._outcome_lines())
+        return "\n".join([*(line for part in parts for line in part), *self._tail(), ""])
 
     def _head(self) -> list[str]:
         level = f"{100 * self.gain.level:g} %"
@@ -194,6 +235,40 @@ class DecisionReport:
             markdown(rows), "",
         ]  # fmt: skip
 
+    def _outcome_lines(self) -> list[str]:
+        """Return the table of outcomes by state and action."""
+        if not self.outcomes:
+            return []
+        level = f"{100 * self.gain.level:g} %"
+        rows: list[tuple[str, ...]] = [(
+            "state", "action", "people (± noise)", "share", f"what they earned ({level} interval)",
+            "expected from where they went next", "standard errors apart",
+        )]  # fmt: skip
+        for one in (action for state in self.outcomes for action in state):
+            o = one.outcome
+            untested = np.isnan(o.expected)
+            rows.append((
+                one.state, f"**{one.action}** (asked for)" if one.asked else one.action,
+                f"{o.users:,.0f} ± {o.deviation:,.0f}", percent(o.share),
+                f"{number(o.mean)} ({number(o.low)} to {number(o.high)})",
+                "not tested" if untested else
+                f"{number(o.expected)} ({number(o.expected_low)} to {number(o.expected_high)})",
+                "" if untested else f"{o.apart:.1f}",
+            ))  # fmt: skip
+        return [
+            "## What people earned, by action", "",
+            "People at their first visit to a state, by what was done there: what they earned from there "
+            "on, and "
+            "what follows from where they went next. Both should agree. People who were treated differently "
+            "may "
+            "have been different people: a difference between two lines of one state is an effect of the "
+            "action "
+            "only if the state holds all that matters. Intervals are for each line alone: of twenty, one "
+            "may miss "
+            "the truth. Changed states come first.", "",
+            markdown(rows), "",
+        ]  # fmt: skip
+
     def _tail(self) -> list[str]:
         noise = ", ".join(f"{name} {number(scale)}" for name, scale in self.noise.items())
         return [
@@ -204,8 +279,8 @@ class DecisionReport:
             "offered.", "",
             *self._read_off(), "",
             "An interval supposes that the world is the same at every step, that what people did depends on "
-            "the state and not on the step, and that the state holds all that matters for what follows (no "
-            "hidden cause of both action and outcome): no release can test that. "
+            "the state and not on the step, and that the state holds all that matters for what follows. What "
+            "of this can be tested, and what cannot, stands above under \"What this rests on\". "
             f"{percent(self.ended)} of the episodes came to an end; where many are cut off, and what people "
             "did changes with the time, gains can be shown that are none.",
         ]  # fmt: skip
@@ -227,8 +302,45 @@ class DecisionReport:
 
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:
-        """Draw the gain against the number of changed states; PNG and SVG. Returns the files."""
-        return save_figures(folder, {"gain": self._figure()})
+        """Draw the gain against the number of changed states, and outcomes by action; PNG and SVG. Returns
+        the files.
+        """
+        drawn = {"gain": self._figure()}
+        if self.outcomes:
+            drawn["outcomes"] = self._outcome_figure()
+        return save_figures(folder, drawn)
+
+    def _outcome_figure(self) -> Figure:
+        """Draw one panel a state, actions as rows, both readings with their intervals."""
+        from matplotlib.figure import Figure
+
+        states = self.outcomes[:_PANELS]
+        columns = min(3, len(states))
+        lines = -(-len(states) // columns)
+        most = max(len(state) for state in states)
+        figure = Figure(figsize=(3.2 * columns + 0.6, lines * (0.9 + 0.36 * most)), layout="constrained")
+        panels = figure.subplots(lines, columns, squeeze=False, sharex=True).ravel()
+        for panel, state in zip(panels, states, strict=False):
+            for y, one in enumerate(state):
+                o = one.outcome
+                readings = (o.mean, o.low, o.high, "#0072B2", -0.12), (
+                    o.expected, o.expected_low, o.expected_high, "#D55E00", 0.12,
+                )  # fmt: skip
+                for mean, low, high, colour, shift in readings:
+                    if not np.isnan(mean):
+                        panel.plot([low, high], [y + shift] * 2, color=colour, linewidth=1.8)
+                        panel.plot([mean], [y + shift], "o", color=colour, markersize=4)
+            names = [f"{one.action} *" if one.asked else one.action for one in state]
+            panel.set_yticks(range(len(state)), [name[:24] for name in names], fontsize=8)
+            panel.set_ylim(len(state) - 0.5, -0.5)
+            panel.set_title(state[0].state[:40], fontsize=9)
+            plain_axes(panel)
+        for panel in panels[len(states) :]:
+            panel.set_visible(False)
+        figure.supxlabel(
+            "blue: what people earned; orange: expected from where they went next; *: asked for", fontsize=8
+        )
+        return figure
 
     def _figure(self) -> Figure:
         from matplotlib.figure import Figure
@@ -261,8 +373,9 @@ def _cells(value: Gain) -> tuple[str, ...]:
 
 def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema: Schema) -> DecisionReport:
     """The report of a policy of decision points and the release that it was learned from."""
-    path, gain = learned.path, learned.gain
+    path, gain, judged = learned.path, learned.gain, learned.verdict
     told = path.told
+    names = _Names(schema, told)
     behaviour = path.behaviour()
     least, most = told.question.bounds
     others, lacking = {}, {}
@@ -284,8 +397,8 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
     free = np.diff(told.layout.state_ptr)[told.layout.row_state] > 1
     weight = np.maximum(told.visits, 0.0) * free
     return DecisionReport(
-        verdict=_verdict(gain, behaviour, learned.changes, ended),
-        better=gain.shown,
+        verdict=first_sentence(judged, behaviour, learned.changes, ended, names.row),
+        judged=judged,
         gain=gain,
         behaviour=behaviour,
         learned=learned_value,
@@ -304,30 +417,30 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
         bounds=(least, most),
         guarantee=str(learned.guarantee),
         measured=path.measured,
+        outcomes=_outcomes(learned, names),
     )
 
 
-def _verdict(gain: Gain, behaviour: Gain, changes: int, ended: float) -> str:
-    if not changes:
-        return "Nothing is changed: no change is expected to help by more than its error."
-    level = f"{100 * gain.level:g} %"
-    said = (
-        f"it gains {number(gain.estimate)} ({level} interval {number(gain.low)} to {number(gain.high)}) "
-        f"over what people did, {number(behaviour.estimate)}"
-    )
-    states = "state" if changes == 1 else "states"
-    if gain.shown:
-        shown = "is shown to be better than what people did"
-        if ended < _ENDED:
-            shown += (
-                f", if that depends on the state and not on the time ({percent(1.0 - ended)} of the episodes "
-                "are cut off at the last step)"
-            )
-        return f"Changing what is done in {changes} {states} {shown}: {said}."
-    return (
-        f"Not shown to be better than what people did: changing what is done in {changes} {states}, {said}. "
-        "More people or more budget can show it."
-    )
+def _judged(found: Verdict) -> dict[str, Any]:
+    """Return the numbers of a verdict as plain values."""
+    test, cause = found.consistency, found.cause
+
+    def of(tested: Discrepancies) -> dict[str, Any]:
+        return {
+            "tested": int(tested.where.size), "rejects": tested.rejects, "largest_z": tested.largest_z,
+            "p": tested.p, "size": test.scale * tested.size,
+        }  # fmt: skip
+
+    return {
+        "verdict_kind": found.kind,
+        "hidden_cause": {
+            "asked": found.asked, "each_step": cause.each_step, "lasting": cause.one_decision,
+            "recorded": cause.recorded,
+        },
+        "consistency": {"made": test.tested, "contrasts": of(test.contrasts), "levels": of(test.levels)},
+        "covered": found.covered,
+        "hinted": found.hinted,
+    }  # fmt: skip
 
 
 def _plain_policies(path: Points) -> dict[str, Floats]:
@@ -344,27 +457,67 @@ def _plain_policies(path: Points) -> dict[str, Floats]:
     return {"uniform": uniform, "first action": first, "most frequent action": often}
 
 
+class _Names:
+    """Labels of a schema, safe in a table."""
+
+    def __init__(self, schema: Schema, told: Told) -> None:
+        self._states, self._actions, self._layout = schema.state_labels, schema.action_labels, told.layout
+
+    def state(self, index: int) -> str:
+        """Return the label of a state."""
+        return _label(self._states, index)
+
+    def action(self, index: int) -> str:
+        """Return the label of an action."""
+        return _label(self._actions, index)
+
+    def row(self, row: int) -> tuple[str, str]:
+        """Return the labels of state and action of a row of the layout."""
+        return self.state(int(self._layout.row_state[row])), self.action(int(self._layout.row_action[row]))
+
+
+def _label(labels: tuple[str, ...] | None, index: int) -> str:
+    return str(index) if labels is None else " ".join(labels[index].replace("|", "/").split())
+
+
+def _outcomes(learned: DecisionPolicy, names: _Names) -> tuple[tuple[StateOutcome, ...], ...]:
+    """Return outcomes by state, changed states first, those most visited first."""
+    path = learned.path
+    found = outcomes_of(path.told, learned.verdict.consistency, path.level)
+    changed = path.changed(learned.changes)
+    order = sorted(found, key=lambda s: (not changed[s], -float(path.visits[s])))
+    return tuple(
+        tuple(
+            StateOutcome(
+                *names.row(one.row),
+                bool(changed[s]),
+                bool(changed[s]) and int(path.told.layout.row_action[one.row]) == int(path.action[s]),
+                one,
+            )
+            for one in found[s]
+        )
+        for s in order[:_STATES]
+    )
+
+
 def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[Change, ...]:
     path = learned.path
     told, layout = path.told, path.told.layout
     least, most = told.question.bounds
-    states, actions = schema.state_labels, schema.action_labels
+    named = _Names(schema, told)
     own = path.order[: learned.changes]
     own = own[np.argsort(-path.visits[own], kind="stable")]
     usual = learned.behaviour[0]
     cells = np.diff(layout.state_ptr)
 
-    def named(labels: tuple[str, ...] | None, index: int) -> str:
-        return str(index) if labels is None else " ".join(labels[index].replace("|", "/").split())
-
     return tuple(
         Change(
-            named(states, s),
+            named.state(s),
             float(path.visits[s] * told.episodes),
             float(told.noise.visits * np.sqrt(cells[s])),
-            named(actions, int(usual[s])),
+            named.action(int(usual[s])),
             float(path.share[layout.row_index[s, usual[s]]]),
-            named(actions, int(path.action[s])),
+            named.action(int(path.action[s])),
             float(path.share[layout.row_index[s, path.action[s]]]),
             float((most - least) * path.shrunk[s]),
             float((most - least) * path.spread[s]),

@@ -46,8 +46,9 @@ class LinearReport:
             said = f"what it gains {over}, depends on what nobody is seen to have done ({interval})"
         if gain.shown:
             return (
-                "The learned policy is shown to be better than what people did, if the world is linear in "
-                f"these features: {said}."
+                "If the world is linear in these features, and no unrecorded cause drives both action and "
+                "outcome, which this release cannot test, the learned policy is better than what people did: "
+                f"{said}."
             )
         return f"The learned policy is not shown to be better than what people did: {said}."
 

@@ -10,7 +10,8 @@ that the first visit to s is at step h, b the behaviour and Q_b its values,
 
 counts are Poisson, successors multinomial, returns as variable as outcomes of 0 and 1 (the most that there
 is), and noise is that of the privatizer. Each draw is planned and judged as
-:class:`~discreet.offline.decision_points.DecisionPoints` does.
+:class:`~discreet.offline.decision_points.DecisionPoints` does, except that the consistency test of the
+release is taken to pass, which it does in such a world (:func:`~discreet.offline.verdict.would_show`).
 
 Where nobody knows a world that is like theirs, one is made up of the schema's sizes (:func:`made_up_world`):
 live states of uneven popularity, episodes of about a quarter of the horizon, a good and a bad end, and
@@ -41,6 +42,7 @@ from discreet.mdp.tabular import TabularMDP
 from discreet.offline.deviations import Path
 from discreet.offline.first_visits import FirstVisits, Told
 from discreet.offline.transitions import path_of
+from discreet.offline.verdict import ASKED, would_show
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Returns, Spec
@@ -207,6 +209,7 @@ def forecast_gain(
     *,
     draws: int = 60,
     level: float = 0.95,
+    hidden_cause: float = ASKED,
     seed: int = 0,
 ) -> GainForecast:
     """The chance that so many people's report shows a gain, in a public world.
@@ -221,6 +224,8 @@ def forecast_gain(
         Simulated releases, at least 1.
     level : float
         Of the report's interval, in (0, 1).
+    hidden_cause : float
+        Factor in [1, 50], as of :class:`~discreet.offline.decision_points.DecisionPoints`.
     seed : int
         Of the simulation.
 
@@ -242,7 +247,7 @@ def forecast_gain(
     for i in range(draws):
         path = path_of(world.told(users, scales, generator_at(key, ROLE_NOISE, i)), level)
         count = path.default
-        found.append((path.clear(count), world.gain(path, count), count))
+        found.append((would_show(path, count, hidden_cause), world.gain(path, count), count))
     shown, gains, counts = np.array(found, np.float64).T
     return GainForecast(
         users, mechanism.guarantee.epsilon, mechanism.guarantee.delta, draws,

@@ -418,7 +418,10 @@ def _verdict(values: Mapping[str, Value], level: float, better: bool) -> str:
         "two-sided)"
     )
     if better:
-        return f"The learned policy is better than what people did: {numbers}."
+        return (
+            "If no unrecorded cause drives both action and outcome, which this release cannot test, the "
+            f"learned policy is better than what people did: {numbers}."
+        )
     return (
         "Not shown to be better than what people did: the lower bound does not exceed the value of that; "
         f"{numbers}."
