@@ -40,6 +40,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
+import numpy.random  # now, as it draws when it is imported
 import pytest
 
 LISTED = Path(__file__).parents[1] / "chance.toml"
