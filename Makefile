@@ -9,8 +9,10 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Byte code is kept, whatever the shell says: else every process that a test starts compiles the library again.
 unexport PYTHONDONTWRITEBYTECODE
+# The order of sets is the same in every run.
+export PYTHONHASHSEED := 0
 
-.PHONY: run test test-statistics test-engines test-service serve-demo test-docs docs linkcheck goldens mutate bytecode lint format types imports wheel-check bench warmup setup clean help
+.PHONY: run test test-statistics test-chance test-engines test-service serve-demo test-docs docs linkcheck goldens mutate bytecode lint format types imports wheel-check bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -53,6 +55,9 @@ test-engines: warmup ## Dask, Ray, submitit and Flower with real workers, some o
 	$(PYTHON) -m venv $(VENV)-flower
 	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,flower]' 'flwr[simulation]'
 	$(VENV)-flower/bin/python -m pytest -n 0 -m engines tests/engines/test_flower.py
+
+test-chance: warmup ## Repeat RUNS times what is not fixed: tests that draw fresh bytes or wait, every second run under load
+	$(BIN)/python tests/helpers/chance_runs.py --runs $(or $(RUNS),30) --workers $(WORKERS)
 
 test-docs: warmup ## Every block of Python and every command that a page shows
 	$(BIN)/python tests/helpers/pages.py

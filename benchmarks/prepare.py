@@ -21,7 +21,7 @@ DECLARATION = """
 dataset = "made-up"
 unit = "patient"
 horizon = 12
-reward = { low = 0.0, high = 1.0 }
+reward = { outcomes = { discharged = 1.0, dead = 0.0 } }
 [prepare]
 user = "patient"
 time = "charted"
@@ -53,8 +53,6 @@ product = ["dose"]
 [prepare.end]
 column = "outcome"
 states = { home = "discharged", died = "dead" }
-[prepare.reward]
-on = { discharged = 1.0 }
 """
 
 

@@ -14,9 +14,21 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from typer import testing
+from chance import Chance, add_option
 
-from discreet.storage import ledger, saved_state
+chance = Chance()
+chance.install()  # before the library is imported, which takes the source of random bytes as a default
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+from typer import testing  # noqa: E402
+
+from discreet.storage import ledger, saved_state  # noqa: E402
+
+# The same examples in every run, and no clock: neither a deadline nor the check for slow generation.
+settings.register_profile(
+    "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("fixed")
 
 _WAITS = os.fsync, *(module._SYNCHRONOUS for module in (ledger, saved_state))
 
@@ -39,6 +51,14 @@ def _commands_are_put_together_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(testing, "_get_command", cache(testing._get_command))
         yield
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(chance, "chance")
 
 
 def pytest_collection_finish() -> None:

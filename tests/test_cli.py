@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +14,14 @@ from typing import Any
 
 import pytest
 from commands import call
+from waiting import LIMIT, wait_until
 
 from discreet import conformance, registry
 from discreet.audits import replay
 from discreet.audits import run as audits
 from discreet.cli import simulations
 from discreet.core.layout import Layout
-from discreet.experiments import engine, simulate
+from discreet.experiments import engine, simulate, timing
 from discreet.experiments import sweep as sweeps
 from discreet.experiments.results import Result as RunResult
 
@@ -291,12 +291,12 @@ def test_help_shows_sweep_tables() -> None:
 @pytest.mark.filterwarnings("default:this is slow:UserWarning")
 def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "slow" not in call("run", *SMALL).stderr
-    monkeypatch.setattr(simulate, "_PROBED", -1.0)
-    monkeypatch.setattr(simulate, "_LONG", -1.0)
+    hour = timing.Moments((0.0, 3600.0, 7200.0, 10800.0), (10, 340, 670, 1000))  # 330 users an hour
+    monkeypatch.setattr(timing, "moments", lambda run: hour)
     each = ("--learner", "dp-ucbvi", "--option", "replan_every=1", "--episodes", "1001")
     said = call("run", *SMALL, *each).stderr
     assert (
-        "discreet: this is slow: about 0 seconds, since the learner plans 1,001 times for 1,001 users" in said
+        "discreet: this is slow: about 3 hours, since the learner plans 1,001 times for 1,001 users" in said
     )
     assert "stationary=True" in said
     assert "replan_growth=1.1 (policies change on a public schedule, 55 times)" in said
@@ -628,12 +628,10 @@ def test_interrupted_run_leaves_whole_files_and_goes_on(tmp_path: Path) -> None:
         env=os.environ.copy(),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    deadline = time.monotonic() + 60
-    while not list(out.glob("seeds/run-*.parquet")) and time.monotonic() < deadline:
-        time.sleep(0.02)
     try:
+        wait_until(lambda: process.poll() is not None or list(out.glob("seeds/run-*.parquet")))
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=LIMIT)
     finally:
         process.kill()
     assert process.returncode == 130, stderr

@@ -194,7 +194,7 @@ def test_learn_reads_a_data_base_and_says_that_no_delta_was_given(tmp_path: Path
     assert "no --delta is given: epsilon is pure" in said.stderr
     statement = json.loads((tmp_path / "a" / "statement.json").read_text())
     assert statement["guarantee"]["delta"] == 0
-    ask = ["learn", "--sql", f"SELECT * FROM '{rows}'", *schema]
+    ask = ["learn", "--sql", f"SELECT * FROM '{rows}'", "--reads", rows, *schema]
     said = call(*ask, "--epsilon", 1, "--delta", 0, "--out", tmp_path / "b")
     assert "no --delta" not in said.stderr
     assert "no --delta" in call("forecast", *schema, "--users", 60, "--epsilon", 1).stderr

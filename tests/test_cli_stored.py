@@ -212,6 +212,67 @@ def test_a_release_of_another_kind_is_refused_and_leaves_nothing(
 
 
 # ------------------------------------------------------------------------------ owners and officers
+def test_no_query_leads_round_the_owners_rule(
+    data: tuple[Path, Path], tmp_path: Path, own_ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files by SQL, views elsewhere, another population's name, counted parts, a second name of a file."""
+    duckdb = pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    rows, schema = data
+    Path("ruled").mkdir()
+    frame = pd.read_parquet(rows)
+    frame.to_csv("ruled/people.csv", index=False)
+    call("ledger", "--dataset", "ward", "--limit", 3, "--delta", "1e-6")
+    call("ledger", "--dataset", "ward", "--require", "ruled")
+    sql = "select * from read_csv_auto('ruled/people.csv')"
+    with duckdb.connect("view.duckdb") as base:
+        base.execute(f"create view people as {sql}")
+    own = ["--schema", schema, "--epsilon", 0.1, "--delta", "1e-6", "--out", "r"]
+    asked = ["learn", "duckdb://", "--sql", sql, *own]
+    named, rule = ["--reads", "ruled/people.csv"], "--no-ledger is forbidden"
+    for reads in ([], ["--reads", schema]):
+        assert "name each file that it reads" in call(*asked, *reads, "--no-ledger", code=2).stderr
+    assert rule in call(*asked, *named, "--no-ledger", code=2).stderr
+    view = ["learn", "duckdb://view.duckdb?table=people", *own, "--no-ledger"]
+    assert "may read its data base alone" in call(*view, code=2).stderr
+    other = schema.with_name("other.toml")
+    other.write_text(schema.read_text().replace('"ward"', '"other"'))
+    free = [
+        "learn",
+        "duckdb://",
+        "--sql",
+        sql,
+        "--schema",
+        other,
+        "--epsilon",
+        50,
+        "--delta",
+        "1e-6",
+        "--out",
+        "r",
+    ]
+    assert "name each file that it reads" in call(*free, code=2).stderr
+    assert "dataset = 'other': must be 'ward'" in call(*free, *named, code=2).stderr
+
+    call("count", "--new-key", "key")
+    counted = ["count", "duckdb://", "--sql", sql, "--schema", schema, "--key", "key", "--out", "p.tally"]
+    assert "name each file that it reads" in call(*counted, code=2).stderr
+    call(*counted, *named)
+    assert rule in call("learn", "p.tally", *own, "--no-ledger", code=2).stderr
+
+    Path("linked").mkdir()
+    Path("linked/free.csv").hardlink_to("ruled/people.csv")
+    assert rule in call("learn", "linked/free.csv", *own, "--no-ledger", code=2).stderr
+    monkeypatch.chdir("linked")
+    assert rule in call("learn", "free.csv", *own, "--no-ledger", code=2).stderr
+    linked = ["learn", "duckdb://", "--sql", "from 'free.csv'", "--reads", "free.csv", *own]
+    assert rule in call(*linked, "--no-ledger", code=2).stderr
+    assert not Path("r").exists()
+    call(*linked)  # with the ledger it goes through
+    entries = json.loads(call("ledger", "--json").stdout)["entries"]
+    assert [one["entry"] for one in entries] == ["begin", "limit", "reserve", "mark"]
+
+
 def test_from_an_owners_limit_to_a_signed_folder(
     data: tuple[Path, Path], tmp_path: Path, own_ledger: Path
 ) -> None:

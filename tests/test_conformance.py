@@ -165,6 +165,7 @@ class Scribbling(Greedy):
 
 
 class Dicing(Greedy):
+    # No seed: plans of two runs differ. The test's name fixes these draws (tests/helpers/chance.py).
     def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
         spec = state["spec"]
         policy = np.random.default_rng().integers(0, 2, (spec.horizon, spec.states))
@@ -380,3 +381,16 @@ def test_a_module_that_registers_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "toy_empty_module.py").write_text("x = 1\n")
     with pytest.raises(ValueError, match="registers nothing"):
         list(conformance.cases("toy_empty_module"))
+
+
+def test_an_error_without_a_text_is_told_by_its_kind_and_place() -> None:
+    """What somebody has not written yet is no failed assertion."""
+
+    def unwritten() -> None:
+        raise NotImplementedError
+
+    outcome = conformance.Case("mine", "plans", unwritten).outcome()
+    assert outcome.status == "failed"
+    assert re.fullmatch(
+        r"NotImplementedError in unwritten \(test_conformance.py, line \d+\)", outcome.message
+    )

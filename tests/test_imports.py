@@ -148,7 +148,7 @@ def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
 # what they count and never raised without a reason (docs/kernel.md). Sums of prefixes first; batches and
 # decaying sums, whose session is opened by name, need two files more; group returns and cut rewards one; two
 # files put the numbers into words.
-MODULES, LINES, WITH_BATCHES, WITH_STEERED, WITH_WORDS = 31, 2879, 2996, 2972, 3117
+MODULES, LINES, WITH_BATCHES, WITH_STEERED, WITH_WORDS = 31, 2904, 3026, 2997, 3142
 
 
 def test_what_a_count_release_rests_on_does_not_grow() -> None:

@@ -22,6 +22,7 @@ import dataclasses
 import io
 import math
 import pickle
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -108,10 +109,22 @@ class Case:
         except NotApplicable as reason:
             return Outcome(self.subject, self.check, "skipped", str(reason))
         except Exception as error:
-            said = " ".join(str(error).split()) or "assertion failed"
-            name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            return Outcome(self.subject, self.check, "failed", f"{name}{said}")
+            return Outcome(self.subject, self.check, "failed", _told(error))
         return Outcome(self.subject, self.check, "passed")
+
+
+def _told(error: Exception) -> str:
+    """An error in one line: its kind unless a check of ours failed, its text, and where if it has none."""
+    text = " ".join(str(error).split())
+    if isinstance(error, AssertionError):
+        return text or f"assertion failed in {_place(error)}"
+    return f"{type(error).__name__}: {text}" if text else f"{type(error).__name__} in {_place(error)}"
+
+
+def _place(error: Exception) -> str:
+    """Function, file and line of the code that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.name} ({Path(last.filename).name}, line {last.lineno})"
 
 
 def _expect(true: Any, otherwise: str) -> None:

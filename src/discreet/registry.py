@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from discreet.core import checks
+from discreet.experiments import recipes
 from discreet.experiments.config import RunConfig, Value
 
 if TYPE_CHECKING:
@@ -550,13 +551,67 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
     if missing:
         raise ValueError(f"{missing[0].name} is missing: {kind} {name!r} needs {_list_or_flag(missing)}")
     try:
-        return factory(**given)
+        made = factory(**given)
     except ImportError as error:  # an optional dependency
         raise ValueError(f"{kind} {name!r} cannot be built: {error}") from error
+    if kind == "environment":
+        own = {name: value for name, value in given.items() if name not in found.fixed}
+        with suppress(TypeError):  # a third party's environment without weak references
+            recipes.remember(made, recipes.Named(name, options=own, plugins=_plugins(found)))
+    return made
 
 
 def _list_or_flag(missing: Iterable[Option]) -> str:
     return ", ".join(str(option) for option in missing)
+
+
+def _plugins(found: Entry) -> tuple[str, ...]:
+    return () if found.plugin is None else (found.plugin,)
+
+
+def named(kind: str, value: Any) -> recipes.Named | None:
+    """Find the name, preset and options that build an equal learner or privatizer; None if there are none."""
+    for found in (*_BUILT_IN.values(), *_added.values()):
+        if found.kind == kind and _is_of(found, value) and found.plugin != "__main__":
+            factory = found.factory()
+            takes = [name for name, option in options_of(factory).items() if hasattr(value, name)]
+            current = {name: getattr(value, name) for name in takes}
+            if all(current.get(name, fixed) == fixed for name, fixed in found.fixed.items()):
+                preset = str(current.pop("preset", "default"))
+                given = _fewest(found, None if preset == "default" else preset, current, value)
+                if given is not None:
+                    return given
+    return None
+
+
+def _is_of(found: Entry, value: Any) -> bool:
+    """Compare dotted paths, so that no learner's module is imported to find that it is another one."""
+    if isinstance(found.target, str):
+        return found.target == f"{type(value).__module__}:{type(value).__qualname__}"
+    return found.target is type(value)
+
+
+def _fewest(found: Entry, preset: str | None, current: Mapping[str, Any], value: Any) -> recipes.Named | None:
+    """Leave out what the preset says already; None if no options give an equal object."""
+    kind, factory = found.kind, found.factory()
+    every = {name: v for name, v in current.items() if v is not None and name not in found.fixed}
+    takes = options_of(factory)
+    required = {name: v for name, v in every.items() if takes[name].required or name in _BY_FLAG}
+    tries: list[dict[str, Any]] = []
+    with suppress(ValueError, TypeError):
+        plain = build(kind, found.name, preset, required)
+        tries.append({n: v for n, v in every.items() if n in required or getattr(plain, n) != v})
+    for options in (*tries, every):
+        with suppress(ValueError, TypeError):
+            RunConfig(options=options)  # can a file hold them?
+            if build(kind, found.name, preset, options) == value:
+                offered = presets_of(factory, found.fixed)
+                fixed = {k: v for k, v in found.fixed.items() if getattr(factory, k, None) != v}
+                return recipes.Named(found.name, preset, options, fixed, _plugins(found), offered)
+    return None
+
+
+recipes.provide(named)
 
 
 def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = None) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
-"""Tables of words in Markdown: written in one place."""
+"""Tables of words in Markdown and HTML: written in one place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from html import escape
 
-__all__ = ["Table", "markdown"]
+__all__ = ["Table", "html", "markdown"]
 
 Table = Sequence[Sequence[str]]
 
@@ -14,3 +15,12 @@ def markdown(table: Iterable[Sequence[str]]) -> str:
     head, *rest = table
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rest)])
+
+
+def html(table: Iterable[Sequence[str]], head: bool = True) -> str:
+    """Return a table of words in HTML, escaped; with ``head`` its first row is the head."""
+    lines = []
+    for i, row in enumerate(table):
+        kind = "th" if head and i == 0 else "td"
+        lines.append("".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in row))
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"

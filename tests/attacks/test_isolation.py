@@ -5,7 +5,6 @@ import dataclasses
 import gc
 import os
 import threading
-import time
 import traceback
 import types
 import weakref
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 import discreet as dr
 from discreet import registry
@@ -232,11 +232,7 @@ def test_the_end_of_a_session_ends_its_answers() -> None:
     with pytest.raises(ValueError, match="must be a Response"):
         ask(None)
     del ask
-    for _ in range(1000):
-        if set(threading.enumerate()) <= before:
-            break
-        time.sleep(0.01)
-    assert set(threading.enumerate()) <= before
+    wait_until(lambda: set(threading.enumerate()) <= before)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -3,13 +3,13 @@
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from interrupts import interrupted_at_a_return
+from waiting import LIMIT, wait_until
 
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
@@ -57,7 +57,7 @@ def test_after_an_interrupt_the_next_call_runs_though_the_traceback_is_kept(
             session.absent(2 - session.users)
         other = threading.Thread(target=session.release, daemon=True)
         other.start()
-        other.join(10.0)
+        other.join(LIMIT)
         assert not other.is_alive(), "the lock is held"
         assert session.release().users == 2
         if stop is None:
@@ -140,17 +140,13 @@ def test_who_closes_out_of_a_running_call_takes_no_memory_from_it() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.003)
         with contextlib.suppress(RuntimeError):
             session.submit_many(all_of_them, 1)
-            time.sleep(1.0)
+            wait_until(lambda: session._closed)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(RuntimeError, match="is closed"):
         session.absent()
-    for _ in range(1000):
-        if session._cells.size == 0:
-            break
-        time.sleep(0.01)
-    assert session._cells.size == 0
+    wait_until(lambda: session._cells.size == 0)
 
 
 @pytest.mark.parametrize(
@@ -182,18 +178,18 @@ def test_a_fork_forgets_without_waiting_for_a_lock_that_nobody_there_can_give_ba
     def hold() -> None:
         with session._lock:
             held.set()
-            done.wait(10.0)
+            done.wait(LIMIT)
 
     other = threading.Thread(target=hold, daemon=True)
     other.start()
-    held.wait(10.0)
+    held.wait(LIMIT)
     session._process += 1
     session.close()
     assert session._cells.size == 0
     assert session._closed
     assert session._last is None
     done.set()
-    other.join(10.0)
+    other.join(LIMIT)
 
 
 def test_who_closes_waits_for_the_call_that_another_thread_makes() -> None:
@@ -202,18 +198,18 @@ def test_who_closes_waits_for_the_call_that_another_thread_makes() -> None:
     def hold() -> None:
         with session._call():
             held.set()
-            done.wait(10.0)
+            done.wait(LIMIT)
 
     other = threading.Thread(target=hold, daemon=True)
     other.start()
-    held.wait(10.0)
+    held.wait(LIMIT)
     closing = threading.Thread(target=session.close, daemon=True)
     closing.start()
     closing.join(0.05)
     assert closing.is_alive()
     assert session._cells.size > 0
     done.set()
-    closing.join(10.0)
+    closing.join(LIMIT)
     assert session._cells.size == 0
 
 

@@ -3,10 +3,10 @@
 import dataclasses
 import gzip
 import importlib.util
+import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import fs, parquet
+from waiting import wait_until
 
 from discreet.data.places import Broken, Text, TextFile, places_of
 from discreet.data.readers import open_source
@@ -171,7 +172,7 @@ def test_duckdb(schema, make, rows, expected, tmp_path) -> None:
     assert states(open_source(f"{where}?table=visits", schema)) == expected
     assert states(open_source(f"{where}?table=main.visits", schema)) == expected
     assert states(open_source(where, schema, sql="SELECT * FROM visits;")) == expected
-    assert states(open_source("duckdb://", schema, sql=f"SELECT * FROM '{path}'")) == expected
+    assert states(open_source("duckdb://", schema, sql=f"SELECT * FROM '{path}'", reads=[path])) == expected
     for wrong, sql, message in (
         (where, None, "must have either"),
         (f"{where}?table=visits", "SELECT 1", "must have either"),
@@ -189,12 +190,72 @@ def test_duckdb(schema, make, rows, expected, tmp_path) -> None:
     assert states(open_source(f"{where}?table=visits", schema)) == expected
 
 
+def test_a_query_reads_what_is_named_alone(schema, make, rows, expected, tmp_path, monkeypatch) -> None:
+    """Nobody widens that from within: no view, pattern, address, ATTACH, SET, extension, or spilled rows."""
+    duckdb = pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / ".tmp").mkdir()  # where DuckDB spills by itself, and lets every query read
+    path = make.save(make.shuffled(rows), tmp_path / "sub" / "x.parquet")
+    shutil.copy(path, ".tmp/x.parquet")
+    (tmp_path / "study.db.tmp").symlink_to("sub")
+    with duckdb.connect("study.db") as base:
+        base.execute(f"CREATE VIEW outside AS SELECT * FROM '{path}'")
+        base.execute(f"CREATE TABLE inside AS SELECT * FROM '{path}'")
+    assert states(open_source("duckdb://study.db?table=inside", schema)) == expected
+    shutil.copy("study.db", "else.db")
+    (tmp_path / "other.csv").write_text("a\n1\n")
+    for asked in ("sub/x.parquet", str(path), "sub/../sub/x.parquet"):  # given so, or as DuckDB is told
+        source = open_source("duckdb://", schema, sql="SELECT * FROM 'sub/x.parquet'", reads=[asked])
+        assert states(source) == expected
+        assert source.files == [Path(asked)]
+    said = "may read .*name each file that it reads.*--reads"
+    outside = [
+        "SELECT * FROM 'sub/x.parquet'", "SELECT * FROM 'sub/*.parquet'", "SELECT * FROM '.tmp/x.parquet'",
+        "SELECT * FROM 'study.db.tmp/x.parquet'", "SELECT * FROM 'https://example.com/x.parquet'",
+        "SELECT * FROM glob('*')", "SELECT content FROM read_text('sub/x.parquet')",
+        "SELECT 1) LIMIT 0; ATTACH 'else.db' AS other; SELECT * FROM (SELECT 1",
+    ]  # fmt: skip
+    for sql in outside:
+        for where, reads in (("duckdb://", None), ("duckdb://", ["other.csv"]), ("duckdb://study.db", None)):
+            with pytest.raises(Broken, match=said):
+                open_source(where, schema, sql=sql, reads=reads)
+    with pytest.raises(Broken, match="the query may read its data base alone"):
+        open_source("duckdb://study.db?table=outside", schema)
+    for sql in ("SET enable_external_access = true", "RESET lock_configuration", "LOAD sqlite", "INSTALL x"):
+        for where in ("duckdb://", "duckdb://study.db"):
+            with pytest.raises(Broken, match="locked|external extensions|may read|Cannot access"):
+                open_source(where, schema, sql=f"SELECT 1) LIMIT 0; {sql}; SELECT * FROM (SELECT 1")
+    for where, sql, reads, message in (
+        ("duckdb://study.db", "SELECT 1", ["other.csv"], "reads must be given with duckdb:// alone"),
+        ("duckdb://", "SELECT 1", ["sub"], "reads = 'sub': must be a file"),
+        ("duckdb://", "SELECT 1", ["sub/*"], "reads = 'sub/\\*': must be a file"),
+        ("duckdb://", "SELECT 1", "other.csv", "reads = 'other.csv': must be a list"),
+        (path, None, ["other.csv"], "reads: must be given with duckdb:// and the query"),
+    ):
+        with pytest.raises(Broken, match=message):
+            open_source(where, schema, sql=sql, reads=reads)
+
+
+def test_readers_of_one_data_base_do_not_meet(schema, make, rows, expected, tmp_path) -> None:
+    """Two connections of one process to one file share its settings."""
+    duckdb = pytest.importorskip("duckdb")
+    path = make.save(rows, tmp_path / "x.parquet")
+    with duckdb.connect(str(tmp_path / "study.db")) as base:
+        base.execute("CREATE TABLE visits AS SELECT * FROM read_parquet(?)", [str(path)])
+    source = open_source(f"duckdb://{tmp_path / 'study.db'}?table=visits", schema)
+    other = source.batches()
+    next(other)
+    assert states(source) == expected
+    other.close()
+
+
 def test_the_row_of_a_query_that_is_wrong_is_named(schema, make, rows, tmp_path) -> None:
     pytest.importorskip("duckdb")
     rows[7]["state"] = 17
     path = make.save(rows, tmp_path / "x.parquet")
     with pytest.raises(DataError, match="state = 17"):
-        check(open_source("duckdb://", schema, sql=f"SELECT * FROM '{path}'"))
+        check(open_source("duckdb://", schema, sql=f"SELECT * FROM '{path}'", reads=[path]))
 
 
 def test_duckdb_is_optional(schema, monkeypatch) -> None:
@@ -234,12 +295,13 @@ def store() -> Iterator[int]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(300):
+
+        def open_() -> bool:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        else:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(lambda: server.poll() is not None or open_())
+        if server.poll() is not None:
             pytest.skip("the made-up S3 does not start")
         yield port
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import shutil
 import stat
 import tomllib
@@ -345,6 +346,10 @@ def test_ranges_unreadable_cells_and_copies_as_declared(tmp_path: Path) -> None:
         write(tmp_path, strict, rows, name="other")
 
 
+PAYS_AT_ENDS = "ignore:prepare.reward.on pays in ends only:UserWarning"
+
+
+@pytest.mark.filterwarnings(PAYS_AT_ENDS)
 def test_several_files_with_facts_and_items(tmp_path: Path) -> None:
     """A long table of items, a file of stays with outcomes, one of people; each column where it is."""
     text = """
@@ -443,6 +448,7 @@ on = { home = 1.0 }
         prepare([events, stays[:1], people], tmp_path / "P.toml", tmp_path / "none")
 
 
+@pytest.mark.filterwarnings(PAYS_AT_ENDS)
 def test_terminal_states_that_are_seen(tmp_path: Path) -> None:
     """A declared terminal state ends an episode when it is reached; what follows is left out and counted."""
     text = SMALL.replace("horizon = 2", 'horizon = 3\nterminal = { states = ["high"] }')
@@ -458,6 +464,20 @@ def test_terminal_states_that_are_seen(tmp_path: Path) -> None:
     cut = text.replace('["high"]', '["high"], unfinished = "terminal"')
     out = write(tmp_path, cut, changed(x=[-1.0, -1.0, -1.0]), name="cut")
     assert [row[2:4] for row in made(out)] == [(0, "low"), (1, "low")]
+
+
+def test_rewards_at_ends_alone_are_better_said_by_rule(tmp_path: Path) -> None:
+    """The warning names what to declare; that is silent, and so are rewards that steps pay too."""
+    text = SMALL.replace("horizon = 2", 'horizon = 3\nterminal = { states = ["high"] }')
+    rows = changed(when=[0.0, 1.0, 5.0]) | {"x": [-1.0, 1.0, -1.0]}
+    with pytest.warns(
+        UserWarning, match=r'Declare reward = \{ outcomes = \{ "high" = 1 \} \}, and no prepare'
+    ) as told:
+        write(tmp_path, text, rows)
+    assert "up to 3 rewards of an episode" in str(told[0].message)
+    ruled = text.replace("[prepare.reward]\non = { high = 1.0 }", "")
+    ruled = re.sub(r"reward = \{ low.*\}", 'reward = { outcomes = { "high" = 1 } }', ruled)
+    assert made(write(tmp_path, ruled, rows, name="ruled"))[0][-1] == "high"
 
 
 def test_masks_rewards_and_too_many_episodes(tmp_path: Path) -> None:
@@ -659,7 +679,11 @@ CELLS = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.lists(st.lists(CELLS, min_size=3, max_size=5), max_size=12), st.sampled_from([2**30, 500]))
 def test_any_cells(tmp_path: Path, lines: list[list[str]], memory: int) -> None:
     """Whatever is in them: rows that a learner reads, or a refusal in words, and nothing left behind."""
@@ -680,7 +704,11 @@ def test_any_cells(tmp_path: Path, lines: list[list[str]], memory: int) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["P.toml", "x.csv"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     st.lists(
         st.tuples(

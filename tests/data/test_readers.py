@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,9 @@ from discreet.data.readers import Broken, open_source
 from discreet.data.validate import DataError, check, episodes
 
 BOUNDED = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
@@ -129,9 +132,12 @@ def test_minari_episodes_are_users(schema, monkeypatch) -> None:
     ]
     fake = ModuleType("minari")
     fake.load_dataset = lambda name: SimpleNamespace(  # type: ignore[attr-defined]
-        total_steps=5, iterate_episodes=lambda: iter(made)
+        total_steps=5,
+        iterate_episodes=lambda: iter(made),
+        storage=SimpleNamespace(data_path=Path("minari") / name / "data"),
     )
     monkeypatch.setitem(sys.modules, "minari", fake)
+    assert open_source("minari:made/up-v0", schema).files == [Path("minari/made/up-v0/data/metadata.json")]
     parts = list(episodes(open_source("minari:made/up-v0", schema)))
     states = np.concatenate([part.trajectories.states for part in parts])
     assert states.tolist() == [[0, 1, 2, 0, 3], [2, 4, 4, 4, 4]]

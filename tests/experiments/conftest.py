@@ -12,6 +12,7 @@ import pytest
 
 from discreet.core.guarantee import Guarantee, no_guarantee
 from discreet.experiments.results import Result, SeedRun
+from discreet.mdp.tabular import RewardMap
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 
@@ -28,11 +29,13 @@ class FakeSetup:
     optimal_value: float = 3.0
     uniform_value: float = 1.0
     batched: bool = False
+    by: str = "auto"
     world: str = "riverswim"
+    reward_map: RewardMap = field(default_factory=RewardMap)
 
     @property
     def mdp(self) -> Any:
-        return SimpleNamespace(name=self.world)
+        return SimpleNamespace(name=self.world, reward_map=self.reward_map, horizon=2)
 
 
 def curve(run: int, episodes: int = 1000, slope: float = 1.0) -> SeedRun:

@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from waiting import LIMIT, wait_until
 
 from discreet import registry
 from discreet.experiments import claims as module
@@ -49,10 +49,14 @@ def test_a_claim_is_one_process_s(tmp_path: Path) -> None:
         (None, module.STALE + 5, True),
     ],
 )
-def test_who_is_gone_loses_its_claim(tmp_path: Path, holder: Any, age: float, gone: bool) -> None:
+def test_who_is_gone_loses_its_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Any, age: float, gone: bool
+) -> None:
     path = tmp_path / ".run-00002.claim"
     path.write_text("{" if holder is None else json.dumps(holder))
-    os.utime(path, (time.time() - age,) * 2)
+    now = Claims._now(tmp_path)
+    monkeypatch.setattr(Claims, "_now", staticmethod(lambda _: now))
+    os.utime(path, (now - age,) * 2)
     with Claims() as mine:
         assert mine.take(tmp_path / "run-00002.parquet") is gone
     assert path.exists() is not gone
@@ -64,10 +68,7 @@ def test_a_held_claim_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert mine.take(tmp_path / "run-00001.parquet")
         path = tmp_path / ".run-00001.claim"
         os.utime(path, (1.0, 1.0))
-        until = time.monotonic() + 10
-        while path.stat().st_mtime == 1.0 and time.monotonic() < until:
-            time.sleep(0.01)
-        assert path.stat().st_mtime > 1.0
+        wait_until(lambda: path.stat().st_mtime > 1.0)
 
 
 WORKER = """
@@ -121,7 +122,7 @@ def test_a_run_that_another_process_is_at_is_waited_for(
         monkeypatch.setattr(module.time, "sleep", lambda _: asked.set())
 
         def late() -> None:
-            asked.wait(30)
+            asked.wait(LIMIT)
             folder.write(setup.run(0, 1))
 
         thread = threading.Thread(target=late)

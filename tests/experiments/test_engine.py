@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dying import Dying
+from waiting import LIMIT
 
 import discreet as dr
 from discreet.experiments import engine as seam
@@ -214,4 +215,4 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
         assert sender.stdout is not None
         assert sender.stdout.readline().startswith("[(0, (0, ")
         sender.kill()
-        sender.communicate(timeout=60)
+        sender.communicate(timeout=LIMIT)

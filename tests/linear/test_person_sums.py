@@ -82,3 +82,30 @@ def test_sums_of_many_people_by_a_slow_account() -> None:
     found = PersonSums(7, 3, math.sqrt(3), 2 * math.sqrt(3), 7).exact(owner, cell, payload)
     assert np.abs(found - expected).max() <= 30  # the last bit of a mean
     assert np.abs(found - expected).mean() < 1
+
+
+def test_no_sum_can_wrap() -> None:
+    """2^24 people who add up to 2^19 each would reach 2^63 units: refused from public numbers alone."""
+    radius, people = 2.0**19, 2**24
+    sums = PersonSums(1, 2, math.sqrt(2) * radius, 2 * radius, 1, radius)
+    assert people * radius * GRID == 2.0**63
+    with pytest.raises(
+        ValueError, match=r"people = 16777216: must be at most 8192 .* 524288 .* larger scale"
+    ):
+        sums.check_people(people, ": declare a larger scale")
+    sums.check_people(8192)  # 2^52 exactly
+    with pytest.raises(ValueError, match="people = 8193"):
+        sums.check_people(8193)
+
+
+def test_people_are_counted_before_they_are_summed() -> None:
+    """The sum itself refuses, and the largest that it takes is exact where float64 would round."""
+    radius = 2.0**32
+    sums = PersonSums(1, 1, radius, 2 * radius, 1)
+    with pytest.raises(ValueError, match="people = 2: must be at most 1"):
+        sums.exact(np.arange(2), np.zeros(2, np.int64), np.full((2, 1), radius))
+    fine = PersonSums(1, 1, 2.0**20, 2.0**21, 1)
+    value = np.full((4096, 1), 2.0**20)
+    value[1::2] -= 2.0**-20
+    found = fine.exact(np.arange(4096), np.zeros(4096, np.int64), value)
+    assert int(found[0, 0]) == 4096 * 2**40 - 2048

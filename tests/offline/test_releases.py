@@ -454,7 +454,7 @@ def test_what_is_no_release_is_refused(sample: Path, tmp_path: Path) -> None:
     max_examples=60,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_damaged_file_is_refused_or_reads_the_same(
     sample: Path, tmp_path: Path, data: st.DataObject

@@ -169,7 +169,7 @@ def test_the_least_number_of_users(make, options, sizes):
     learner = make(**options)
     least = learner.least_users(Spec(mdp.layout))
     assert Setup(mdp, learner, dr.NoPrivacy(), least).schedule.release_times.size > 1
-    with pytest.raises(ValueError, match=f"users = {least - 1}: must be at least {least} for one stage"):
+    with pytest.raises(ValueError, match=f"episodes = {least - 1}: must be at least {least} users for one"):
         Setup(mdp, learner, dr.NoPrivacy(), least - 1)
 
 
@@ -429,7 +429,7 @@ def test_summary_says_what_is_heuristic():
     paper = SDPPE(preset="paper").summary()
     assert "does not name" in paper
     assert "below" not in paper
-    assert "None of them touches privacy" in paper
+    assert "its guarantee holds" in paper
     assert stages.MOST_INITIAL == 64
 
 

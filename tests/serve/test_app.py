@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import logging
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving import a_key, a_study, begun, central, over_http, same_plans, simulated
+from waiting import LIMIT, wait_until
 
 from discreet.serve import store as stores
 from discreet.serve.app import Lane, Service, application
@@ -51,10 +53,7 @@ def answered(http: Any, path: str, **given: Any) -> tuple[int, dict[str, Any]]:
 
 def settled(service: Any, turn: int) -> None:
     """Wait until so many releases are published."""
-    until = time.monotonic() + 20
-    while service.turn < turn:
-        assert time.monotonic() < until, service.failed
-        time.sleep(0.005)
+    wait_until(lambda: service.turn >= turn, lambda: service.failed)
 
 
 @pytest.mark.parametrize("trust", ["central", "local", "shuffle"])
@@ -297,13 +296,9 @@ def test_who_does_not_finish_her_request_is_told_so(
 
     http, _ = served
     monkeypatch.setattr(app, "BODY_SECONDS", 0.05)
-
-    def slowly() -> Iterator[bytes]:
-        yield b'{"ticket": '
-        time.sleep(0.3)
-        yield b'"x"}'
-
-    assert http.post("/places", content=slowly()).status_code == 408
+    with socket.create_connection((http.base_url.host, http.base_url.port), timeout=LIMIT) as connection:
+        connection.sendall(b'POST /places HTTP/1.1\r\nHost: study\r\nContent-Length: 15\r\n\r\n{"ticket": ')
+        assert connection.recv(12) == b"HTTP/1.1 408"
 
 
 def test_a_client_sends_again_until_it_is_answered() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from browsing import chromium, tabbed, violations, widths
 from serving import a_key, a_study, central
+from waiting import wait_until
 
 from discreet.serve.running import in_background
 
@@ -48,10 +49,12 @@ def page(browser: Any, served: tuple[str, Any], request: pytest.FixtureRequest) 
 def a_person(service: Any, http: Any) -> None:
     """One more takes part, and the release after her is made."""
     ticket = service.store.new_tickets(1)[0]
-    until = time.monotonic() + 20
-    while (answer := http.post("/places", data={"ticket": ticket})).status != 201:
-        assert time.monotonic() < until, answer.text()
-        time.sleep(0.02)
+    answers = list[Any]()
+    wait_until(
+        lambda: answers.append(http.post("/places", data={"ticket": ticket})) or answers[-1].status == 201,
+        lambda: answers[-1].text(),
+    )
+    answer = answers[-1]
     message = central(ticket, answer.json()["plan"], int(ticket.encode().hex(), 16) % 2**128)
     assert http.post("/messages", data=message).status == 202
 

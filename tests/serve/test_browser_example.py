@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from browsing import chromium, tabbed, violations, widths
 from serving import a_key
+from waiting import wait_until
 
 from discreet.device.reports import ReportDevice
 from discreet.serve.codec import policy_of
@@ -107,10 +107,7 @@ def test_visitors_are_learned_from(browser: Any, visits: tuple[str, Any, list[st
     for address in addresses[1:7]:
         visited(page, address, "nynn")
         page.goto("about:blank")
-    until = time.monotonic() + 20
-    while int(service.store.about()["turn"]) <= turn + 1:
-        assert time.monotonic() < until, service.failed
-        time.sleep(0.01)
+    wait_until(lambda: int(service.store.about()["turn"]) > turn + 1, lambda: service.failed)
     newest = json.loads(service.store.release(int(service.store.about()["turn"]))[0])
     assert newest["users"] >= 4
     assert service.writer.refused == 0

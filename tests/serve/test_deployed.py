@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ import pytest
 import serving  # noqa: F401  (skips where the service's packages are missing)
 import yaml
 from typer.main import get_command
+from waiting import wait_until
 
 from discreet.cli import app
 from discreet.serve.study import read_study
@@ -167,11 +167,8 @@ def limited(folder: Path) -> Iterator[tuple[str, list[Any]]]:
             [str(NGINX), "-c", folder / "nginx.conf", "-g", "daemon off;"], stdout=said, stderr=said
         )
     try:
-        until = time.monotonic() + 10
-        while not is_open(port):
-            assert running.poll() is None, (folder / "said").read_text()
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_until(lambda: running.poll() is not None or is_open(port))
+        assert running.poll() is None, (folder / "said").read_text()
         yield f"http://127.0.0.1:{port}", asked
     finally:
         running.terminate()

@@ -14,7 +14,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving import a_key, a_study, central
+from waiting import wait_until
 
 from discreet.client import Client
 from discreet.serve.rehearsal import promised_by
@@ -167,10 +167,7 @@ def test_our_own(
         assert accepted == 0
         assert [(one["came"], one["users"]) for one in service.store.plans()] == [(0, 1)]
         assert http.post("/messages", json=good).status_code == 202
-    until = time.monotonic() + 30
-    while service.turn < 1:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: service.turn >= 1)
     assert service.writer.refused == 0
     said = caplog.text + "".join(capfd.readouterr()) + httpx.get(f"{url}/metrics").text
     assert not any(one in said for one in canaries)  # of what was sent nothing is told

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from serving import a_key, a_study
+from waiting import wait_until
 
 from discreet.serve.rehearsal import promised_by
 from discreet.serve.running import both_in_background, in_background
@@ -57,11 +57,10 @@ def test_people_in_node_are_counted(tmp_path: Path, randomizer: str) -> None:
         said = node("example/person.js", url, key.public, promised_by(study), *tickets)
         answers = [json.loads(line) for line in said.splitlines()]
         assert [one["status"] for one in answers] == ["counted"] * users
-        until = time.monotonic() + 20
-        while (turn := int(service.store.about()["turn"])) < 4:  # after 1, 2, 4 and 8 people
-            assert time.monotonic() < until, service.failed
-            time.sleep(0.01)
-        release = service.store.release(turn)
+        wait_until(
+            lambda: int(service.store.about()["turn"]) >= 4, lambda: service.failed
+        )  # 1, 2, 4, 8 people
+        release = service.store.release(int(service.store.about()["turn"]))
         assert release is not None
         assert json.loads(release[0])["users"] == users
         assert service.writer.refused == 0
@@ -79,11 +78,9 @@ def test_people_in_node_are_counted_by_a_shuffler(tmp_path: Path, randomizer: st
         said = node("example/person.js", url, key.public, promised_by(study), *tickets)
         answers = [json.loads(line) for line in said.splitlines()]
         assert [one["status"] for one in answers] == ["counted"] * users
-        until = time.monotonic() + 30
-        while (turn := int(service.store.about()["turn"])) < 4:
-            assert time.monotonic() < until, (service.failed, shuffler.failed)
-            time.sleep(0.01)
-        release = service.store.release(turn)
+        failed = lambda: (service.failed, shuffler.failed)  # noqa: E731
+        wait_until(lambda: int(service.store.about()["turn"]) >= 4, failed)
+        release = service.store.release(int(service.store.about()["turn"]))
         assert release is not None
         found = json.loads(release[0])
         assert (found["users"], {one["covers"] for one in found["sums"].values()}) == (users, {users})

@@ -6,7 +6,6 @@ import json
 import sqlite3
 import stat
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving import a_study, a_writer, begun, central, placed
+from serving import stopped as time
 
 from discreet.core.randomness import Seeded
 from discreet.serve import codec, turns
@@ -370,7 +370,7 @@ def test_two_threads_that_take_the_lease_at_once_have_it(tmp_path: Path) -> None
         writer = turns.Writer(study, store, "one", lambda now=now: now)  # type: ignore[misc]
 
         def slow(*given: Any) -> int | None:
-            time.sleep(0.002)
+            threading.Event().wait(0.002)
             return inner(*given)
 
         def take(writer: Any = writer) -> bool:
@@ -399,3 +399,60 @@ def test_a_lease_that_ran_out_is_taken_anew_so_that_times_stand_still(tmp_path: 
 def test_other_databases_are_refused() -> None:
     with pytest.raises(ValueError, match="must be SQLite or PostgreSQL"):
         Store("mysql+pymysql://nobody@localhost/study")
+
+
+def test_what_is_counted_is_in_no_file(tmp_path: Path) -> None:
+    """Fourteen batches: while one is open its messages are in the log; once they are swept no file has them.
+
+    Every reward is a number that was drawn for it alone.
+    """
+    study = a_study(users=400, schedule={"replan_growth": 1.2})
+    store = begun(study, tmp_path / "a.db")
+    writer, admission = a_writer(study, store), CentralAdmission(study.layout, study.rewards)
+    draw, planted, seen = np.random.default_rng(3), list[bytes](), 0
+
+    def held() -> int:
+        files = b"".join(one.read_bytes() for one in sorted(tmp_path.iterdir()))
+        return sum(one in files for one in planted)
+
+    for number in range(14):
+        tickets = store.new_tickets(max(4, sum(one["users"] for one in store.plans())))
+        tickets = tickets[: sum(one["users"] for one in store.plans())]
+        for at, (ticket, plan) in enumerate(zip(tickets, placed(store, tickets), strict=True)):
+            rewards = draw.random(4)
+            planted += [one.tobytes() for one in rewards]
+            sent = central(ticket, plan, 1000 * number + at, rewards=rewards.tolist())
+            assert store.admit([admission.answer(sent)], time.time(), 60.0)[0].status == "counted"
+        seen += held() > 0
+        assert writer.step()
+        while store.sweep():
+            pass
+        assert held() == 0
+        assert (tmp_path / "a.db-wal").stat().st_size == 0
+    assert seen == 14  # the search finds what is there
+    store.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["a.db"]
+    assert held() == 0
+
+
+def test_the_log_is_emptied_once_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader keeps it: the sweep asks to come again, closing says so, and then it succeeds."""
+    monkeypatch.setattr(stores, "_PATIENCE_MS", 50)
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    with sqlite3.connect(tmp_path / "a.db", isolation_level=None) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+        a_batch(study, store)
+        assert writer.step()
+        for _ in range(3):
+            last = store.sweep()
+        assert last == 1
+        with pytest.raises(RuntimeError, match="its write-ahead log could not be emptied"):
+            store.close()
+        reader.execute("COMMIT")
+        assert store.sweep() == 0
+        assert (tmp_path / "a.db-wal").stat().st_size == 0
+        store.close()
+    reader.close()

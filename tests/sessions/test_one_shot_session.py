@@ -633,7 +633,7 @@ def test_noise_is_independent_with_the_stated_variance(
 
 @pytest.mark.parametrize("block", [2**18, 100], ids=["one block", "threads"])
 def test_secure_noise_is_discrete_gaussian_by_chi_square(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """False alarm 1e-7."""
+    """False alarm 1e-9, or 1e-7 at most as cells are small: threads draw in any order (tests/chance.toml)."""
     monkeypatch.setattr(one_shot, "_BLOCK", block)
     layout = Layout(40, 1, 4)
     query = CountQuery(layout, known_rewards=True, visits=False)
@@ -651,7 +651,7 @@ def test_secure_noise_is_discrete_gaussian_by_chi_square(block: int, monkeypatch
     seen = np.append(inside, drawn.size - inside.sum())
     wanted = np.append(chance, 1 - chance.sum()) * drawn.size
     assert wanted.min() > 5
-    assert stats.chisquare(seen, wanted).pvalue > 1e-7
+    assert stats.chisquare(seen, wanted).pvalue > 1e-9
 
 
 def test_steps_of_a_seeded_release_have_streams_of_their_own() -> None:

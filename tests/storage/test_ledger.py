@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import LIMIT
 
 from discreet.accounting import filters
 from discreet.core.guarantee import MechanismRecord
@@ -207,7 +208,7 @@ def run(*arguments: object) -> dict[str, int]:
         [sys.executable, script, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from interrupts import SESSION, interrupted
+from waiting import LIMIT
 
 import discreet as dr
 from discreet.core.counts import CountQuery
@@ -330,7 +331,7 @@ def test_of_two_processes_exactly_one_restores(tmp_path: Path, folder: Path) -> 
         ]
         for worker in workers:
             worker.start()
-        found = [answers.get(timeout=60) for _ in workers]
+        found = [answers.get(timeout=LIMIT) for _ in workers]
         for worker in workers:
             worker.join()
         assert found.count("restored") == 1, found
@@ -437,7 +438,9 @@ def test_states_of_other_versions_are_refused(
     restore(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x89PNG\r\n", b"\x80\x04K\x01.", os.urandom(500)])
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04", b"\x89PNG\r\n", b"\x80\x04K\x01.", bytes(range(250))]
+)
 def test_foreign_files_are_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "foreign").write_bytes(content)
     with pytest.raises(ValueError, match="is not a saved state"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -12,30 +13,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from discreet.core.guarantee import Guarantee
+from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.randomness import Seeded
 from discreet.data.declaration import nearest, read_declaration
 from discreet.data.prepare import Refused, prepare
+from discreet.linear.person_sums import GRID, PersonSums, guaranteed, noisy
 from discreet.storage.ledger import BudgetError, Ledger
 from discreet.storage.signatures import new_key, read_private_key
+from discreet.stored import codebook
 from discreet.stored.approval import sign
-from discreet.stored.codebook import (
-    GRID,
-    PersonSums,
-    budget_of,
-    fit_codebook,
-    forecast_codebook,
-    noisy,
-    verify_codebook,
-)
+from discreet.stored.codebook import budget_of, fit_codebook, forecast_codebook, verify_codebook
 from discreet.stored.codebook_page import write_codebook_pages
+from discreet.stored.codebook_sums import Asked
 from discreet.written.sentences import up
 
 TEXT = """
 dataset = "ward"
 unit = "patient"
 horizon = 6
-reward = { low = 0.0, high = 1.0 }
+reward = { outcomes = { end = 1.0 } }
 [prepare]
 user = "who"
 time = { column = "when", numbers = "hours" }
@@ -64,9 +60,7 @@ column = "who"
 states = { "nobody" = "end" }
 unreadable = "missing"
 missing = "end"
-[prepare.reward]
-value = "a"
-""".replace('[prepare.reward]\nvalue = "a"', "[prepare.reward]\non = { end = 1.0 }")
+"""
 
 MIDDLES = np.array([[-6.0, 1.0], [0.0, 4.0], [6.0, 1.5]])
 
@@ -309,6 +303,68 @@ def test_what_is_hopeless_is_said_and_refused_before_it_is_paid_for(declared: Pa
     assert max(better.error) < max(found.error)
 
 
+@pytest.mark.parametrize(
+    ("values", "users", "centres", "epsilon", "hopeless"),
+    [
+        (40, 5_000, 20, 1.0, True),  # fitted: 2 centres of 20 held anybody
+        (40, 5_000, 10, 1.0, True),  # 1 of 10
+        (40, 5_000, 20, 3.0, True),
+        (20, 4_000, 20, 1.0, True),
+        (5, 2_000, 20, 1.0, True),
+        (2, 20_000, 750, 1.0, True),
+        (40, 20_000, 20, 1.0, False),  # they help to learn
+        (40, 100_000, 20, 1.0, False),
+        (20, 16_000, 20, 1.0, False),
+        (5, 20_000, 20, 1.0, False),
+        (2, 20_000, 20, 1.0, False),
+        (2, 300, 1, 0.5, False),
+    ],
+)
+def test_many_values_are_hopeless_where_centres_cannot_be_told_apart(
+    declared: Path, values: int, users: int, centres: int, epsilon: float, hopeless: bool
+) -> None:
+    found = forecast_codebook(
+        many_values(declared, values), users, centres=centres, epsilon=epsilon, delta=1e-6
+    )
+    assert found.hopeless is hopeless
+    assert found.verdict.startswith("HOPELESS") is hopeless
+    if values == 40:
+        assert "centres of people who fill the ranges evenly differ by about" in found.verdict
+
+
+def many_values(declared: Path, number: int) -> Path:
+    """The declaration with so many values in [0, 1], all of them in the codebook."""
+    one = '[prepare.values.v{0}]\ncolumn = "v{0}"\nwithin = "last"\nrange = [0, 1]\n'
+    scale = ", ".join(f"v{i} = 0.1" for i in range(number))
+    text = TEXT.replace("scale = { x = 2.0, y = 1.0 }", f"scale = {{ {scale} }}")
+    at = text.index("[prepare.states")
+    path = declared.with_name("many.toml")
+    path.write_text(text[:at] + "".join(one.format(i) for i in range(number)) + text[at:])
+    return path
+
+
+def test_the_forecast_of_many_values_is_what_comes(declared: Path, tmp_path: Path) -> None:
+    """Two hidden numbers behind 40 values: few centres hold anybody where the forecast calls it hopeless."""
+    draw = np.random.default_rng(2)
+    weights = draw.normal(size=(2, 40))
+    weights /= np.linalg.norm(weights, axis=0)
+    held = []
+    for users in (5_000, 100_000):
+        values = 0.8 * draw.normal(size=(users, 2)) @ weights + 0.6 * draw.normal(size=(users, 40))
+        frame = pd.DataFrame((0.5 + 0.087 * values).clip(0, 1), columns=[f"v{i}" for i in range(40)])
+        frame = frame.assign(who=np.arange(users), when=0, x=0.0, y=0.0)
+        out = tmp_path / str(users)
+        fitted = fit_codebook(
+            frame, many_values(declared, 40), out, ledger=None, centres=20, epsilon=1.0, delta=1e-6,
+            randomness=Seeded(5), anyway=True,
+        )  # fmt: skip
+        near = nearest(frame[[f"v{i}" for i in range(40)]].to_numpy(), fitted.found)
+        held.append(int((np.bincount(near, minlength=20) > users / 200).sum()))
+        assert fitted.forecast.hopeless is (users == 5_000)
+    assert held[0] <= 3
+    assert held[1] > held[0]
+
+
 def test_a_limit_an_offence_and_seeds(declared: Path, tmp_path: Path) -> None:
     good: dict[str, Any] = {"centres": 3, "epsilon": 1.0, "delta": 1e-6}
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
@@ -348,6 +404,27 @@ def test_bad_arguments(declared: Path, tmp_path: Path, change: dict[str, Any], m
     with pytest.raises(ValueError, match=message):
         fit_codebook(people(200), declared, tmp_path / "out", ledger=None, **{**good, **change})
     assert not (tmp_path / "out").exists()
+
+
+def test_sums_that_could_wrap_are_refused_before_anything_is_reserved(declared: Path, tmp_path: Path) -> None:
+    """2^24 people with a radius of 2^19 scales: from public numbers alone. Then real people, and a ledger."""
+    unscaled = TEXT.replace("[-10, 10]", "[-1e6, 1e6]").replace(
+        "{ x = 2.0, y = 1.0 }", "{ x = 1.9073486328 }"
+    )
+    declared.write_text(unscaled)
+    asked: dict[str, Any] = {"centres": 1, "rounds": 1, "delta": 1e-9}
+    with pytest.raises(
+        ValueError, match=r"people = 16777216: must be at most 8\d\d\d .* larger scale .*scale\)"
+    ):
+        forecast_codebook(declared, 2**24, rho=0.5, **asked)
+    assert not forecast_codebook(declared, 8000, rho=0.5, **asked).hopeless
+    declared.write_text(TEXT.replace("{ x = 2.0, y = 1.0 }", "{ x = 1e-8, y = 1.0 }"))
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with pytest.raises(ValueError, match="people = 6: must be at most 4"):
+            fit_codebook(people(6), declared, tmp_path / "out", ledger=ledger, epsilon=1.0, **asked)
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+    with pytest.raises(ValueError, match=r"people = 4294967297: must be at most 4294967296 "):
+        forecast_codebook(declared, 2**32 + 1, quantiles=("x", 4), rho=0.5, delta=1e-11)
 
 
 def test_a_range_is_needed(declared: Path) -> None:
@@ -480,3 +557,241 @@ def test_pages_that_do_not_follow_from_the_facts_are_seen(fitted: Path, tmp_path
         pytest.raises(ValueError, match="that the ledger marked"),
     ):
         verify_codebook(out, ledger)
+
+
+# --------------------------------------------------------- what follows from the noisy sums, and forgeries
+def rewritten(out: Path, change: Any) -> dict[str, Any]:
+    """The facts of a folder changed, its files' hashes and pages made again: whole in itself."""
+    facts = json.loads((out / "codebook.json").read_text("utf-8"))
+    change(facts)
+    for name in facts["files"]:
+        facts["files"][name] = hashlib.sha256((out / name).read_bytes()).hexdigest()
+    text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+    (out / "codebook.json").write_text(text, "utf-8")
+    write_codebook_pages(out, text)
+    return facts
+
+
+def with_noise(facts: dict[str, Any], times: float) -> None:
+    """The noise stated so many times as large, with the guarantee that it would have."""
+    table = facts["guarantee"]["mechanisms"][0]
+    table["scales"]["sums"] *= times
+    table["joint"] /= times
+    record = MechanismRecord.from_dict(table)
+    guarantee = guaranteed(record, facts["guarantee"]["delta"], "secure")
+    facts["guarantee"], facts["statement"] = guarantee.to_dict(), guarantee.statement
+
+
+def test_a_forged_epsilon_is_refused(fitted: Path, tmp_path: Path) -> None:
+    """Fifty times the noise is stated and a fiftieth of the loss, in pages made again; without the ledger."""
+    for name in ("out", "cuts"):
+        out = tmp_path / name
+        shutil.copytree(fitted / name, out)
+        assert verify_codebook(out) == ()
+        facts = rewritten(out, lambda facts: with_noise(facts, 50.0))
+        assert facts["guarantee"]["epsilon"] < 0.03
+        with pytest.raises(ValueError, match=r"guarantee\.\w+ is not what follows"):
+            verify_codebook(out)
+
+
+def test_exact_counts_in_centres_are_refused(
+    declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit that moves centres by the exact number of people, or that keeps them by it."""
+    exact, moved, noised = list[np.ndarray](), Asked.moved, codebook._noised
+
+    def kept(asked: Asked, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
+        exact.append(sums)
+        return noised(asked, sums, sigma, source)
+
+    def by_exact_counts(self: Asked, centres: np.ndarray, released: np.ndarray, sigma: int) -> np.ndarray:
+        return moved(self, centres, np.column_stack([released[:, :-1], exact[-1][:, -1]]), sigma)
+
+    def kept_by_exact_counts(
+        self: Asked, centres: np.ndarray, released: np.ndarray, sigma: int
+    ) -> np.ndarray:
+        seen = exact[-1][:, -1:] > 0
+        return np.where(seen, moved(self, centres, released, 0), centres)
+
+    asked: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "ledger": None, "rounds": 2, "anyway": True}
+    asked["centres"] = 30  # some hold few people
+    for number, planted in enumerate((by_exact_counts, kept_by_exact_counts)):
+        out = tmp_path / str(number)
+        with monkeypatch.context() as patched:
+            patched.setattr(codebook, "_noised", kept)
+            patched.setattr(Asked, "moved", planted)
+            fit_codebook(people(3000), declared, out, randomness=Seeded(3), **asked)
+        with pytest.raises(ValueError, match=r"codebook\.csv: does not follow from the noisy sums"):
+            verify_codebook(out)
+    fit_codebook(people(3000), declared, tmp_path / "fine", randomness=Seeded(3), **asked)
+    assert verify_codebook(tmp_path / "fine") == ()
+
+
+@pytest.mark.parametrize("what", [{"centres": 3}, {"quantiles": ("x", 4)}])
+def test_an_exact_histogram_as_shares_is_refused(
+    declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: dict[str, Any]
+) -> None:
+    exact, noised, shares = list[np.ndarray](), codebook._noised, Asked.shares
+
+    def kept(asked: Asked, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
+        exact.append(sums)
+        return noised(asked, sums, sigma, source)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(codebook, "_noised", kept)
+        patched.setattr(Asked, "shares", lambda self, released: shares(self, exact[-1]))
+        fit_codebook(
+            people(3000), declared, tmp_path / "out", ledger=None, epsilon=1.0, delta=1e-6,
+            randomness=Seeded(1), **what,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="shares: do not follow from the noisy sums"):
+        verify_codebook(tmp_path / "out")
+
+
+def test_every_printed_number_is_compared(fitted: Path, tmp_path: Path) -> None:
+    """Each changed alone, hashes and pages made again."""
+
+    def edit(file: str, old: str, new: str) -> Any:
+        def change(out: Path, _: dict[str, Any]) -> None:
+            text = (out / file).read_text()
+            assert old in text
+            (out / file).write_text(text.replace(old, new, 1))
+
+        return change
+
+    def at(path: str, value: Any) -> Any:
+        def change(_: Path, facts: dict[str, Any]) -> None:
+            *above, last = path.split("/")
+            table = facts
+            for name in above:
+                table = table[name]
+            assert last in table
+            table[last] = value(table[last]) if callable(value) else value
+
+        return change
+
+    def last_digit(out: Path, _: dict[str, Any]) -> None:
+        text = (out / "codebook.csv").read_text()
+        at = text.index(",", text.index("\n")) - 1
+        (out / "codebook.csv").write_text(text[:at] + str((int(text[at]) + 5) % 10) + text[at + 1 :])
+
+    def moved_sum(out: Path, _: dict[str, Any]) -> None:
+        rows = (out / "sums.csv").read_text().split("\n")
+        cells = rows[-2].split(",")  # of the last round
+        rows[-2] = ",".join([*cells[:2], str(int(cells[2]) + 2**22), *cells[3:]])
+        (out / "sums.csv").write_text("\n".join(rows))
+
+    changes: dict[str, tuple[str, Any]] = {
+        "a digit of a centre": ("out", last_digit),
+        "a noisy sum": ("out", moved_sum),
+        "a line of the sums": ("out", edit("sums.csv", "\n0,1,", "\n0,2,")),
+        "a foreign number": ("out", edit("sums.csv", "\n0,1,", "\n0,1, ")),
+        "the start": ("out", edit("start.csv", ".", ".1")),
+        "a cut": ("cuts", edit("cuts.toml", "cuts = [", "cuts = [-9.9, ")),
+        "a range": ("out", at("query/ranges/x", [-5.0, 5.0])),
+        "a scale": ("out", at("query/scale/x", 4.0)),
+        "the radius": ("out", at("query/radius", lambda r: r * 0.99)),
+        "k": ("out", at("query/k", 2)),
+        "bins": ("cuts", at("query/bins", 32)),
+        "touched": ("out", at("query/touched", 1)),
+        "horizon": ("cuts", at("query/horizon", 1)),
+        "sigma": ("out", at("query/sigma", lambda s: s + 1)),
+        "the grid": ("out", at("query/grid", 2**10)),
+        "where the start is from": ("cuts", at("query/start", "halton")),
+        "rounds": ("out", at("forecast/rounds", 4)),
+        "epsilon of the forecast": ("out", at("forecast/epsilon", 0.1)),
+        "the verdict": ("out", at("forecast/verdict", lambda said: said.replace("= 1 ", "= .1 "))),
+        "people": ("out", at("users", 30_000)),
+        "a share": ("cuts", at("shares", lambda shares: [shares[0] + 1e-6, *shares[1:]])),
+        "the sentence": ("out", at("statement", "Perfect privacy.")),
+    }  # fmt: skip
+    for name, (which, change) in changes.items():
+        out = tmp_path / name.replace(" ", "-")
+        shutil.copytree(fitted / which, out)
+        rewritten(out, lambda facts, change=change, out=out: change(out, facts))
+        with pytest.raises(ValueError, match="must|is not|does not|do not"):
+            print(name, verify_codebook(out))
+
+
+def test_a_start_from_a_file_is_said_to_be_unchecked(declared: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("y,x\n4,-9\n1,1\n4,99\n")
+    fit_codebook(
+        people(3000), declared, tmp_path / "out", ledger=None, centres=3, epsilon=1.0, delta=1e-6,
+        start=tmp_path / "mine.csv", randomness=Seeded(1),
+    )  # fmt: skip
+    assert (tmp_path / "out" / "start.csv").read_text() == "x,y\n-9.0,4.0\n1.0,1.0\n99.0,4.0\n"
+    (said,) = verify_codebook(tmp_path / "out")
+    assert "came from a file" in said
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_earlier_versions_are_read(fitted: Path, tmp_path: Path, version: int) -> None:
+    """Folders without sums, in other words: what can be checked is, and the rest is named."""
+
+    def earlier(out: Path) -> Any:
+        def change(facts: dict[str, Any]) -> None:
+            del facts["query"]
+            facts |= {"version": version, "files": {"codebook.csv": ""}, "statement": "In other words."}
+            facts["guarantee"]["statement"] = "In other words."
+            del facts["guarantee"]["neighbours"]
+            if version == 1:
+                held = facts["ledger"]
+                facts["ledger"] = {name: held[name] for name in ("identity", "hash")}
+                facts["ledger"]["entry"] = held["number"]
+                for name in ("declared", "provenance", "episodes_per_user", "unit"):
+                    del facts[name]
+            facts["files"]["codebook.csv"] = hashlib.sha256((out / "codebook.csv").read_bytes()).hexdigest()
+
+        return change
+
+    out = tmp_path / "out"
+    shutil.copytree(fitted / "out", out)
+    for name in ("sums.csv", "start.csv"):
+        (out / name).unlink()
+    facts = json.loads((out / "codebook.json").read_text("utf-8"))
+    earlier(out)(facts)
+    (out / "codebook.json").write_text(json.dumps(facts), "utf-8")
+    for name in ("officer.md", "officer.html"):
+        if version == 1:
+            (out / name).unlink()
+        else:
+            (out / name).write_text("As it was written then.")
+    said = verify_codebook(out)
+    assert "did not keep the sums" in said[0]
+    assert "did not write them down" in said[1]
+    assert ("earlier version" if version == 2 else "no officer's page") in said[2]
+    facts["guarantee"]["mechanisms"][0]["scales"]["sums"] *= 50
+    facts["guarantee"]["mechanisms"][0]["joint"] /= 50
+    record = MechanismRecord.from_dict(facts["guarantee"]["mechanisms"][0])
+    forged = guaranteed(record, 1e-6, "secure").to_dict()
+    facts["guarantee"] |= {name: forged[name] for name in ("epsilon", "rho", "mu")}
+    (out / "codebook.json").write_text(json.dumps(facts), "utf-8")
+    with pytest.raises(ValueError, match=r"forecast\.epsilon is not what follows"):
+        verify_codebook(out)
+
+
+def test_each_round_asks_by_what_was_released_alone(
+    declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cells of every round are the nearest of centres that the start and the kept sums give."""
+    asked_by: list[tuple[np.ndarray, np.ndarray]] = []
+    exact = PersonSums.exact
+
+    def caught(self: PersonSums, owner: np.ndarray, cell: np.ndarray, payload: np.ndarray) -> np.ndarray:
+        asked_by.append((cell, payload[:, :-1]))
+        return exact(self, owner, cell, payload)
+
+    monkeypatch.setattr(PersonSums, "exact", caught)
+    out = tmp_path / "out"
+    fit_codebook(
+        people(3000), declared, out, ledger=None, centres=20, rounds=4, epsilon=1.0, delta=1e-6,
+        randomness=Seeded(7), anyway=True,
+    )  # fmt: skip
+    facts = json.loads((out / "codebook.json").read_text("utf-8"))
+    asked = Asked.read(facts["query"], facts["forecast"], facts["episodes_per_user"])
+    centres = asked.read_start((out / "start.csv").read_text())
+    released = asked.read_sums((out / "sums.csv").read_text())
+    assert len(asked_by) == len(released) == 4
+    for (cell, z), sums in zip(asked_by, released, strict=True):
+        assert (cell == nearest(z, centres)).all()
+        centres = asked.moved(centres, sums, facts["query"]["sigma"])

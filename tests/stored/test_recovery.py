@@ -151,7 +151,7 @@ def test_a_fitted_codebook_is_named_and_marked(
         (one,) = lost(tmp_path, ledger)
         assert one.state == ("hidden" if dies == "before its name" else "not marked")
         before = {path.name: path.read_bytes() for path in one.folder.iterdir()} if one.folder else {}
-        assert sorted(before) == ["codebook.json", "cuts.toml", "officer.html", "officer.md"]
+        assert sorted(before) == ["codebook.json", "cuts.toml", "officer.html", "officer.md", "sums.csv"]
         assert finish(one, ledger) == tmp_path / "cuts"
         dr.verify_codebook(tmp_path / "cuts", ledger)
         assert {path.name: path.read_bytes() for path in (tmp_path / "cuts").iterdir()} == before

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from discreet.cli.shell import JsonFlag, check_files, command, console, new_table, print_json, say
-from discreet.cli.stored import DecimalOption, DelimiterOption, EncodingOption, SqlOption, rows_bar
+from discreet.cli.stored import (
+    DecimalOption,
+    DelimiterOption,
+    EncodingOption,
+    ReadsOption,
+    SqlOption,
+    rows_bar,
+)
 
 if TYPE_CHECKING:
     from discreet.stored.codebook import Fit
@@ -21,6 +28,7 @@ def schema(
     init: Annotated[list[str] | None, typer.Option("--init", help=f"{_FILES} Repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="New file (default: the screen).")] = None,
     sql: SqlOption = None,
+    reads: ReadsOption = None,
     delimiter: DelimiterOption = None,
     encoding: EncodingOption = "utf-8",
     as_json: JsonFlag = False,
@@ -31,7 +39,7 @@ def schema(
 
     if not init and sql is None:
         raise ValueError("init is missing: give --init FILE, whose columns are named")
-    text = skeleton(init or ["duckdb://"], sql=sql, delimiter=delimiter, encoding=encoding)
+    text = skeleton(init or ["duckdb://"], sql=sql, reads=reads, delimiter=delimiter, encoding=encoding)
     if out is not None:
         if out.exists():
             raise ValueError(f"out = {str(out)!r}: exists already, a skeleton overwrites nothing")
@@ -55,6 +63,7 @@ def prepare(
         Path | None, typer.Option(help="Private file for offending rows (default: OUT.offending.csv).")
     ] = None,
     sql: SqlOption = None,
+    reads: ReadsOption = None,
     delimiter: DelimiterOption = None,
     decimal: DecimalOption = ".",
     encoding: EncodingOption = "utf-8",
@@ -78,7 +87,7 @@ def prepare(
 
     with rows_bar() as progress:
         made = make(
-            files or ["duckdb://"], schema, out, sql=sql, delimiter=delimiter, decimal=decimal,
+            files or ["duckdb://"], schema, out, sql=sql, reads=reads, delimiter=delimiter, decimal=decimal,
             encoding=encoding, offending=offending, memory=memory, scratch=scratch, progress=progress,
         )  # fmt: skip
     facts = {"folder": str(out), "people": made.people, "episodes": made.episodes, "steps": made.steps}
@@ -124,6 +133,7 @@ def codebook(
     anyway: Annotated[bool, typer.Option("--anyway", help="Fit also what is hopeless.")] = False,
     purpose: Annotated[str, typer.Option(help="What it is for; a line of the ledger.")] = "",
     sql: SqlOption = None,
+    reads: ReadsOption = None,
     delimiter: DelimiterOption = None,
     decimal: DecimalOption = ".",
     encoding: EncodingOption = "utf-8",
@@ -150,8 +160,14 @@ def codebook(
 
         signers = [read_public_key(one) for one in public_key or []]
         with nullcontext() if no_ledger else Ledger.open(path, create=False) as book:
-            library.verify_codebook(files[0], book, public_keys=signers)
-        console().print(f"{files[0]}: files, pages and guarantee are as stated.")
+            unchecked = library.verify_codebook(files[0], book, public_keys=signers)
+        console().print(
+            f"{files[0]}: files, pages and guarantee are as stated, and what was found follows from them."
+            if not unchecked
+            else f"{files[0]}: files and guarantee are as stated."
+        )
+        for sentence in unchecked:
+            console().print(f"Not checked: {sentence}.", soft_wrap=True)
         for one in read_signatures(Path(files[0])):
             known = "" if one["key"] in signers else " (a key that nobody has named here: --public-key FILE)"
             said = f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
@@ -177,7 +193,8 @@ def codebook(
     with nullcontext() if no_ledger else Ledger.open(path) as book, rows_bar() as progress:
         fitted = library.fit_codebook(
             files or ["duckdb://"], schema, out, ledger=book, start=start, anyway=anyway, purpose=purpose,
-            progress=progress, sql=sql, delimiter=delimiter, decimal=decimal, encoding=encoding, **asked,
+            progress=progress, sql=sql, reads=reads, delimiter=delimiter, decimal=decimal, encoding=encoding,
+            **asked,
         )  # fmt: skip
     if as_json:
         print_json({"out": str(out), **fitted.forecast.to_dict()})

@@ -156,13 +156,14 @@ def run(
         typer.Option(help="Number of the first repetition (default: 0); seeds go on from it."),
     ] = None,
     out: OutOption = None,
+    label: Annotated[str | None, typer.Option(help="Name of the run in figures and tables.")] = None,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run one learner with one privatizer on one environment, over several seeds."""
     flags = {
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
-        "preset": preset, "episodes": episodes, "seeds": seeds, "seed": seed, "by": by,
+        "preset": preset, "episodes": episodes, "seeds": seeds, "seed": seed, "by": by, "label": label,
     }  # fmt: skip
     from discreet.core import checks
 
@@ -367,8 +368,8 @@ def _print_results(results: Sequence[Result]) -> None:
     """A row a result, then each guarantee in one sentence and what the curve's end says."""
     from rich.padding import Padding
 
-    from discreet.experiments.labels import short_labels
-    from discreet.experiments.plots import privacy_words
+    from discreet.experiments.labels import privacy_words, short_labels
+    from discreet.experiments.plots import UNITS
     from discreet.experiments.statistics import number
 
     summaries = [result.summary() for result in results]
@@ -385,6 +386,8 @@ def _print_results(results: Sequence[Result]) -> None:
             number(s.uniform_regret), f"{s.seconds:.3g}",
         )  # fmt: skip
     with_all = f" (all with {shared})" if shared else ""
+    if results[0].about.reward_scale != 1.0:
+        with_all += f", {UNITS}"
     to.print(
         f"Final regret after {results[0].users:,} users on {results[0].environment}{with_all}", style="bold"
     )
@@ -614,12 +617,14 @@ def plot(
     as_json: JsonFlag = False,
 ) -> None:
     """Draw cumulative regret against users, mean and band over seeds, with a reference."""
+    from discreet.experiments.labels import short_labels
     from discreet.experiments.plots import legend_label, regret_figure
     from discreet.experiments.sweep import load_results
 
     results = load_results(folders)
     regret_figure(results, out, scale=scale, title=title, style=style, columns=columns, journal=journal)
     if as_json:
-        print_json({"figure": str(out), "curves": [legend_label(result) for result in results]})
+        names = short_labels(results)[0]
+        print_json({"figure": str(out), "curves": list(map(legend_label, results, names))})
     else:
         console().print(f"figure: {out}")

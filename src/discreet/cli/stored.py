@@ -35,7 +35,13 @@ if TYPE_CHECKING:
     from discreet.stored.power import PublicWorld
 
 
-SqlOption = Annotated[str | None, typer.Option(help="A query, with duckdb://FILE in place of files.")]
+SqlOption = Annotated[
+    str | None, typer.Option(help="A query of duckdb://FILE, or of duckdb:// over the files of --reads.")
+]
+ReadsOption = Annotated[
+    list[str] | None,
+    typer.Option(help="A file that the query of duckdb:// reads; it can read no other. Repeatable."),
+]
 DelimiterOption = Annotated[
     str | None, typer.Option(help="Of CSV files (default: told by the columns in their first line).")
 ]
@@ -80,6 +86,7 @@ def learn(
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
     sql: SqlOption = None,
+    reads: ReadsOption = None,
     delimiter: DelimiterOption = None,
     decimal: DecimalOption = ".",
     encoding: EncodingOption = "utf-8",
@@ -166,7 +173,9 @@ def learn(
             registry.entry("offline learner", algorithm)
         _check_sources(files, schema, sql, ledger, no_ledger, synthetic, seed)
         assert schema is not None
-        written = {"sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding}
+        written = {
+            "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
+        }  # fmt: skip
         people = _looked_at(files, schema, written, out, synthetic)
     else:
         taken = [
@@ -176,6 +185,7 @@ def learn(
             ("ledger", ledger),
             ("scratch", scratch),
             ("sql", sql),
+            ("reads", reads),
             ("delimiter", delimiter),
             ("synthetic", synthetic or None),
             ("no-ledger", no_ledger or None),
@@ -261,7 +271,7 @@ def _looked_at(
     from discreet.data.readers import open_source
 
     if files and all(name.endswith(COUNTED) for name in files):
-        for name in ("sql", "delimiter"):
+        for name in ("sql", "reads", "delimiter"):
             if written[name] is not None:
                 raise ValueError(f"{name} = {written[name]!r}: must not be given with counted parts")
         return public, files
@@ -346,6 +356,7 @@ def count(
         Path | None, typer.Option(help="Make a new key, and nothing else. Delete it after the run.")
     ] = None,
     sql: SqlOption = None,
+    reads: ReadsOption = None,
     delimiter: DelimiterOption = None,
     decimal: DecimalOption = ".",
     encoding: EncodingOption = "utf-8",
@@ -384,7 +395,7 @@ def count(
         raise ValueError(f"out = {str(out)!r}: must be a new file in a folder that exists")
     secret, public = counted.read_count_key(key), read_schema(schema)
     written: dict[str, Any] = {
-        "sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
+        "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
     }  # fmt: skip
     name = algorithm or default_algorithm(public)
     options: dict[str, Any] = pairs("option", option)

@@ -13,7 +13,7 @@ import numpy as np
 from discreet.core import decaying_kernels as kernels
 from discreet.core.continual.decaying import FINE, Decaying
 from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Randomness
+from discreet.core.randomness import Randomness, checked_on_grid
 from discreet.core.releases import Floats, Measurement
 from discreet.core.session import MeasuredSession
 
@@ -99,6 +99,7 @@ class DecayingSession(MeasuredSession):
         if n == 0:
             return self._cells.copy(), self._cells.copy()
         decay, gain = self._decaying.decay, self._decaying.gain
+        self._on_grid(self._cells)
         self._draws += 1
         fine = float(FINE) if self._mechanism.fixed_point else 0.0
         wanted = self._wanted_scales(self._mechanism.scales_at(self._schedule.leaf_at(n, self._leaf)))
@@ -112,6 +113,10 @@ class DecayingSession(MeasuredSession):
         kernels.decay_cells(
             self._cells, self._filtered, self._measured, noise, told, decay, gain, fine, filtered, fresh, sums
         )
+        if fine:
+            checked_on_grid(filtered + noise, FINE)  # all that follows is computed from these
+        else:
+            self._on_grid(fresh)
         measured, made = self._measured + fresh, self._measurements + 1
         fresh, left, filtered = self._closed_batch(due, fresh, filtered)
         filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered

@@ -436,6 +436,10 @@ class CountMechanism(OverTime):
         """Values of the family ``name`` are multiples of 1 / grid; None: continuous (seeded noise)."""
         if self.fixed_point:
             return FINE
+        return self.data_grid(name)
+
+    def data_grid(self, name: str) -> int | None:
+        """People's own values of the family ``name`` are multiples of 1 / this; None: continuous."""
         return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
 
     # -------------------------------------------------------------------------- what it costs

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
 _EXACT = 2**46  # units: 64 draws up to here and a sum below 2^51 add up exactly in float64 (2^53)
+_MOST = 2**52  # units: up to here float64 still tells an integer from its neighbours by half a unit
+_BLOCK = 2**15  # values that are looked at together: they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,33 @@ def _units(draws: NDArray[np.int64], grid: int) -> Floats:
     if np.abs(draws).max(initial=0) > _EXACT:
         raise OverflowError("a noise value above 2^46 grid units was drawn: float64 sums would be rounded")
     return draws.astype(np.float64) / grid
+
+
+def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArray[Any]:
+    """Return ``values``; raise ``RuntimeError`` unless all are multiples of 1 / ``grid`` that add up exactly.
+
+    Exact noise hides integers and nothing else: in a sum with a digit below the grid that digit would be
+    released as it is. Every session calls this on its sums before it draws noise, and on what it lets out.
+
+    Parameters
+    ----------
+    values : array of any shape, float64 or int64. Integers are in units already: ``grid`` is 1.
+    grid : a power of two.
+    most : the largest magnitude in units; above 2^52 for sums that stay in 64-bit integers.
+    """
+    flat = values.reshape(-1)
+    for begin in range(0, flat.size, _BLOCK):
+        units = flat[begin : begin + _BLOCK]
+        inside = True
+        if units.dtype.kind == "f":
+            units = units * grid  # exact: a power of two
+            inside = bool((np.rint(units) == units).all())
+        if not (inside and -most <= units.min() and units.max() <= most):
+            raise RuntimeError(
+                f"a sum is no multiple of 1 / {grid}, or above {most} of them, which exact noise would not "
+                "hide: nothing was released. This is a fault of the library, please report it"
+            )
+    return values
 
 
 class SecureCoins:

@@ -23,7 +23,7 @@ from discreet.core.continual.walk import Walk, prefix_noise
 from discreet.core.counts import CountQuery
 from discreet.core.encoders import RawEncoder, add_record, family_begins, noise_vector, rounded
 from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Key, Randomness, SecureCoins
+from discreet.core.randomness import Key, Randomness, SecureCoins, checked_on_grid
 from discreet.core.releases import ON_DEVICE, Estimate, Floats, Measurement, Message, Plan
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
@@ -44,7 +44,7 @@ class CountSession(StreamSession):
     ------
     RuntimeError
         On calls out of order, on a closed session, and in another process than the one that
-        started it.
+        started it; and, releasing nothing, where exact noise would not hide a sum (:func:`checked_on_grid`).
     ValueError
         On a broken record (nothing is added) and on more users than the schedule declares.
     """
@@ -229,6 +229,14 @@ class CountSession(StreamSession):
             return noise
         return noise_vector(query, mechanism, factor, SecureCoins(), scales)
 
+    def _on_grid(self, cells: Floats) -> Floats:
+        """The cells; ``RuntimeError`` where exact noise would not hide them, or did not."""
+        for f, name in enumerate(self._query.row_families):
+            grid = self._mechanism.data_grid(name)
+            if grid is not None:
+                checked_on_grid(cells[self._query.offsets[f] : self._query.offsets[f + 1]], grid)
+        return cells
+
     # --------------------------------------------------------------------------- noise laws
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
         """As the mechanism's: the noise law of every family in the sums after n users."""
@@ -315,7 +323,8 @@ class WalkSession(CountSession):
         """The sums of the first leaves, with their prefix's noise."""
         if leaf == 0:
             return self._cells.copy()
+        exact = self._on_grid(self._cells)
         noise, self._held, self._registers = prefix_noise(
             walk, leaf, self._held, self._registers, self._node_noise
         )
-        return self._cells + noise
+        return self._on_grid(exact + noise)

@@ -9,10 +9,16 @@ a folder                    all such files in it and below it, in the order of t
 ``s3://``, ``gs://``, ...   the same on an object store, whatever :mod:`pyarrow.fs` reads
 a frame                     an Arrow table, a pandas or Polars frame: what gives Arrow columns
 ``duckdb://file.db``        a table (``?table=visits``) or a query of a DuckDB data base, opened for reading
+``duckdb://``               a query over files that are named beside it (``reads``)
 ==========================  ==============================================================================
 
 Endings may be written in capitals; names that begin with a dot or an underscore are left out of a folder, as
 tools put their own notes there. A place is read as often as one likes, always in the same order.
+
+A query reads what is named, and nothing else: a data base its own file, ``duckdb://`` the files in
+``reads``. So an owner's rule over those files (:mod:`discreet.storage.owner_rules`) holds for what a query
+makes of them. DuckDB itself sees to it (``enable_external_access``, ``lock_configuration``): views over other
+files, ``ATTACH``, addresses on the net and ``SET`` are refused.
 
 The delimiter of a text file is declared, or is the only one of comma, semicolon, tab and bar under which its
 first line holds the columns that are asked for: that line alone decides, never a row.
@@ -20,15 +26,18 @@ first line holds the columns that are asked for: that line alone decides, never 
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import csv
 import io
 import itertools
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs
@@ -504,27 +513,53 @@ class Frame:
 
 @dataclass
 class Query:
-    """A table or a query of a DuckDB data base; rows come in the order of the wanted columns."""
+    """A table or a query of a DuckDB data base; rows come in the order of the wanted columns.
+
+    path : of the data base; empty: none, and ``reads`` are the files that the query may read.
+    """
 
     name: str
     path: str
     sql: str
+    reads: tuple[str, ...] = ()
     malformed: list[int] = field(default_factory=list)
 
     def _read(self, sql: str, batch_rows: int = 2**16) -> Iterator[pa.RecordBatch]:
         duckdb = _duckdb()
         try:
-            with duckdb.connect(self.path or ":memory:", read_only=bool(self.path)) as base:
-                base.execute("SET python_enable_replacements = false")  # names are tables, never variables
+            with self._connected(duckdb) as base:
                 found = base.sql(sql)
-                named = hasattr(type(found), "to_arrow_reader")  # since DuckDB 1.4
-                reader = (found.to_arrow_reader if named else found.fetch_arrow_reader)(batch_rows)
+                newer = hasattr(type(found), "to_arrow_reader")  # since DuckDB 1.4
+                reader = (found.to_arrow_reader if newer else found.fetch_arrow_reader)(batch_rows)
                 yield pa.RecordBatch.from_arrays(
                     [pa.nulls(0, one.type) for one in reader.schema], schema=reader.schema
                 )
                 yield from reader
+        except duckdb.PermissionException as error:
+            files = ", ".join(self.reads)
+            may = "its data base alone" if self.path else f"{files} alone" if files else "no file"
+            raise Broken(
+                f"{self.name}: the query may read {may} ({' '.join(str(error).split())}): name each file "
+                "that it reads, with duckdb:// in place of a data base (--reads FILE; reads = [FILE])"
+            ) from None
         except duckdb.Error as error:
             raise Broken(f"{self.name}: {' '.join(str(error).split())}") from None
+
+    def _connected(self, duckdb: Any) -> Any:
+        """A connection that reaches the named files alone, and that no query can widen."""
+        # names are tables, never variables of Python; spilled rows lie where nobody else's files do
+        shut = {"python_enable_replacements": False, "temp_directory": _scratch()}
+        if self.path:  # given to connect: other readers of the same file in this process share it
+            shut |= {"enable_external_access": False, "lock_configuration": True}
+            return duckdb.connect(self.path, read_only=True, config=shut)
+        base = duckdb.connect(":memory:", config=shut)
+        # DuckDB before 1.4 compares paths as they are written
+        forms = {form for file in self.reads for form in (file, os.path.abspath(file), os.path.relpath(file))}
+        listed = ", ".join("'" + form.replace("'", "''") + "'" for form in sorted(forms))
+        base.execute(f"SET allowed_paths = [{listed}]")  # while access is on
+        base.execute("SET enable_external_access = false")
+        base.execute("SET lock_configuration = true")
+        return base
 
     @cached_property
     def rows(self) -> int:
@@ -565,6 +600,14 @@ class Query:
             yield pa.table(batch)
 
 
+@cache
+def _scratch() -> str:
+    """A folder of this process alone (mode 0700) for what DuckDB spills; its own would be open to queries."""
+    folder = tempfile.mkdtemp(prefix="discreet-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def _duckdb() -> Any:
     try:
         import duckdb
@@ -574,7 +617,12 @@ def _duckdb() -> Any:
 
 
 # ------------------------------------------------------------------------------------- naming places
-def places_of(where: Any, text: Text | None = None, sql: str | None = None) -> tuple[Place, ...]:
+def places_of(
+    where: Any,
+    text: Text | None = None,
+    sql: str | None = None,
+    reads: Sequence[str | Path] | None = None,
+) -> tuple[Place, ...]:
     """The places that a person names: one of the kinds above, or a list of them.
 
     Parameters
@@ -582,7 +630,9 @@ def places_of(where: Any, text: Text | None = None, sql: str | None = None) -> t
     where : path, URI, frame, or a list of them
     text : Text, optional
     sql : str, optional
-        A query, for ``duckdb://file.db`` (or ``duckdb://`` alone, where the query says where its rows are).
+        A query, for ``duckdb://file.db``, or for ``duckdb://`` alone, which reads files.
+    reads : list of files, optional
+        All that a query of ``duckdb://`` alone may read, each by its name: no folder, no pattern.
 
     Raises
     ------
@@ -598,13 +648,15 @@ def places_of(where: Any, text: Text | None = None, sql: str | None = None) -> t
         if not isinstance(item, str | Path):
             found.append(_frame(item, "the table" if len(given) == 1 else f"table {number}"))
         elif isinstance(item, str) and item.startswith(_DUCKDB):
-            found.append(_query(item, sql))
+            found.append(_query(item, sql, reads))
         elif isinstance(item, str) and _URI.match(item):
             found += _stored(item, text)
         else:
             found += _local(Path(item), text)
     if sql is not None and not any(isinstance(place, Query) for place in found):
         raise Broken("sql: must be given with duckdb://file.db, the data base that it is asked of")
+    if reads and not any(isinstance(place, Query) for place in found):
+        raise Broken("reads: must be given with duckdb:// and the query (sql) that reads these files")
     if not found:
         raise Broken(f"{', '.join(map(_plain, given)) or 'no file'}: must be Parquet or CSV files")
     folders: dict[str, str] = {}
@@ -615,13 +667,14 @@ def places_of(where: Any, text: Text | None = None, sql: str | None = None) -> t
 
 
 def local_files(places: Iterable[Place]) -> list[Path]:
-    """The files on this machine among places; an object store, a table in memory has none."""
-    return [
-        Path(place.path)
-        for place in places
-        if (isinstance(place, Query) and place.path)
-        or (isinstance(place, ParquetFile | TextFile) and isinstance(place.fs, arrow_fs.LocalFileSystem))
-    ]
+    """The files on this machine that places read; an object store, a table in memory has none."""
+    found: list[Path] = []
+    for place in places:
+        if isinstance(place, Query):
+            found += [Path(one) for one in (place.path, *place.reads) if one]
+        elif isinstance(place, ParquetFile | TextFile) and isinstance(place.fs, arrow_fs.LocalFileSystem):
+            found.append(Path(place.path))
+    return found
 
 
 def _plain(item: Any) -> str:
@@ -720,7 +773,7 @@ def _frame(item: Any, name: str) -> Frame:
     )
 
 
-def _query(uri: str, sql: str | None) -> Query:
+def _query(uri: str, sql: str | None, reads: Sequence[str | Path] | None) -> Query:
     path, _, asked = uri.removeprefix(_DUCKDB).partition("?")
     options = parse_qs(asked, keep_blank_values=True)
     unknown = sorted(set(options) - {"table"})
@@ -733,5 +786,13 @@ def _query(uri: str, sql: str | None) -> Query:
     if sql is None:
         parts = options["table"][-1].split(".")
         sql = "SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+    if path and reads:
+        raise Broken(f"{uri}: reads must be given with duckdb:// alone, a data base is all that is read here")
+    if isinstance(reads, str | Path):
+        raise Broken(f"reads = {str(reads)!r}: must be a list of files")
+    named = tuple(str(one) for one in reads or ())
+    for one in named:
+        if not os.path.isfile(one):
+            raise Broken(f"reads = {one!r}: must be a file on this machine, not a folder or a pattern")
     _duckdb()
-    return Query(f"{_DUCKDB}{path}", path, sql.strip().rstrip(";"))
+    return Query(f"{_DUCKDB}{path}", path, sql.strip().rstrip(";"), named)

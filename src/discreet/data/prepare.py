@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,7 +36,7 @@ from discreet.data.declaration import Declaration, Partition, Value, read_declar
 from discreet.data.places import Place, Text, local_files, places_of
 from discreet.data.readers import BATCH_ROWS, Progress, open_source
 from discreet.data.records import NEVER, Offences, Reader
-from discreet.data.schema import Schema, read_schema, write_schema
+from discreet.data.schema import Schema, quoted, read_schema, write_schema
 from discreet.data.validate import DataError, check, partition_of
 from discreet.storage.files import write_aside
 from discreet.storage.folders import aside, claims_out
@@ -91,6 +92,7 @@ def prepare(
     out: str | Path,
     *,
     sql: str | None = None,
+    reads: Sequence[str | Path] | None = None,
     delimiter: str | None = None,
     decimal: str = ".",
     encoding: str = "utf-8",
@@ -103,7 +105,7 @@ def prepare(
 
     Parameters
     ----------
-    where, sql, delimiter, decimal, encoding : as for :func:`discreet.data.readers.open_source`
+    where, sql, reads, delimiter, decimal, encoding : as for :func:`discreet.data.readers.open_source`
         Several files may have different columns. A file without the time column holds facts about people or
         episodes.
     declaration : Declaration, or the file that holds it
@@ -128,7 +130,7 @@ def prepare(
     private = Path(offending) if offending is not None else out.with_name(f"{out.name}.offending.csv")
     checks.integer("memory", memory, 1)
     declared = declaration if isinstance(declaration, Declaration) else read_declaration(declaration)
-    places = places_of(where, Text(delimiter, decimal, encoding), sql)
+    places = places_of(where, Text(delimiter, decimal, encoding), sql, reads)
     rules = rules_over(local_files(places))
     for path, rule in rules.items():
         check_dataset(path, rule, declared.schema.dataset)
@@ -165,7 +167,23 @@ def prepare(
                 f"the rows that were made break their own schema, nothing is kept: {error}"
             ) from None
     maker.alike.warn(declared.schema.unit, declared.user[0])
+    _warn_of_ends(declared)
     return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts)
+
+
+def _warn_of_ends(declared: Declaration) -> None:
+    """Say that only ends pay, where the declaration does not say it to the learner."""
+    schema, labels = declared.schema, declared.schema.state_labels or ()
+    if declared.reward is not None or not declared.on or not set(declared.on) <= set(schema.terminal):
+        return
+    paid = ", ".join(f"{quoted(labels[end])} = {declared.on.get(end, 0.0):g}" for end in schema.terminal)
+    warnings.warn(
+        f"prepare.reward.on pays in ends only, which a learner does not know of a range of rewards: noise is "
+        f"for up to {schema.horizon} rewards of an episode, and little will be shown. Declare "
+        f"reward = {{ outcomes = {{ {paid} }} }}, and no prepare.reward",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 _COLUMNS = pa.schema(

@@ -15,7 +15,7 @@ one way, or one person counts as two (:mod:`.alike` counts such names). CSV valu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.shown import brief
 from discreet.data.numbers import parsed
-from discreet.data.places import EMPTY, MISSING, Broken, Place, Text, TextFile, places_of
+from discreet.data.places import EMPTY, MISSING, Broken, Place, Text, TextFile, local_files, places_of
 from discreet.data.schema import Schema
 
 __all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
@@ -63,6 +63,14 @@ class Source:
         fields was wrong; they have no row number.
         """
         return [(place.name, line) for place in self.places for line in place.malformed]
+
+    @property
+    def files(self) -> list[Path]:
+        """The files on this machine that are read."""
+        if self.minari is not None:
+            folder = Path(_minari(self.minari).storage.data_path)
+            return [folder / "metadata.json", *folder.rglob("*")]
+        return local_files(self.places)
 
     @cached_property
     def rows(self) -> int | None:
@@ -254,6 +262,7 @@ def open_source(
     schema: Schema,
     *,
     sql: str | None = None,
+    reads: Sequence[str | Path] | None = None,
     delimiter: str | None = None,
     decimal: str = ".",
     encoding: str = "utf-8",
@@ -271,6 +280,9 @@ def open_source(
     schema : Schema
     sql : str, optional
         A query in place of ``?table=``.
+    reads : list of files, optional
+        With ``duckdb://`` alone: all that the query reads. It can read nothing else, and a query of a data
+        base nothing but that.
     delimiter, decimal, encoding : str
         How CSV files are written. No delimiter: the one of comma, semicolon, tab and bar under which the
         first line has the schema's columns.
@@ -287,7 +299,7 @@ def open_source(
         name = where.removeprefix("minari:")
         _minari(name)
         return Source(schema, minari=name)
-    source = Source(schema, places_of(where, Text(delimiter, decimal, encoding), sql))
+    source = Source(schema, places_of(where, Text(delimiter, decimal, encoding), sql, reads))
     wanted = _wanted(schema, users_only=False)
     for place in source.places:
         if isinstance(place, TextFile):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -32,13 +33,18 @@ _DATA = re.compile(r"^\s*[-+]?\d+([.,:/-]\d+)*([ T].*)?$")
 
 
 def skeleton(
-    where: Any, *, sql: str | None = None, delimiter: str | None = None, encoding: str = "utf-8"
+    where: Any,
+    *,
+    sql: str | None = None,
+    reads: Sequence[str | Path] | None = None,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
 ) -> str:
     """A declaration (or, for rows that are trajectories already, a schema) to be filled in.
 
     Parameters
     ----------
-    where, sql, delimiter, encoding : as for :func:`discreet.data.readers.open_source`
+    where, sql, reads, delimiter, encoding : as for :func:`discreet.data.readers.open_source`
 
     Raises
     ------
@@ -46,7 +52,7 @@ def skeleton(
         If nothing can be read, or a text file has no line of names.
     """
     columns: dict[str, str] = {}
-    for place in places_of(where, Text(delimiter, encoding=encoding), sql):
+    for place in places_of(where, Text(delimiter, encoding=encoding), sql, reads):
         for name, kind in _columns(place).items():
             columns.setdefault(name, kind)
     lower = {name.lower(): name for name in columns}

@@ -44,7 +44,7 @@ from discreet.device import blocks, forms
 from discreet.device.encoders import checked_life
 from discreet.device.envelope import Envelope, drawn_nonce, integer, opened
 from discreet.device.guarantee import MessageGuarantee
-from discreet.device.noise import ExactCoins, NoiseCoins, SealingCoins, drawn
+from discreet.device.noise import ExactCoins, NoiseCoins, SealingCoins, checked_on_grid, drawn
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -203,9 +203,9 @@ class CountDevice(forms.OfPairs):
         names, scales = zip(*self.families, strict=True)
         noisy = drawn(self.noise, scales, self.offsets, coins, [self.family_grid(name) for name in names])
         if self.grid is not None:
-            rewards = coins.rounded(rewards, self.grid)
+            rewards = checked_on_grid(coins.rounded(rewards, self.grid), self.grid)
         self.add(states, rows, rewards, noisy)
-        return noisy
+        return noisy if self.grid is None else checked_on_grid(noisy, self.units)
 
     def __call__(
         self, plan: int, states: Any, actions: Any, rewards: Any, coins: SealingCoins | None = None

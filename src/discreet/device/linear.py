@@ -41,7 +41,7 @@ from discreet.device import blocks, forms, lemmas
 from discreet.device.encoders import checked_life
 from discreet.device.envelope import Envelope, drawn_nonce, opened
 from discreet.device.guarantee import MessageGuarantee
-from discreet.device.noise import ExactCoins, NoiseCoins, SealingCoins, drawn
+from discreet.device.noise import ExactCoins, NoiseCoins, SealingCoins, checked_on_grid, drawn
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -502,11 +502,11 @@ class LinearDevice:
         episode. coins : the source of her noise, ``SecureCoins()`` for a real person.
         """
         if self.grid is not None:
-            rewards = coins.rounded(rewards, self.grid)
+            rewards = checked_on_grid(coins.rounded(rewards, self.grid), self.grid)
         grids = [None if self.grid is None else 1] * self.scales.size
         noisy = drawn(self.family, self.scales, self.offsets, coins, grids)
         noisy += self.form.to_cells(self.form.tables(prepared, states, actions, rewards, self.grid))
-        return noisy
+        return noisy if self.grid is None else checked_on_grid(noisy, 1)
 
     def __call__(
         self,

@@ -28,7 +28,8 @@ Below = Callable[[int], int]
 """A uniform integer in [0, n)."""
 
 __all__ = [
-    "Below", "ExactCoins", "NoiseCoins", "SealingCoins", "discrete_gaussian", "discrete_laplace", "drawn",
+    "Below", "ExactCoins", "NoiseCoins", "SealingCoins", "checked_on_grid", "discrete_gaussian",
+    "discrete_laplace", "drawn",
 ]  # fmt: skip
 
 
@@ -141,6 +142,21 @@ def _grid(grid: int | None) -> int:
     if grid is None:
         raise ValueError("grid = None: exact noise needs one; a seeded session takes its own coins")
     return int(grid)
+
+
+def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.float64]:
+    """Return ``values``; raise ``RuntimeError`` unless all are multiples of 1 / ``grid``, 2^52 at most.
+
+    Exact noise hides integers and nothing else, so a device looks at a message before it leaves.
+    grid : a power of two, or one for each value. The server's own is in :mod:`discreet.core.randomness`.
+    """
+    units = values * np.asarray(grid)
+    if not ((np.rint(units) == units) & (np.abs(units) <= 2.0**52)).all():
+        raise RuntimeError(
+            "a value is no multiple of its grid, or too large, which exact noise would not hide: nothing was "
+            "sent. This is a fault of the library, please report it"
+        )
+    return values
 
 
 class NoiseCoins(Protocol):

@@ -26,7 +26,7 @@ Value = bool | int | float | str | tuple[Any, ...] | None
 By = Literal["auto", "episode", "batch"]
 
 MADE_BY = "made_by"
-_NOT_IDENTITY = ("seeds",)
+_NOT_IDENTITY = ("seeds", "label", "note")
 _BUDGET: Mapping[str, Callable[[str, Any], float]] = {
     "epsilon": checks.positive,
     "delta": partial(checks.real, low=0.0, high=1.0, open_high=True),
@@ -56,6 +56,9 @@ class RunConfig:
         How the simulation proceeds; batches are equal in law, and much faster.
     plugins : tuple of str
         Modules to import first: they register names of their own.
+    label : str or None
+        The name of the run in figures and tables; by default made of learner, preset and options. It is no
+        part of what identifies a run.
     """
 
     env: str = "riverswim"
@@ -69,6 +72,7 @@ class RunConfig:
     preset: str | None = None
     by: By = "auto"
     plugins: tuple[str, ...] = ()
+    label: str | None = field(default=None, compare=False)
     env_options: Mapping[str, Value] = field(default_factory=dict)
     options: Mapping[str, Value] = field(default_factory=dict)
 
@@ -79,6 +83,8 @@ class RunConfig:
                 raise ValueError(f"{name} = {value!r}: must be a name (see `discreet list`)")
         if self.preset is not None and not isinstance(self.preset, str):
             raise ValueError(f"preset = {self.preset!r}: must be the name of a preset")
+        if self.label is not None:
+            check_label(self.label)
         for name in ("episodes", "seeds"):
             object.__setattr__(self, name, checks.integer(name, getattr(self, name), 1))
         object.__setattr__(self, "seed", checks.integer("seed", self.seed, 0))
@@ -100,6 +106,11 @@ class RunConfig:
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
         """From a TOML table; unknown keys and lists where one value belongs are refused."""
         known = {f.name for f in fields(cls)}
+        if "form" in table:
+            from discreet.experiments.recipes import cannot_repeat
+
+            own = list(table.get("own", ()))
+            raise ValueError(f"form = {table['form']!r}: must be a run of names: {cannot_repeat(own)}")
         values = {key.replace("-", "_"): value for key, value in table.items() if key != MADE_BY}
         for key, value in values.items():
             if key not in known:
@@ -145,6 +156,13 @@ class RunConfig:
         if self.preset is not None:
             parts.append(self.preset)
         return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in (*parts, self.key))
+
+
+def check_label(label: Any) -> str:
+    """Return the label; ``ValueError`` unless it is one line of text."""
+    if not isinstance(label, str) or not label.strip() or "\n" in label:
+        raise ValueError(f"label = {label!r}: must be a text of one line, the name in figures and tables")
+    return label
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:

@@ -1,37 +1,108 @@
-"""Labels of results: what tells them from each other, in few words."""
+"""Labels of results: the words that tell runs apart in figures, legends, tables and data frames."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from discreet.experiments.config import MADE_BY, identity
+
 if TYPE_CHECKING:
     from discreet.experiments.results import Result
 
-__all__ = ["said_options", "short_labels"]
+__all__ = ["privacy_words", "said_options", "short_labels"]
+
+_TRUST = {"joint": "joint DP", "local": "local DP", "shuffle": "shuffle DP"}
+_LONGEST = 40  # letters of a value in a label
+_FIRST = ("learner", "privatizer", "preset", "options", "epsilon", "delta")  # what readers look for
+_OF_CODE = {f"{MADE_BY}.kernels": "kernels"}
+
+
+def privacy_words(guarantee: Any) -> str:
+    """Trust model and true budget in a few words: ``joint DP, ε = 2.1 (stated 1)`` or ``not private``."""
+    if guarantee.trust == "none" or guarantee.epsilon is None:
+        return "not private"
+    nominal, digits = guarantee.epsilon_nominal, 3
+    differs = nominal is not None and not np.isclose(nominal, guarantee.epsilon, rtol=1e-6, atol=0.0)
+    while differs and digits < 7 and f"{guarantee.epsilon:.{digits}g}" == f"{nominal:.{digits}g}":
+        digits += 1  # 1.003 (stated 1), not 1 (stated 1)
+    words = f"{_TRUST.get(guarantee.trust, guarantee.trust)}, ε = {guarantee.epsilon:.{digits}g}"
+    if guarantee.delta:
+        words += f", δ = {guarantee.delta:.0e}"
+    return f"{words} (stated {nominal:.{digits}g})" if differs else words
 
 
 def said_options(options: Mapping[str, Any], *first: str | None) -> str:
-    """Preset and options as they were given, for a label: `` (paper, bonus_scale=0.1)``."""
-    given = [f"{name.rpartition('.')[2]}={value}" for name, value in options.items()]
+    """Preset and options as they were given, for a label: `` (paper, bonus_scale=0.1)``.
+
+    An option is named in full (``learner.preset``) where its last part alone could be misread.
+    """
+    bare = [name.rpartition(".")[2] for name in options]
+    given = [
+        f"{name if short == 'preset' or bare.count(short) > 1 else short}={value}"
+        for (name, value), short in zip(options.items(), bare, strict=True)
+    ]
     said = [*(word for word in first if word), *given]
     return f" ({', '.join(said)})" if said else ""
 
 
 def short_labels(results: Sequence[Result]) -> tuple[list[str], str]:
-    """Labels without the options that all results share, and those options as text (maybe empty)."""
-    given = [{"preset": r.config.get("preset"), **r.config.get("options", {})} for r in results]
+    """Labels without the options that all results share, and those options as text (maybe empty).
+
+    Results of different runs that would get the same label and the same privacy are told apart by the
+    settings in which they differ.
+    """
+    given = [_in_label(result) for result in results]
     shared = {k: v for k, v in given[0].items() if v is not None and all(g.get(k) == v for g in given)}
-    if len(results) < 2 or not shared:  # nothing to set apart
-        return [result.label for result in results], ""
+    if len(results) < 2 or not shared:
+        return _told_apart(results, [result.label for result in results]), ""
     labels = []
-    for result in results:
-        options, preset = result.config.get("options", {}), result.config.get("preset")
-        rest = {k: v for k, v in options.items() if k not in shared}
-        full, short = (
-            said_options(options, preset),
-            said_options(rest, None if "preset" in shared else preset),
-        )
-        labels.append(result.label.replace(full, short, 1))
-    preset = shared.pop("preset", None)
-    return labels, said_options(shared, preset).strip(" ()")
+    for result, own in zip(results, given, strict=True):
+        rest = {name: value for name, value in own.items() if name not in shared}
+        labels.append(result.label.replace(_said(own), _said(rest), 1))
+    return _told_apart(results, labels), _said(shared).strip(" ()")
+
+
+def _in_label(result: Result) -> dict[str, Any]:
+    """Preset and options as far as the label names them: none if the label was chosen by the user."""
+    given = {"preset": result.config.get("preset"), **result.about.options}
+    return given if _said(given) in result.label else {}
+
+
+def _said(given: Mapping[str, Any]) -> str:
+    return said_options({k: v for k, v in given.items() if k != "preset"}, given.get("preset"))
+
+
+def _told_apart(results: Sequence[Result], labels: Sequence[str]) -> list[str]:
+    """Labels with additions wherever two different runs have the same name."""
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for i, (result, label) in enumerate(zip(results, labels, strict=True)):
+        groups.setdefault((label, privacy_words(result.guarantee), result.environment), []).append(i)
+    found = list(labels)
+    for group in groups.values():
+        for i, added in zip(group, _differences([results[i] for i in group]), strict=True):
+            found[i] = f"{labels[i]}{added}"
+    return found
+
+
+def _differences(results: Sequence[Result]) -> list[str]:
+    """Text for each of several results: the settings in which they differ, empty if they do not."""
+    tables = [identity({**result.config, "seed": result.seed}) for result in results]
+    keys = {key for table in tables for key in table}
+    differing = [key for key in keys if any(table.get(key) != tables[0].get(key) for table in tables)]
+    if not differing:
+        return [""] * len(results)
+    order = {name: place for place, name in enumerate(_FIRST)}
+    differing.sort(key=lambda key: (order.get(key.partition(".")[0], len(order)), key))
+    texts = [
+        ", ".join(f"{_OF_CODE.get(key, key.removeprefix('options.'))}={table[key]}"
+                  for key in differing if key in table and len(str(table[key])) <= _LONGEST)
+        for table in tables
+    ]  # fmt: skip
+    distinct: list[str] = list(dict.fromkeys(str(sorted(table.items())) for table in tables))
+    if len(set(texts)) < len(distinct):  # settings too long for a label: number the runs
+        numbers = [distinct.index(str(sorted(table.items()))) + 1 for table in tables]
+        texts = [", ".join(filter(None, (text, f"run {n}"))) for text, n in zip(texts, numbers, strict=True)]
+    return [f" [{text}]" if text else "" for text in texts]

@@ -10,13 +10,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from discreet.core import checks
 from discreet.experiments import statistics
-from discreet.experiments.labels import short_labels
+from discreet.experiments.labels import privacy_words, short_labels
 from discreet.experiments.style import (
     draw_interval,
     label_ends,
@@ -34,21 +32,8 @@ if TYPE_CHECKING:
 
     from discreet.experiments.results import Result
 
-_TRUST = {"joint": "joint DP", "local": "local DP", "shuffle": "shuffle DP"}
 
-
-def privacy_words(guarantee: Any) -> str:
-    """Trust model and true budget in a few words: ``joint DP, ε = 2.1 (stated 1)`` or ``not private``."""
-    if guarantee.trust == "none" or guarantee.epsilon is None:
-        return "not private"
-    nominal, digits = guarantee.epsilon_nominal, 3
-    differs = nominal is not None and not np.isclose(nominal, guarantee.epsilon, rtol=1e-6, atol=0.0)
-    while differs and digits < 7 and f"{guarantee.epsilon:.{digits}g}" == f"{nominal:.{digits}g}":
-        digits += 1  # 1.003 (stated 1), not 1 (stated 1)
-    words = f"{_TRUST.get(guarantee.trust, guarantee.trust)}, ε = {guarantee.epsilon:.{digits}g}"
-    if guarantee.delta:
-        words += f", δ = {guarantee.delta:.0e}"
-    return f"{words} (stated {nominal:.{digits}g})" if differs else words
+UNITS = "in the environment's units of reward"
 
 
 def legend_label(result: Result, label: str | None = None) -> str:
@@ -108,7 +93,8 @@ def draw_regret(
         axes.set_ylim(bottom=max(lowest, 1e-3) * 0.5)
     else:
         axes.set_ylim(bottom=0)
-    tidy(axes, x="users (episodes)", y="cumulative regret")
+    unit = "" if first.about.reward_scale == 1.0 else f" ({UNITS})"
+    tidy(axes, x="users (episodes)", y=f"cumulative regret{unit}")
     return ends
 
 

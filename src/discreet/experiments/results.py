@@ -6,6 +6,10 @@ columns ``run, episode, regret, gap_regret`` at the recorded episodes. Every fil
 and then renamed, so none is ever half there, and a seed that is there is done. A folder of another
 configuration, or of other code, is refused and nothing in it is touched.
 
+In memory, regrets and values are in the reward units of the environment. The Parquet files hold regrets of
+rewards mapped to [0, 1]; divided by ``reward_scale`` of ``about.json`` they are in those units. The scale is
+1 but for environments (Gymnasium's) whose rewards leave [0, 1].
+
 Regret is computed with the true model, on simulated people: it is not a private output.
 """
 
@@ -14,8 +18,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +30,12 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.shown import brief
 from discreet.experiments import statistics
-from discreet.experiments.config import MADE_BY, flattened, identity, made_by, read_toml, to_toml
-from discreet.experiments.labels import said_options
+from discreet.experiments.config import MADE_BY, flattened, identity, read_toml, to_toml
+from discreet.experiments.labels import privacy_words, said_options
+from discreet.experiments.recipes import recipe
 from discreet.machine import optional
 from discreet.storage.files import write_aside
+from discreet.tables import html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,11 +76,13 @@ class SeedRun:
 
 @dataclass(frozen=True)
 class About:
-    """What all seeds of a run share.
+    """Facts that all seeds of a run share.
 
     learner, privatizer, environment : names for people; label : the run in a few words;
     optimal_value, uniform_value : exact values of the best and of the uniform policy from the initial
-    distribution, in units of reward per episode; guarantee : of the session that ran.
+    distribution, in the environment's units of reward per episode; guarantee : of the session that ran;
+    reward_scale : units of the rewards mapped to [0, 1] per unit of the environment's rewards; options : of
+    learner and privatizer (``learner.X``), those that differ from their preset's or that were typed.
     """
 
     __repr__ = brief
@@ -85,21 +94,37 @@ class About:
     optimal_value: float
     uniform_value: float
     guarantee: Guarantee
+    reward_scale: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, setup: Setup, config: Mapping[str, Any] | None = None) -> About:
-        """Names from the configuration where there is one, else from the objects' classes."""
+    def of(cls, setup: Setup, config: Mapping[str, Any] | None = None, label: str | None = None) -> About:
+        """Names from the configuration where there is one, else from the objects.
+
+        label : the user's own; by default the learner with its preset and options.
+        """
         name, privatizer = type(setup.learner).__name__, type(setup.privatizer).__name__
-        environment, label = str(setup.mdp.name), setup.label
+        given, own = setup.label, label
         if config:
-            if label.startswith(name):
-                said = said_options(config.get("options", {}), config.get("preset"))
-                label = f"{config['learner']}{said}{label.removeprefix(name)}"
-            name, privatizer = config["learner"], config["privatizer"]
+            options, preset, shown = config.get("options", {}), config.get("preset"), config["learner"]
             environment = f"{config['env']}{said_options(config.get('env_options', {}))}"
+            own = label or config.get("label")
+        else:
+            found = recipe(setup, 0, 1)
+            options, preset, shown = found.options, found.table.get("preset"), name
+            environment = found.environment
+        if given.startswith(name):
+            given = f"{shown}{said_options(options, preset)}{given.removeprefix(name)}"
+        else:
+            options = {}
+        if config:
+            name, privatizer = config["learner"], config["privatizer"]
+        back, steps = setup.mdp.reward_map, setup.mdp.horizon
+        best, uniform = (back.original_return(v, steps) for v in (setup.optimal_value, setup.uniform_value))
         return cls(
-            name, privatizer, environment, label, setup.optimal_value, setup.uniform_value, setup.guarantee
-        )
+            name, privatizer, environment, own or given, best, uniform, setup.guarantee, back.scale,
+            dict(options),
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, without the guarantee."""
@@ -108,7 +133,10 @@ class About:
 
 @dataclass(frozen=True)
 class Summary:
-    """One line of the printed table. Regret is cumulative, in units of reward; rates are per user."""
+    """One line of the printed table.
+
+    Regret is cumulative, in the environment's units of reward; rates are per user.
+    """
 
     learner: str
     privatizer: str
@@ -146,12 +174,13 @@ class Result:
     """A run over several seeds.
 
     episodes : (M,) recorded numbers of users, log-spaced, the last is K.
-    regret, gap_regret : (seeds, M) cumulative, in units of reward.
+    regret, gap_regret : (seeds, M) cumulative, in the environment's units of reward.
     runs : (seeds,) indices of the repetitions, ascending.
     seconds_per_seed : (seeds,) time of each repetition.
     seed : the seed under which the repetitions ran.
     about : names, reference values, guarantee.
     config : the TOML table that repeats the run (or describes the Python objects that it was built from).
+    played : the repetitions as they ran, in rewards mapped to [0, 1].
     """
 
     episodes: Ints
@@ -162,17 +191,21 @@ class Result:
     seed: int
     about: About
     config: Mapping[str, Any]
+    played: tuple[SeedRun, ...] = ()
 
     @classmethod
     def from_runs(
-        cls, setup: Setup, seed: int, runs: Iterable[SeedRun], config: Mapping[str, Any] | None = None
-    ) -> Result:
+        cls, setup: Setup, seed: int, runs: Iterable[SeedRun], config: Mapping[str, Any] | None = None,
+        label: str | None = None,
+    ) -> Result:  # fmt: skip
         """Repetitions ``runs`` of ``setup`` under ``seed``.
 
-        config : the TOML table that repeats them, if there is one.
+        config : the TOML table that repeats them; by default it is found from the objects. label : the name
+        in figures and tables.
         """
-        about = About.of(setup, config)
-        return cls.collect(about, seed, runs, config or _python_table(setup, about, seed))
+        about, found = About.of(setup, config, label), list(runs)
+        table = config or recipe(setup, seed, max(1, len(found))).table
+        return cls.collect(about, seed, found, table if label is None else {**table, "label": label})
 
     @classmethod
     def collect(cls, about: About, seed: int, runs: Iterable[SeedRun], config: Mapping[str, Any]) -> Result:
@@ -190,13 +223,14 @@ class Result:
                 raise ValueError(f"run {run.run} recorded other episodes than run {indices[0]}")
         return cls(
             episodes,
-            np.array([run.regret for run in ordered], np.float64),
-            np.array([run.gap_regret for run in ordered], np.float64),
+            np.array([run.regret for run in ordered], np.float64) / about.reward_scale,
+            np.array([run.gap_regret for run in ordered], np.float64) / about.reward_scale,
             np.array(indices, np.int64),
             np.array([run.seconds for run in ordered], np.float64),
             seed,
             about,
             dict(config),
+            tuple(ordered),
         )
 
     # ------------------------------------------------------------------ what it says
@@ -227,7 +261,7 @@ class Result:
 
     @property
     def optimal_value(self) -> float:
-        """Value of the best policy, reward per episode."""
+        """Value of the best policy, in the environment's units of reward per episode."""
         return self.about.optimal_value
 
     @property
@@ -247,7 +281,7 @@ class Result:
 
     @cached_property
     def final_regret(self) -> Floats:
-        """(seeds,) cumulative pseudo-regret after K users."""
+        """(seeds,) cumulative pseudo-regret after K users, in the environment's units of reward."""
         return np.ascontiguousarray(self.regret[:, -1])
 
     @property
@@ -289,6 +323,20 @@ class Result:
     def __repr__(self) -> str:
         return f"<Result {self.label}: {len(self.runs)} seeds of {self.users} users on {self.environment}>"
 
+    def _repr_html_(self) -> str:
+        """Return the summary as a table for notebooks, and the guarantee below it."""
+        s = self.summary()
+        rows = [
+            ("", self.label),
+            ("environment", f"{self.environment}, {self.users:,} users, {s.mean.count} seeds"),
+            ("privacy", privacy_words(self.guarantee)),
+            ("final regret, mean", str(s.mean)),
+            ("final regret, median", str(s.median)),
+            ("uniform policy", statistics.number(s.uniform_regret)),
+            ("", s.verdict),
+        ]
+        return f"{html(rows, head=False)}<p>{escape(s.statement)}</p>"
+
     def to_json(self) -> dict[str, Any]:
         """Plain values: what ``discreet run --json`` prints."""
         summary = self.summary()
@@ -316,22 +364,27 @@ class Result:
     def to_pandas(self) -> pd.DataFrame:
         """Long form: a row for each repetition and recorded episode.
 
-        Columns: run, episode, regret, gap_regret, learner, privatizer, environment, epsilon (true; NaN
-        without a guarantee). Needs pandas (``pip install 'discreet[pandas]'``).
+        Columns: run, episode, regret, gap_regret (in the environment's units of reward), label, learner,
+        preset, options, privatizer, environment, epsilon and delta (true; NaN without a guarantee). Needs
+        pandas (``pip install 'discreet[pandas]'``).
         """
         pandas: Any = optional("pandas", "pandas", "to_pandas")
         seeds, recorded = self.regret.shape
-        epsilon = np.nan if self.guarantee.epsilon is None else self.guarantee.epsilon
+        private = self.guarantee.epsilon is not None
         frame: pd.DataFrame = pandas.DataFrame(
             {
                 "run": np.repeat(self.runs, recorded),
                 "episode": np.tile(self.episodes, seeds),
                 "regret": self.regret.ravel(),
                 "gap_regret": self.gap_regret.ravel(),
+                "label": self.label,
                 "learner": self.learner,
+                "preset": self.config.get("preset", "default"),
+                "options": said_options(self.about.options).strip(" ()"),
                 "privatizer": self.privatizer,
                 "environment": self.environment,
-                "epsilon": epsilon,
+                "epsilon": self.guarantee.epsilon if private else np.nan,
+                "delta": self.guarantee.delta if private else np.nan,
             }
         )
         return frame
@@ -358,11 +411,12 @@ class Result:
     def paired(self, other: Result) -> statistics.Paired:
         """Differences of the final regret, this minus other, over the seeds that both have.
 
-        Raises ``ValueError`` unless both met the same users: same environment, K and seed.
+        Raises ``ValueError`` unless both met the same users: same environment (by name and by the value of
+        its best policy), K and seed.
         """
         if not isinstance(other, Result):
             raise ValueError(f"other = {checks.said(other)}: must be a Result")
-        for name in ("environment", "users", "seed"):
+        for name in ("environment", "optimal_value", "users", "seed"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise ValueError(f"other.{name} = {theirs!r}: must be {mine!r} to pair seed by seed")
@@ -375,12 +429,8 @@ class Result:
     def save(self, path: Path | str) -> Path:
         """Write the folder; a folder of another run is refused. Returns its path."""
         folder = RunFolder.create(Path(path), {**self.config, "seeds": len(self.runs)}, self.about)
-        for i, run in enumerate(self.runs.tolist()):
-            folder.write(
-                SeedRun(
-                    run, self.episodes, self.regret[i], self.gap_regret[i], float(self.seconds_per_seed[i])
-                )
-            )
+        for run in self.played:
+            folder.write(run)
         return folder.path
 
     @classmethod
@@ -395,22 +445,6 @@ class Result:
         if not runs:
             raise ValueError(f"{path}: holds no finished seed yet")
         return cls.collect(about, int(table.get("seed", 0)), (folder.read(run) for run in runs), table)
-
-
-def _python_table(setup: Setup, about: About, seed: int) -> dict[str, Any]:
-    """What identifies a run built from Python objects: it cannot be repeated from this table alone."""
-    return {
-        "form": "python objects",
-        "learner": repr(setup.learner),
-        "privatizer": repr(setup.privatizer),
-        "environment": about.environment,
-        "optimal_value": about.optimal_value,
-        "uniform_value": about.uniform_value,
-        "episodes": setup.episodes,
-        "batched": setup.batched,
-        "seed": seed,
-        MADE_BY: made_by(),
-    }
 
 
 # -------------------------------------------------------------------------------------- folders
@@ -432,11 +466,19 @@ class RunFolder:
         stored = folder.runs()  # before the look at what is written ahead of them, perhaps by another process
         if (path / _CONFIG).exists():
             there = folder.table()
+            if "label" in there and "label" not in table:  # a name that was given stays
+                table, about = {**table, "label": there["label"]}, replace(about, label=there["label"])
             _same_run(path, there, table)
             kept = folder.guarantee_table()
             _same_guarantee(path, kept, about.guarantee.to_dict())
-            if int(there.get("seeds", 1)) >= int(table.get("seeds", 1)) and kept is not None:
+            most = max(int(one.get("seeds", 1)) for one in (there, table))
+            if (
+                most == int(there.get("seeds", 1))
+                and kept is not None
+                and there.get("label") == table.get("label")
+            ):
                 return folder
+            table = {**table, "seeds": most}
         elif stored:
             raise ValueError(f"out = {str(path)!r}: holds seeds but no {_CONFIG}: choose another folder")
         try:
@@ -465,7 +507,8 @@ class RunFolder:
         stored, guarantee = _read_json(self.path / _ABOUT), self.guarantee_table()
         if stored is None or guarantee is None:
             raise ValueError(f"{self.path}: is incomplete, it lacks {_ABOUT} or {_GUARANTEE}")
-        return About(**stored, guarantee=Guarantee.from_dict(guarantee))
+        table = flattened({"options": stored.pop("options", {})})  # lists as the tuples that they were
+        return About(**stored, **table, guarantee=Guarantee.from_dict(guarantee))
 
     @property
     def seeds(self) -> Path:
@@ -555,7 +598,7 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
     if not differing:
         return
     if old.get("form") != new.get("form"):
-        made = {None: "by names (command line, TOML)"}
+        made = {None: "by names (of the registry)"}
         there_, here_ = (made.get(table.get("form"), "from Python objects") for table in (old, new))
         raise ValueError(
             f"out = {str(path)!r}: holds a run made {there_}, this one is made {here_}: choose another folder"

@@ -19,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,8 +34,11 @@ from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Seeded
 from discreet.core.session import CountSession
 from discreet.core.shown import brief
+from discreet.experiments import timing
+from discreet.experiments.config import check_label
 from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.played import NoWorkers, Play, packed, processes
+from discreet.experiments.progress import shown
 from discreet.experiments.results import SeedRun
 from discreet.experiments.roles import check_role
 from discreet.machine import processors
@@ -60,10 +63,12 @@ Progress = Callable[[int, int], None]
 MAX_RECORDED = 1000
 _MOST_FLOW = 2**26  # transition counts of a flow, half a GB, where the query itself keeps none
 _MANY_RELEASES, _MANY_CELLS = 1000, 1e10  # in a run, from which its time is estimated ahead
-_PROBED, _LONG = 0.3, 20.0  # seconds: of the estimate, and from which it is said
+_LONG = 20.0  # expected seconds from which a warning is given
+_PATIENCE = 2.0  # seconds of runs in this process before others are started: about what they take to start
 _MOST_PROJECTED = 10**6  # transition probabilities of a world that is compared with its features at once
 _BATCH_PAYS = 50  # mean users a batch from which the flow is no slower than episodes (spec: 20 to 350)
 _CHUNK_SECONDS = 0.2
+_clock = time.perf_counter
 
 
 def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
@@ -487,7 +492,8 @@ def iterate_runs(
     """Run the listed repetitions, each as it is done; the same results wherever, and with any number of
     workers.
 
-    Fused runs share the process (the kernels hold no lock); stepwise runs get a process each; with an
+    Fused runs share the process (the kernels hold no lock). Stepwise runs get a process each; where
+    ``workers`` is not given, only after they have taken as long here as processes take to start. With an
     ``executor`` all of them are its. ``progress(run, users)`` may be called from other threads. ``take`` is
     asked just before a run begins, once; where it says False the run is left out.
     """
@@ -506,7 +512,13 @@ def iterate_runs(
         return
     stop = threading.Event()
     if executor is None and not setup.fused:
-        yield from _in_processes(setup, seed, runs, wanted, progress, mine)
+        done: set[int] = set()
+        for quick in _here_while_quick(setup, seed, runs, progress, mine) if workers is None else ():
+            done.add(quick.run)
+            yield quick
+        left = [run for run in runs if run not in done]
+        if any(mine(run) for run in left):
+            yield from _in_processes(setup, seed, left, min(wanted, len(left)), progress, mine)
         return
     if executor is not None:
         engine = Engine.of(executor, workers)
@@ -527,52 +539,74 @@ def iterate_runs(
             yield result
 
 
-class _Enough(Exception):
-    """The first moments of a run, from which its time was estimated."""
-
-
 def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
-    """Say ahead what takes long since it plans often, from the first moments of a run; and what is faster."""
+    """Warn before a run that plans often and takes long, and name what is faster."""
     releases = setup.times.size - 1
     cells = float(getattr(setup.query, "cells", 0)) * releases
     if releases < _MANY_RELEASES and cells < _MANY_CELLS:
         return
-    seen: list[tuple[float, int]] = []
-
-    def watch(_: int, users: int) -> None:
-        seen.append((time.perf_counter(), users))
-        if len(seen) > 1 and seen[-1][0] - seen[0][0] > _PROBED:
-            raise _Enough
-
-    try:
-        setup.run(seed, 0, watch)
-    except _Enough:
-        (begin, first), (end, last) = seen[0], seen[-1]
-        left = (end - begin) * (setup.episodes - first) / (last - first) * turns
-        if left > _LONG:
-            scheduled = Schedule(setup.episodes, growth=GROWTH).release_times.size
-            faster = [
-                ""
-                if releases < _MANY_RELEASES
-                else f"replan_growth={GROWTH:g} (policies change on a public schedule, {scheduled:,} times)",
-                ""
-                if not setup.mdp.stationary or getattr(setup.learner, "stationary", True)
-                else "stationary=True (pools the steps)",
-            ]
-            advice = " and ".join(way for way in faster if way)
-            warnings.warn(
-                f"this is slow: about {_in_words(left)}, since the learner plans {releases:,} times for "
-                f"{setup.episodes:,} users" + (f"; faster: {advice}" if advice else ""),
-                UserWarning,
-                stacklevel=_caller(),
-            )
+    seen = timing.moments(lambda watch: setup.run(seed, 0, watch))
+    expected = None if seen is None else seen.estimate(setup.times, setup.batched)
+    if expected is None or expected * turns <= _LONG:
+        return
+    scheduled = Schedule(setup.episodes, growth=GROWTH).release_times.size
+    faster = [
+        ""
+        if releases < _MANY_RELEASES
+        else f"replan_growth={GROWTH:g} (policies change on a public schedule, {scheduled:,} times)",
+        ""
+        if not setup.mdp.stationary or getattr(setup.learner, "stationary", True)
+        else "stationary=True (pools the steps)",
+    ]
+    advice = " and ".join(way for way in faster if way)
+    warnings.warn(
+        f"this is slow: about {timing.in_words(expected * turns)}, since the learner plans {releases:,} "
+        f"times for {setup.episodes:,} users" + (f"; faster: {advice}" if advice else ""),
+        UserWarning,
+        stacklevel=_caller(),
+    )
 
 
-def _in_words(seconds: float) -> str:
-    for size, name in ((3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {name}"
-    return f"{seconds:.0f} seconds"
+class _Outgrown(Exception):
+    """The runs take longer in this process than other processes take to start."""
+
+
+def _here_while_quick(
+    setup: Setup, seed: int, runs: Sequence[int], progress: Progress | None, mine: Callable[[int], bool]
+) -> Iterator[SeedRun]:
+    """Play runs in this process until they have taken as long as starting other processes would.
+
+    The run that is under way then is given up: the caller plays it, and those that are left.
+    """
+    spent = 0.0
+    for i, run in enumerate(runs):
+        if not mine(run):
+            continue
+        left = np.inf if i == len(runs) - 1 else _PATIENCE - spent
+        first: list[float] = []
+        try:
+            found = setup.run(seed, run, partial(_impatient, progress, setup.episodes, left, first))
+        except _Outgrown:
+            return
+        spent += _clock() - first[0]
+        yield found
+        if spent > _PATIENCE:
+            return
+
+
+def _impatient(
+    progress: Progress | None, episodes: int, left: float, first: list[float], run: int, users: int
+) -> None:
+    """Report progress, and end a run that has taken more than ``left`` seconds since its first report.
+
+    What comes before the first report is mostly loading, which other processes need too.
+    """
+    if not first:
+        first.append(_clock())
+    if _clock() - first[0] > left and users < episodes:
+        raise _Outgrown
+    if progress is not None:
+        progress(run, users)
 
 
 def _in_processes(
@@ -626,6 +660,7 @@ def simulate(
     stepwise: bool = False,
     progress: bool | Progress = False,
     executor: Executor | Engine | None = None,
+    label: str | None = None,
 ) -> Result:
     """Let a learner interact with ``episodes`` users under a privatizer, ``seeds`` times.
 
@@ -642,21 +677,24 @@ def simulate(
     by : "auto", "episode" or "batch"
         Simulate each user, or each batch between policy updates by its exact law.
     workers : int, optional
-        Parallel runs (default: all processors). The results do not depend on it.
+        Parallel runs (default: all processors; runs in the Python loop start in this process and get others
+        once they have taken two seconds). The results do not depend on it.
     stepwise : bool
         Use the Python loop: the same bits, slower.
     progress : bool or callable
-        True shows a bar on standard error; a function is called with (run, users done), perhaps from
-        other threads.
+        True shows a bar on standard error, in notebooks too; a function is called with (run, users done),
+        perhaps from other threads.
     executor : concurrent.futures.Executor or Engine, optional
         Where the runs are executed, in place of this machine's threads and processes: loky's, mpi4py's,
         Dask's ``client.get_executor()``, or ``dr.open_engine("ray")``; then ``workers`` says how many tasks
         it takes at once. The results are the same bits. Who opened it closes it.
+    label : str, optional
+        Name of the run in figures and tables (default: the learner, its preset and its options).
 
     Returns
     -------
     Result
-        Regret curves, their spread, and the guarantee.
+        Regret curves in the environment's units of reward, their spread, and the guarantee.
 
     Raises
     ------
@@ -668,30 +706,9 @@ def simulate(
     checks.integer("seeds", seeds, 1)
     if not (isinstance(progress, bool) or callable(progress)):
         raise ValueError(f"progress = {progress!r}: must be true, false, or a function of (run, users)")
+    if label is not None:
+        check_label(label)
     setup = Setup(mdp, learner, privatizer, episodes, by, stepwise)
-    with _shown(progress, setup.label, seeds * setup.episodes) as report:
+    with shown(progress, label or setup.label, seeds * setup.episodes) as report:
         runs = list(iterate_runs(setup, seed, range(seeds), workers, report, executor))
-    return Result.from_runs(setup, seed, runs)
-
-
-@contextmanager
-def _shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progress | None]:
-    """The callback that the runs report to; a bar on standard error if ``progress`` is True."""
-    if progress is False:
-        yield None
-        return
-    if progress is not True:
-        yield progress
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    done: dict[int, int] = {}
-    with Bar(console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total)
-
-        def update(run: int, users: int) -> None:
-            done[run] = users
-            bar.update(task, completed=sum(done.values()))
-
-        yield update
+    return Result.from_runs(setup, seed, runs, label=label)

@@ -98,8 +98,8 @@ def styled(style: Path | str | None = None, columns: int | None = None) -> Itera
 
 
 def new_figure(width: float = 7.0, height: float = 4.6) -> Figure:
-    """An empty figure in inches, outside matplotlib's global state."""
-    from matplotlib.figure import Figure
+    """Make an empty figure in inches, outside matplotlib's global state; a notebook shows it as a picture."""
+    from discreet.experiments.figures import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 

@@ -16,7 +16,8 @@ A sweep is a TOML file like that of a run in which lists are grids (their produc
     privatizer = ["central", "local"]
     epsilon = [1.0, 10.0]
 
-An option that takes a list is written as a list of lists. Seeds that are done are not run again.
+An option that takes a list is written as a list of lists. A ``label`` names the runs of its part in figures
+and tables. Seeds that are done are not run again.
 """
 
 from __future__ import annotations
@@ -28,17 +29,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from discreet.core import checks
 from discreet.experiments import statistics
 from discreet.experiments.claims import Claims, shared
-from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
+from discreet.experiments.config import (
+    MADE_BY,
+    RunConfig,
+    check_label,
+    made_by,
+    read_toml,
+    table_key,
+)
 from discreet.experiments.engine import Engine, Job, results
-from discreet.experiments.labels import short_labels
+from discreet.experiments.labels import privacy_words, short_labels
 from discreet.experiments.played import Play
-from discreet.experiments.plots import privacy_words
 from discreet.experiments.results import (
     About,
     Result,
@@ -46,7 +54,7 @@ from discreet.experiments.results import (
     SeedRun,
 )
 from discreet.storage.files import write_aside
-from discreet.tables import markdown
+from discreet.tables import html, markdown
 
 if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
@@ -320,6 +328,8 @@ def _merged(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 def grid(table: Mapping[str, Any]) -> list[RunConfig]:
     """The product of a table's lists; the last list varies fastest."""
     axes: list[tuple[tuple[str, ...], list[Any]]] = []
+    if "label" in table:
+        check_label(table["label"])  # one name for a part of a sweep, never a grid
     _axes(table, (), axes)
     for path, values in axes:
         if not values:
@@ -405,7 +415,15 @@ class Comparison:
         }
 
 
-def compare(results: Sequence[Result], baseline: int = 0) -> list[Comparison]:
+class Comparisons(list[Comparison]):
+    """Comparisons with one baseline, in the order of the results; notebooks show them as a table."""
+
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks, and below it what its brackets are."""
+        return f"{html([HEAD, *comparison_rows(self)])}<p>{escape(caption(self))}</p>"
+
+
+def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
     """Final regrets minus that of ``results[baseline]``, paired by seed.
 
     Raises ``ValueError`` if there are fewer than two results, or they did not meet the same users.
@@ -414,7 +432,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> list[Comparison]:
         raise ValueError(f"results: {len(results)} given, must be at least two to compare")
     checks.integer("baseline", baseline, 0, len(results) - 1)
     reference = results[baseline]
-    return [
+    return Comparisons(
         Comparison(
             label,
             privacy_words(result.guarantee),
@@ -423,7 +441,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> list[Comparison]:
             re.split(r"(?<=\.) (?=[A-Z])", result.guarantee.statement, maxsplit=1)[0],
         )
         for result, label in zip(results, short_labels(results)[0], strict=True)
-    ]
+    )
 
 
 HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "difference, median", "seeds", "p")

@@ -14,10 +14,12 @@ one cell or of two: for *replaced* people
 
 **A grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a step each. A person has at
 most c = min(k, her most steps) cells, so two people's rounded vectors differ by at most sqrt(c p) / GRID more
-(both touch a coordinate: a whole step there; one does: half a step, on twice as many). Sums are integers of
-64 bits, and the noise on them is discrete Gaussian of an integer sigma, drawn exactly
-(:mod:`discreet.core.noise.exact`): each sum costs rho = Delta^2 / (2 sigma^2) of zCDP. Sums that are
-asked one after the other, each chosen by what the earlier ones released, add up (``levels`` of the record).
+(both touch a coordinate: a whole step there; one does: half a step, on twice as many). Integers of 64 bits
+are added up, of so few people that no sum passes 2^52 (:meth:`PersonSums.check_people`, from public
+numbers): a sum that wrapped around would move by 2^64 where one person is replaced. The noise on them is
+discrete Gaussian of an integer sigma, drawn exactly (:mod:`discreet.core.noise.exact`): each sum costs
+rho = Delta^2 / (2 sigma^2) of zCDP. Sums that are asked one after the other, each chosen by what the
+earlier ones released, add up (``levels`` of the record).
 """
 
 from __future__ import annotations
@@ -31,19 +33,22 @@ from numpy.typing import NDArray
 
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of
 from discreet.core.noise.exact import discrete_gaussian
+from discreet.core.randomness import checked_on_grid
 from discreet.core.records import Source
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 GRID = 2**20
+MOST_UNITS = 2**52  # of all people in a cell: far from 2^63, and float64 holds such a sum exactly
 
 
 @dataclass(frozen=True)
 class PersonSums:
     """Public sizes of a sum over people of one vector each (module's text).
 
-    cells, width : k, p. bound, apart : B, D. touched : the most cells of one person.
+    cells, width : k, p. bound, apart : B, D. touched : the most cells of one person. largest : no coordinate
+    of a value is larger (B at most, which is the default).
     """
 
     cells: int
@@ -51,6 +56,7 @@ class PersonSums:
     bound: float
     apart: float
     touched: int
+    largest: float = math.inf
 
     @property
     def sensitivity(self) -> float:
@@ -58,10 +64,23 @@ class PersonSums:
         rounding = 1.01 * math.sqrt(min(self.touched, self.cells) * self.width) / GRID
         return max(self.apart, math.sqrt(2.0) * self.bound) + rounding
 
+    def check_people(self, people: int, said: str = "") -> None:
+        """Raise ``ValueError`` unless sums over so many people stay below 2^52 grid units.
+
+        said : a remedy, at the end of the message.
+        """
+        largest = min(self.bound, self.largest)
+        if people * largest * GRID > MOST_UNITS:
+            most = max(0, math.floor(MOST_UNITS / (largest * GRID)))
+            raise ValueError(
+                f"people = {people}: must be at most {most} where one of them adds up to {largest:.6g} to a "
+                f"sum, for sums to stay exact{said}"
+            )
+
     def exact(self, owner: Ints, cell: Ints, payload: Floats) -> Ints:
         """(k, p) the sum in grid units; owner (n,) never falls, payload (n, p). RAW DATA.
 
-        Raises ``ValueError`` where a step or a person is more than the public sizes allow.
+        Raises ``ValueError`` where a step, a person, or all of them are more than the public sizes allow.
         """
         out = np.zeros((self.cells, self.width), np.int64)
         if not len(owner):
@@ -71,6 +90,7 @@ class PersonSums:
         if not (np.linalg.norm(payload, axis=1) <= self.bound * (1 + 1e-9)).all():
             raise ValueError(f"payload: must have norms of at most {self.bound:g}")
         starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+        self.check_people(len(starts))
         person = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(owner)))
         steps = np.bincount(person).astype(np.float64)
         key = person * self.cells + cell
@@ -82,7 +102,7 @@ class PersonSums:
             raise ValueError(f"cell: a person is in more than {self.touched} cells")
         for column in range(self.width):
             own = np.add.reduceat(payload[order, column], heads) / steps[whose]
-            out[:, column] = np.bincount(at, np.rint(own * GRID), self.cells).astype(np.int64)
+            np.add.at(out[:, column], at, np.rint(own * GRID).astype(np.int64))
         return out
 
     def record(self, name: str, sigma: int, times: int) -> MechanismRecord:
@@ -104,7 +124,8 @@ class PersonSums:
 
 def noisy(sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Floats:
     """Sums with discrete Gaussian noise, in units of the values."""
-    return (sums + discrete_gaussian(sigma, sums.shape, source)).astype(np.float64) / GRID
+    found = checked_on_grid(sums, 1) + discrete_gaussian(sigma, sums.shape, source)
+    return checked_on_grid(found, 1).astype(np.float64) / GRID
 
 
 def guaranteed(record: MechanismRecord, delta: float, randomness: Source) -> Guarantee:

@@ -66,7 +66,7 @@ from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, gua
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
 from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded
+from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded, checked_on_grid
 from discreet.core.releases import Estimate, Floats, Ints
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories, checked
@@ -641,7 +641,8 @@ class ResponseSession(Saveable):
         ahead = np.clip(np.rint((values - target.centre) / unit), low, top).astype(np.int64)
         y = self._stored.values(question.step, question.half, ahead)
         if question.reward:
-            y = y + np.rint(self._stored.rewards(question.step, question.half) / unit).astype(np.int64)
+            rewards = self._stored.rewards(question.step, question.half)
+            y = y + (checked_on_grid(rewards, self._reward_grid) / unit).astype(np.int64)
         return y
 
     def _model(self, question: Question, visits: Ints) -> dict[str, NDArray[Any]]:
@@ -655,7 +656,7 @@ class ResponseSession(Saveable):
         if question.reward:
             extra: NDArray[Any] = self._stored.rewards(h, half) - 0.5 * visits
             if self._exact:
-                extra = np.rint(extra * self._reward_grid).astype(np.int64)
+                extra = (checked_on_grid(extra, self._reward_grid) * self._reward_grid).astype(np.int64)
             out["rewards"] = extra @ x
         return out
 
@@ -694,8 +695,9 @@ class ResponseSession(Saveable):
                 noise = coins.laplace(scale, math.prod(shapes[name]), grid).reshape(shapes[name])
             else:
                 noise = gram.vector_noise(scale, shapes[name], coins, grid)
-            if self._exact:
-                noise = noise.astype(np.int64)
+            if self._exact:  # int64 sums may be larger than float64 ones
+                checked_on_grid(exact, 1, _MOST_INT)
+                noise = checked_on_grid(noise, 1).astype(np.int64)
             out[name] = (exact + noise) * units[name]
         return Answer(
             out.get("gram"),

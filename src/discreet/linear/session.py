@@ -33,7 +33,7 @@ from discreet.core.continual.walk import prefix_noise
 from discreet.core.encoders import RawEncoder, rounded, same_plan
 from discreet.core.guarantee import MechanismRecord
 from discreet.core.noise import seeded_kernels
-from discreet.core.randomness import Key, Randomness, SecureCoins
+from discreet.core.randomness import Key, Randomness, SecureCoins, checked_on_grid
 from discreet.core.releases import Estimate, Floats, Message, Plan
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
@@ -282,6 +282,8 @@ class LinearSession(FromDevices):
             return
         record = self._record(message)
         exact = rounded(record, SecureCoins(), self._grid)
+        if self._grid is not None:
+            checked_on_grid(exact.rewards, self._grid)  # sums are rounded again, all together
         cells = self._query.to_cells(self._query.user_tables(self._prepared, exact, self._grid))
         self._count(1)
         if self._answers is not None:
@@ -329,20 +331,25 @@ class LinearSession(FromDevices):
         stream, walk = self._mechanism.stream, self._mechanism.walk
         if n == 0 or stream in ("exact", "local"):
             return self._cells.copy()
+        self._on_grid(self._cells)
         if isinstance(walk, ExactSquareRoot):
             return self._rooted(walk, leaf)
         if walk is not None:
             noise, self._held, self._registers = prefix_noise(
                 walk, leaf, self._held, self._registers, self._draw
             )
-            return self._cells + noise
+            return self._on_grid(self._cells + noise)
         self._spent += 1  # before the draw: an interrupt may cost a noise, never draws it twice
-        fresh = self._cells + self._draw(self._spent, 1.0, 0)
+        fresh = self._on_grid(self._cells + self._draw(self._spent, 1.0, 0))
         # one statement, no call: the batch leaves the cells when its measurement is where sums are made from
         self._cells, self._measured, self._noises = (
             np.zeros(self._query.cells), self._measured + fresh, self._noises + 1,
         )  # fmt: skip
         return self._measured.copy()
+
+    def _on_grid(self, cells: Floats) -> Floats:
+        """The cells, in units; ``RuntimeError`` where exact noise would not hide them, or did not."""
+        return cells if self._grid is None else checked_on_grid(cells, 1)
 
     def _draw(self, i: int, factor: float, j: int) -> Floats:
         assert self._draws is not None

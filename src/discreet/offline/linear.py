@@ -590,6 +590,7 @@ class VAPVI(_VarianceAware):
     Parameters
     ----------
     preset : "default" or "paper"
+        The same settings: the paper names no constants.
     C, D : float
         Of the penalty, at least 0.
     lam : float
@@ -833,7 +834,13 @@ class DPPEVI(_Pessimist, _Private):
 
 @dataclass(frozen=True, kw_only=True)
 class DPVAPVI(_VarianceAware, _Private):
-    """Private VAPVI. ``preset="paper"``: algorithm 2 of Qiao and Wang (2023) as printed, for a budget in rho.
+    """Private VAPVI (Qiao and Wang 2023, algorithm 2).
+
+    ``preset="paper"`` has the printed noise for a budget in rho, with the settings of the paper's Figure 1.
+    It departs from the printed algorithm 2 in four points. One data set serves variances and regression;
+    ``split=True`` gives the two halves. D is 0: the paper gives only its order, with an unknown coverage. C
+    is 0.1: the paper names no value. The ridge is the leading order of the printed E / 2, one edge of the
+    noise's spectrum.
 
     noise : "exact": noise set for the budget by the exact sensitivities, centred targets, ranges of the
         released values; shares of a step .15 Gram, .05 V^2, .10 V, .70 the weighted pair (with ``split`` each

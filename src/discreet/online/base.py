@@ -2,9 +2,9 @@
 
 A learner is a frozen value. ``plan`` converts a release to rows and calls the same compiled
 ``plan_step`` and ``choose`` that the fused simulation calls, so that both agree bit for bit. Nothing
-here touches privacy: every knob is post-processing, but for ``stationary``, ``derive_visits``,
-``center_rewards`` and ``known_rewards``, which choose the sums that the privatizer is asked for, and
-which it charges for.
+here loosens a guarantee: every option is post-processing, except ``stationary``, ``derive_visits``,
+``center_rewards``, ``known_rewards`` and the schedule, which choose what the privatizer is asked for and
+when. The privatizer charges for that.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ class TabularLearner(Knobs, ABC):
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
-        return f"{summary_of(self, self.heuristics())} None of them touches privacy."
+        return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
 class BonusLearner(TabularLearner):

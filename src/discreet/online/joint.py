@@ -379,7 +379,7 @@ class JointModel(Knobs):
 
     def summary(self) -> str:
         """The options in words. Privacy never depends on them."""
-        return f"{summary_of(self, self.heuristics())} None of them touches privacy."
+        return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
 # --------------------------------------------------------------------------------- the model

@@ -1,7 +1,8 @@
 """What learners with linear features share: public schedule, ties, and the pure step from release to plan.
 
 As with the tabular learners (:mod:`discreet.online.base`) a state is a function of releases alone, and no
-knob here touches privacy but ``known_rewards`` and what a class says of its query.
+option here loosens a guarantee: ``known_rewards``, the schedule and what a class says of its query choose
+what the privatizer is asked for, and it charges for that.
 
 Schedule. By default a release follows when the users have grown by g = 1 + min(1/2, 2.5 / d) (1.5 up to d =
 5, 1.05 at d = 50): noise is drawn J ~ log K / log g times instead of K times. That rule is fitted to two
@@ -101,7 +102,7 @@ class LinearLearner(Knobs):
         Release after every so many users, or when they have grown by this factor (1.0: every user).
         Neither: the default growth of :mod:`discreet.online.linear_base`.
     switching : "release" or "determinant"
-        Change the policy at every release, or where a determinant has doubled.
+        Change the policy at every release, or where a determinant has doubled (no theorem under noise).
     switches : int, optional
         The cap of "determinant"; None: steps times d log2(1 + K), which exact sums cannot exceed by much.
     known_rewards : bool
@@ -297,6 +298,8 @@ class LinearLearner(Knobs):
             yield f"bonus_scale = {said} is below 1"
         if self.replan_every != 1 and self.replan_growth != 1.0:
             yield "several users follow one policy (the theorem replans for each)"
+        if self.switching == "determinant":
+            yield "switching = 'determinant': under noise its usual analysis fails (arXiv 2605.23131)"
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""

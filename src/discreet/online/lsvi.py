@@ -21,12 +21,15 @@ Centring is without bias where 1 is in the span of the features, 1 = phi^T v. Wi
 Lambda^-1 v. The model form is the response centred at 1/2 + mean V, but for ``project``, to that difference.
 It matters to optimism: what was never seen is predicted as c, so that raw targets need a larger bonus.
 
-Schedules. A theorem covers a release after every user, static batches (an extra O~(d H^2 K / B)), and
-switches triggered by the determinant. The default is geometric, with growth 1 + min(1/2, 2.5 / d), and under
-privacy at least 1.25: that has no theorem, and 1.3 says where it fails. ``switching="determinant"`` keeps the
-policy until det Lambda_h of the *released* matrices has doubled for some h: a function of releases, at
-scheduled times, hence free. Released sums cost the same whether they are used or not; with ``switches``
-given, no more rounds of questions than that are planned, and each gets a larger share of the budget.
+Schedules. A theorem covers a release after every user and static batches (an extra O~(d H^2 K / B)).
+Without noise one covers switches triggered by the determinant too. Under noise the released matrices need
+not grow from one release to the next, and the usual analysis of these switches fails (Zhou 2026, arXiv
+2605.23131, abstract; it proposes another rule, which is not implemented). The default is geometric, with
+growth 1 + min(1/2, 2.5 / d), and under privacy at least 1.25: that has no theorem, and 1.3 says where it
+fails. ``switching="determinant"`` keeps the policy until det Lambda_h of the *released* matrices has
+doubled for some h: a function of releases, at scheduled times, hence free. Released sums cost the same
+whether they are used or not; with ``switches`` given, no more rounds of questions than that are planned,
+and each gets a larger share of the budget.
 
 Privacy: all here is post-processing. ``response``, ``centre``, ``span``, ``over_steps``, ``answer_share``,
 ``known_rewards`` and the schedule choose what the privatizer is asked for, and it charges for that.

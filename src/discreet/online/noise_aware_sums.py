@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.core.counts import CountQuery
 from discreet.core.shown import brief
 from discreet.online import noise_kernels
@@ -41,7 +42,8 @@ class NoiseAwareOnSums:
     shrink, derive_visits, center_rewards : bool, as for
     :class:`~discreet.online.noise_aware.NoiseAwareUCBVI`, like the others.
     replan_every : users between releases, at least 1; replan_growth : or the factor by which the users have
-    grown, at least 1. None of any: what was tuned for the privacy at hand.
+    grown, at least 1. None of any: what was tuned for the privacy at hand. preset : "default", the only
+    one. Raises ``ValueError`` for an option out of its range.
     """
 
     stat_scale: float | None = None
@@ -53,10 +55,13 @@ class NoiseAwareOnSums:
     replan_growth: float | None = None
     inner: NoiseAwareUCBVI = field(init=False, repr=False)
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    preset: str = "default"
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
     def __post_init__(self) -> None:
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        checks.choice("preset", self.preset, self.PRESETS)
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.init and f.name != "preset"}
         object.__setattr__(self, "inner", NoiseAwareUCBVI(**given, pooled="none"))
 
     def schedule(self, spec: Spec) -> Schedule:

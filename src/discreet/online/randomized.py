@@ -124,8 +124,8 @@ class RandomizedLearner(Knobs):
     def _check(self, spec: Spec) -> None:
         if spec.budget is not None and spec.budget.private:
             raise ValueError(
-                f"budget = {spec.budget.trust} privacy: {type(self).__name__} draws from a law that only "
-                "exact sums give, it must be used with NoPrivacy()"
+                f"privatizer with {spec.budget.trust} privacy: must be NoPrivacy() ('none') for the learner "
+                f"{type(self).__name__}, which draws from a law that only exact sums give"
             )
         if self.stationary and not spec.stationary:
             raise ValueError("stationary = True: must be false, the problem is not declared stationary")

@@ -265,7 +265,7 @@ class StagedLearner(Knobs):
         least = self.least_users(spec)
         if spec.users < least:
             raise ValueError(
-                f"users = {spec.users}: must be at least {least} for one stage of exploration "
+                f"episodes = {spec.users}: must be at least {least} users for one stage of exploration "
                 f"({self.PARTS} H R initial / explore_share + 1, H = {spec.horizon} steps, "
                 f"R = {spec.layout.rows} pairs, initial = {int(self.initial or 1)}, "
                 f"explore_share = {self.explore_share:g})"
@@ -326,4 +326,4 @@ class StagedLearner(Knobs):
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
-        return f"{summary_of(self, self.heuristics())} None of them touches privacy."
+        return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."

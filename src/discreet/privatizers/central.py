@@ -391,11 +391,16 @@ class Central(Budgeted, Proposes):
         error = weighed_error(reports, query, schedule)
         return Choice("reports", 0.0, 1, kernels.NO_NOISE, np.zeros(0), error, reports=reports)
 
+    def _by_preset(self, option: str) -> str:
+        """Say that a preset chose an option's value, where it did: the user may not have typed it."""
+        chosen = self.preset != "default" and self.PRESETS[self.preset].get(option) == getattr(self, option)
+        return f" (set by preset = {self.preset!r})" if chosen else ""
+
     def _check_reader(self, schedule: Schedule) -> None:
         if schedule.reads == "measurements" and self.release in _WALKS:
             raise ValueError(
-                f"release = {self.release!r}: gives no measurements with noise of their own, which this "
-                "learner reads; use 'batches', 'decaying', 'reports' or 'auto'"
+                f"release = {self.release!r}{self._by_preset('release')}: gives no measurements with noise "
+                "of their own, which this learner reads; use 'batches', 'decaying', 'reports' or 'auto'"
             )
 
     def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:

@@ -332,8 +332,8 @@ def linear_local(
     query, schedule = _private(query, schedule, randomness)
     if query.requeries:
         raise ValueError(
-            "model = False: responses are asked of stored trajectories, which a local user never hands out; "
-            "use the model form"
+            "response = 'requery': must be 'model' under local privacy, also beside preset = 'paper': "
+            "responses are asked of stored trajectories, which never leave a local user's device"
         )
     _check_options(spec)
     grid = randomness.reward_grid if isinstance(randomness, Secure) else None

@@ -189,7 +189,7 @@ def both_in_background(
             store = opened_shuffler(named, str(folder / "shuffler.sqlite"))
             shuffler = ShufflerService(named, store, own, address, key.public)
             with _in_background(store, shuffler, listening):
-                until = time.monotonic() + 60
+                until = time.monotonic() + 300
                 while shuffler.turn < 0:
                     if time.monotonic() > until:
                         raise RuntimeError(f"the shuffler has no plans: {shuffler.failed}")
@@ -220,7 +220,7 @@ def _in_background(
     thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)
     thread.start()
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not server.started:
             if not thread.is_alive() or time.monotonic() > until:
                 raise RuntimeError("the service did not start")

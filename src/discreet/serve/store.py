@@ -32,6 +32,9 @@ that the stored release leads to open in a second transaction (:meth:`Store.turn
 own, and no release; the service keeps releases and sums, no ticket and no message. A batch's messages are
 removed in the transaction that stores their sum, of which there is one a turn on either side.
 
+**What is removed is gone.** ``secure_delete`` overwrites it in the database, and once a batch's messages are
+removed the write-ahead log is cut to nothing (:meth:`Store.sweep`); at the end too (:meth:`Store.close`).
+
 **Locks** are taken in one order: lease, study, plans, tickets, messages. So no two transactions wait for
 each other.
 
@@ -62,6 +65,7 @@ __all__ = ["Answer", "Drawn", "Place", "Result", "StaleWriter", "Store", "hashed
 _SYNCHRONOUS = "FULL"  # a commit is on the disk
 _MANY = 500  # of values in one statement
 _SWEPT = 500  # messages removed in one transaction: nobody waits long for the lock
+_PATIENCE_MS = 60_000  # for SQLite's locks
 
 UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # what became of a ticket
 
@@ -226,6 +230,7 @@ class Store:
             else {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
         )
         self._engine: Engine = sql.create_engine(self.url, hide_parameters=True, **extra)
+        self._logged = False  # may the write-ahead log hold what was removed?
         self.whole = False  # did the last :meth:`admit` leave nobody whom the open plans wait for?
         self._lock = threading.Lock() if self.sqlite else None  # of this process: a queue in place of retries
         if self.sqlite:
@@ -235,14 +240,43 @@ class Store:
             sql.event.listen(self._engine, "connect", _postgresql_connected)
 
     def close(self) -> None:
-        """Give all connections back."""
-        self._engine.dispose()
+        """Empty the write-ahead log, and give all connections back.
+
+        Raises ``RuntimeError`` where another process reads for a minute, so that the log cannot be emptied.
+        """
+        try:
+            if not self._emptied(_PATIENCE_MS):
+                raise RuntimeError(
+                    "database: its write-ahead log could not be emptied, another process is reading; it may "
+                    "hold messages that are counted: close the last process, or run PRAGMA wal_checkpoint"
+                )
+        finally:
+            self._engine.dispose()
+
+    def _emptied(self, patience_ms: int) -> bool:
+        """Does SQLite's write-ahead log hold nothing any more? It is copied into the database, and cut to
+        nothing; False: somebody reads, or writes, for longer than that. (Nobody may write meanwhile.)
+
+        ``secure_delete`` overwrites what is removed in the database alone: removed messages stay in the log.
+        """
+        if not self._logged:
+            return True
+        with self._lock or _nothing(), self._engine.connect() as connection:
+            raw: Any = connection.connection.dbapi_connection  # within no transaction
+            raw.execute(f"PRAGMA busy_timeout = {patience_ms}")
+            try:
+                busy = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            finally:
+                raw.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+            self._logged = bool(busy)
+        return not busy
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         """One transaction that writes: all of it, or nothing."""
         with self._lock or _nothing(), self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
+            self._logged = self.sqlite
             with connection.begin():
                 yield connection
 
@@ -624,7 +658,10 @@ class Store:
                 raise StaleWriter(f"turn {turn}: is over, or another process holds the lease")
 
     def sweep(self) -> int:
-        """Remove some messages that are counted. How many; 0: none are left."""
+        """Remove some messages that are counted. How many; 0: none are left, in SQLite's log neither.
+
+        Where the log cannot be emptied at once (somebody reads), the answer is 1: ask again.
+        """
         with self._writing() as connection:
             turn = sql.select(_study.c.turn).scalar_subquery()
             still = sql.select(sql.func.min(_plans.c.number)).where(_plans.c.turn == turn).scalar_subquery()
@@ -635,7 +672,7 @@ class Store:
             gone = connection.execute(
                 _messages.delete().where(_messages.c.ticket.in_(old.limit(_SWEPT).scalar_subquery()))
             ).rowcount
-        return int(gone)
+        return int(gone) or int(not self._emptied(0))
 
     # ------------------------------------------------------------------------- the one writer
     def lease(self, holder: str, now: float, lasts: float) -> int | None:
@@ -802,7 +839,8 @@ def _own_file(path: Path) -> None:
 def _sqlite_connected(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # transactions are begun here, and nowhere else
     for pragma in (
-        "journal_mode = WAL", f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON", "busy_timeout = 60000",
+        "journal_mode = WAL", f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON",
+        f"busy_timeout = {_PATIENCE_MS}",
     ):  # fmt: skip
         connection.execute(f"PRAGMA {pragma}")
 

@@ -49,7 +49,7 @@ from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded, Saveable
 from discreet.core.mechanism import CountMechanism
 from discreet.core.noise import seeded_kernels
-from discreet.core.randomness import Key, Randomness, SecureCoins, Seeded
+from discreet.core.randomness import Key, Randomness, SecureCoins, Seeded, checked_on_grid
 from discreet.core.releases import Floats
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories
@@ -200,6 +200,8 @@ class OneShotSession(Saveable):
             if not self.users:
                 raise RuntimeError("release: nobody has come")
             tally = self._tally
+            if self._mechanism.noisy and self._key is None:
+                tally.check_on_grid(self._mechanism.reward_grid or 1)  # all steps, before one is seen
             self._drop()  # before the release exists: there are never two
             return OneShotRelease(_Facts(self._mechanism, self._query.copy(), tally.people), self._key, tally)
 
@@ -340,11 +342,12 @@ class OneShotRelease(Guarded):
         if max(part.size for part, *_ in parts) < _BLOCK:
             for part in parts:
                 add(*part)
-            return
-        # the samplers work outside of Python's lock, and each draw has coins of its own
-        with ThreadPoolExecutor(min(len(parts), processors())) as pool:
-            for _ in pool.map(add, *zip(*parts, strict=True)):
-                pass
+        else:  # the samplers work outside of Python's lock, and each draw has coins of its own
+            with ThreadPoolExecutor(min(len(parts), processors())) as pool:
+                for _ in pool.map(add, *zip(*parts, strict=True)):
+                    pass
+        for name, table in tables.items():
+            checked_on_grid(table, mechanism.grid(name) or 1)
 
     def keep(self) -> KeptRelease:
         """All steps in memory, to be read in any order. Raises ``RuntimeError`` if some are gone."""

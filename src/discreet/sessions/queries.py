@@ -31,9 +31,8 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
     """
     if type(query).__name__ in ("MixtureQuery", "GramQuery"):
         raise ValueError(
-            f"query is a {type(query).__name__}: this privatizer answers a CountQuery; sums of features "
-            "(learners ucrl-vtr, ucrl-vtr-plus, lsvi-ucb) are answered by privatizer 'none', 'central' or "
-            "'local'"
+            f"privatizer: must be 'none', 'central' or 'local' for a learner of sums of features (ucrl-vtr, "
+            f"ucrl-vtr-plus, lsvi-ucb; their query is a {type(query).__name__}); this one answers counts"
         )
     if type(query) is not CountQuery:  # a subclass could declare any sensitivity
         raise ValueError(
@@ -42,8 +41,9 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
     query = query.copy()  # what is looked at is what is kept
     if query.cut and not cuts:
         raise ValueError(
-            f"query.cut = {query.cut:g}: must be 0 here; sums of rewards up to a cut are released by "
-            "privatizers 'central' (release 'batches', 'decaying' or 'auto') and 'none', batch by batch"
+            "privatizer: must be 'central' (with release 'batches', 'decaying' or 'auto') or 'none' for a "
+            f"learner of clipped rewards (joint; its query.cut = {query.cut:g}); or use a learner without "
+            "them, such as noise-aware"
         )
     return query
 

@@ -51,7 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
 from discreet.core.counts import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
-from discreet.core.randomness import SecureCoins
+from discreet.core.randomness import SecureCoins, checked_on_grid
 from discreet.core.releases import Floats, Ints
 from discreet.core.trajectories import Trajectories, checked
 from discreet.sessions.saving import CLASSES
@@ -333,6 +333,10 @@ class Tally:
         self._sums[slot] = 0.0
         return counts, sums
 
+    def check_on_grid(self, grid: int) -> None:
+        """Raise ``RuntimeError`` unless all rewards are multiples of 1 / ``grid``; counts are integers."""
+        checked_on_grid(self._sums, grid)
+
     def cells(self) -> Floats:
         """(cells,) all families of the query, in its order: exact."""
         rows, states = self._query.layout.rows, self._query.layout.states
@@ -352,7 +356,7 @@ class Tally:
         **Raw data.** Those of tallies that could be merged add up to those of the merged one.
         """
         told = np.array([self._people, self._episodes], np.int64)
-        sums = np.rint(self._sums * self.grid).astype(np.int64)
+        sums = (checked_on_grid(self._sums, self.grid) * self.grid).astype(np.int64)
         return np.concatenate([told, *(counts.astype(np.int64) for counts in self._counts), sums.ravel()])
 
     @classmethod

@@ -9,18 +9,25 @@ handed over to since (:meth:`discreet.storage.ledger.Ledger.heirs`).
 :func:`discreet.data.prepare.prepare` lays a copy beside the rows that it makes, and counted parts carry the
 rules over what they count (:mod:`discreet.stored.counted`).
 
+A query is under the rules over what it reads: its data base, or the files that are named beside it, and it
+can read nothing else (:mod:`discreet.data.places`). A file that has a second name (a hard link) is looked
+for, by device and inode, in the ruled folders that lie beside it, beside a folder above it, or beside the
+working directory or one above that.
+
 What it is not: a lock. It stops oversight and shortcuts of people who use this library. It does not stop who
-can read the data and removes the file, copies the data elsewhere, gives them as a frame in memory or from an
-object store, or computes without this library; that is a matter of the data's own access rights. So keep the
-file where those who run cannot write.
+can read the data and removes the file, copies the data elsewhere (into a data base, too), gives them as a
+frame in memory or from an object store, links them to where no ruled folder is near, or computes without this
+library; that is a matter of the data's own access rights. So keep the file where those who run cannot write.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -121,12 +128,38 @@ def read_rule(path: str | Path) -> Rule:
 
 
 def rules_over(files: Iterable[Path]) -> dict[Path, Rule]:
-    """All rules over some files: in their folders and above, by the paths as given and as they resolve."""
+    """All rules over some files: in their folders and above, by the paths as given and as they resolve, and
+    by other names of theirs in ruled folders near by.
+    """
     folders: dict[Path, None] = {}
     for file in files:
-        for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):
+        for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file)), *_other_names(file)):
             folders |= dict.fromkeys(path.parents)
     return {folder / NAME: read_rule(folder / NAME) for folder in folders if os.path.lexists(folder / NAME)}
+
+
+def _other_names(file: Path) -> Iterator[Path]:
+    """Hard links to a file in the ruled folders near by (module's text)."""
+    try:
+        facts = os.stat(file)
+    except OSError:
+        return
+    if facts.st_nlink < 2 or stat.S_ISDIR(facts.st_mode):
+        return
+    above = dict.fromkeys([*Path(os.path.realpath(file)).parents, Path.cwd(), *Path.cwd().parents])
+    for ruled in {child for folder in above for child in _folders(folder) if os.path.lexists(child / NAME)}:
+        for within, _, _ in os.walk(ruled):
+            with suppress(OSError), os.scandir(within) as entries:
+                for entry in entries:
+                    if entry.inode() == facts.st_ino and os.path.samestat(facts, entry.stat()):
+                        yield Path(entry.path)
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders in a folder; none where it cannot be read."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [Path(entry.path) for entry in entries if entry.is_dir()]
+    return []
 
 
 def check_rules(files: Iterable[Path], dataset: str, ledger: _Ledger | None) -> None:

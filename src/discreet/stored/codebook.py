@@ -15,6 +15,11 @@ Both fits ask for sums over people of one vector each, the mean over her own ste
 over rounds (``levels`` of the record), and so does what the ledger holds. The start is public: points of a
 Halton sequence in the declared ranges, or a file. A cell whose noisy count does not stand out of the noise
 keeps its centre. Nothing else of the data is read.
+
+**What can be checked.** The noisy sums stay in the folder, and all that is published follows from them
+(:mod:`discreet.stored.codebook_sums`). :func:`verify_codebook` computes everything again: what one person
+changes, from the declared ranges; the noise; every centre of every round, cut points, shares; forecast and
+guarantee.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.conversions import check_epsilon, zcdp_epsilon
-from discreet.core.guarantee import Guarantee
+from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.shown import brief
 from discreet.data.declaration import Declaration, Value, nearest, read_declaration
@@ -44,24 +49,26 @@ from discreet.data.prepare import MEMORY, Maker, parts, refuse
 from discreet.data.readers import Progress
 from discreet.data.records import Reader
 from discreet.data.schema import DECLARED, read_public_table
-from discreet.linear.person_sums import GRID, PersonSums, guaranteed, noisy
+from discreet.linear.person_sums import GRID, guaranteed, noisy
 from discreet.storage.folders import aside, check_free, claims_out, room_for
 from discreet.storage.ledger import Ledger, LedgerError, Reservation, spent
 from discreet.storage.owner_rules import check_rules
 from discreet.stored.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
+from discreet.stored.codebook_sums import START, SUMS, Asked
 from discreet.stored.pages import compared_with
 from discreet.stored.signing import SIGNATURES_NAME, found_in
 from discreet.stored.statement import LedgerFacts
+from discreet.written.plain import records_from_dict
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CENTRES, CUTS = "codebook.csv", "cuts.toml"
-VERSION = 2
+VERSION = 3
 # 1: no page for the data protection officer, and nothing of what was declared
+# 2: no noisy sums, no start, no ranges
 _CERTAIN = 1.96  # 95 %
 _PAGES = 2**18  # bytes of the pages of a fit, of any size
-_STANDS_OUT = 3.0  # standard deviations of noise
+_LARGER_SCALE = ": declare a larger scale (prepare.states.codebook.scale), or narrower ranges"
 
 
 def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> tuple[float, float]:
@@ -92,7 +99,9 @@ class Fit:
     what : "centres" or "quantiles". names, widths : of the values, and the length of their declared ranges.
     users, number, rounds : n, k, rounds. sigma : of one coordinate of a sum, in scaled units.
     error : 95 % of one coordinate of a centre that a k-th of all people is in, as a share of the range (by
-    value); of quantiles: of the share of people below a cut. spacing : what that is held against.
+    value); of quantiles: of the share of people below a cut. spacing : what that is held against: how far
+    public points lie apart, or, of many values, how far the best centres of people who fill the ranges would
+    differ in one (:func:`_apart`).
     """
 
     __repr__ = brief
@@ -112,7 +121,7 @@ class Fit:
 
     @property
     def hopeless(self) -> bool:
-        """Does noise move a centre (a cut) by more than public ones of the same number lie apart?"""
+        """Does noise move a centre (a cut) by more than public ones lie apart, or any could differ?"""
         return max(self.error) >= self.spacing
 
     @property
@@ -130,9 +139,15 @@ class Fit:
         else:
             said = (
                 f"each of {self.number} centres is off by up to {max(self.error):.1%} of a value's range "
-                f"(95 %, if a {self.number}th of the people is there), where {self.number} public points "
-                f"lie about {self.spacing:.1%} of the ranges apart"
+                f"(95 %, if a {self.number}th of the people is there), where {self.number} "
             )
+            if self.spacing == _points_apart(self.number, len(self.names)):
+                said += f"public points lie about {self.spacing:.1%} of the ranges apart"
+            else:
+                said += (
+                    f"centres of people who fill the ranges evenly differ by about {self.spacing:.1%} in a "
+                    "value (95 %), and by less if people are closer together"
+                )
         if self.hopeless:
             return f"HOPELESS: {said}: take public ones. It would cost {cost}."
         return f"{said[:1].upper()}{said[1:]}. It costs {cost}."
@@ -147,6 +162,26 @@ class Fit:
         }  # fmt: skip
 
 
+def _points_apart(number: int, size: int) -> float:
+    """How far so many points of a regular grid lie apart, as a share of the ranges of ``size`` values."""
+    return float(number ** (-1.0 / size))
+
+
+def _apart(number: int, size: int) -> float:
+    """What errors of centres are held against, as a share of the range of one of ``size`` values.
+
+    Few centres of many values lie far apart in all of them together, and near in each. Where people fill
+    the ranges evenly, the variance of a value is a twelfth of its squared range; the best centres leave a
+    share of about number^(-2 / size) of it within their cells (the distortion of so many codewords, of
+    independent Gaussian values), and differ by the rest. Real people are closer together, and their centres
+    too.
+    """
+    points = _points_apart(number, size)
+    if number == 1:  # which differs from nothing
+        return points
+    return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
+
+
 def _ranges(values: Sequence[Value]) -> None:
     for value in values:
         if value.categories is not None or not math.isfinite(value.high - value.low):
@@ -156,41 +191,48 @@ def _ranges(values: Sequence[Value]) -> None:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class _Means:
-    """k-means of a declaration: scaled values z = (x - middle) / scale, within +- half."""
-
-    values: tuple[Value, ...]
-    middle: Floats
-    scale: Floats
-    half: Floats
-    sums: PersonSums
-
-    @classmethod
-    def of(cls, declared: Declaration, number: int) -> _Means:
+def _asked(
+    declared: Declaration, centres: int | None, quantiles: tuple[str, int] | None, rounds: int, bins: int
+) -> Asked:
+    """The public sizes of what is asked. ``ValueError`` unless that is allowed."""
+    if (centres is None) == (quantiles is None):
+        raise ValueError("centres, quantiles: must be given one of the two")
+    if centres is not None:
+        number = checks.integer("centres", centres, 1, 100_000)
+        rounds = checks.integer("rounds", rounds, 1, 100)
         chosen = declared.states
         if chosen.centres is None or chosen.scale is None:
             raise ValueError("prepare.states: must be a codebook, whose centres are to be fitted")
         _ranges(chosen.reads)
-        low, high = (np.array([getattr(one, end) for one in chosen.reads]) for end in ("low", "high"))
-        half = (high - low) / 2 / chosen.scale
-        radius = float(np.linalg.norm(half))
-        sums = PersonSums(
-            number, len(half) + 1, math.sqrt(2.0) * radius, 2 * radius, _most_steps(declared, number)
+        ranges = {one.name: (one.low, one.high) for one in chosen.reads}
+        return Asked.of(declared.schema, ranges, chosen.scale, number=number, rounds=rounds)
+    assert quantiles is not None
+    value, number = _value(declared, quantiles[0]), checks.integer("quantiles", quantiles[1], 2, 1000)
+    bins = checks.integer("bins", bins, number, 100_000)
+    ranges = {value.name: (value.low, value.high)}
+    return Asked.of(declared.schema, ranges, None, number=number, bins=bins)
+
+
+def _fit(asked: Asked, users: int, sigma: int, delta: float) -> tuple[Fit, MechanismRecord]:
+    """The forecast of a fit with noise of sigma grid units, and what it costs."""
+    record = asked.sums.record(asked.mechanism, sigma, asked.rounds)
+    noise, number = sigma / GRID, asked.number
+    if asked.what == "centres":
+        # sum / count: the noise of the count moves a centre on the radius by as much again
+        off = _CERTAIN * math.sqrt(2.0) * noise * number / users / (2 * asked.half)
+        spacing = _apart(number, len(asked.names))
+    else:
+        off = np.array(  # of a bridge of noise, in its middle
+            [_CERTAIN * noise * math.sqrt(asked.bins) / 2 / users]
         )
-        return cls(chosen.reads, (low + high) / 2, chosen.scale, half, sums)
-
-    @property
-    def radius(self) -> float:
-        return self.sums.apart / 2
-
-
-def _most_steps(declared: Declaration, cells: int) -> int:
-    """The most cells that one person can be in."""
-    schema = declared.schema
-    if schema.contribute == "random":
-        return cells
-    return min(cells, schema.horizon * schema.episodes_per_user)
+        spacing = 1.0 / number
+    stated = guaranteed(record, delta, "secure")
+    assert stated.epsilon is not None and stated.rho is not None
+    found = Fit(
+        asked.what, asked.names, tuple((asked.high - asked.low).tolist()), users, number, asked.rounds,
+        stated.rho, delta, stated.epsilon, noise, tuple(off.tolist()), spacing,
+    )  # fmt: skip
+    return found, record
 
 
 def forecast_codebook(
@@ -224,43 +266,9 @@ def forecast_codebook(
     declared = _declared(declaration)
     users = checks.integer("users", users, 1)
     rho, delta = budget_of(epsilon, delta, rho)
-    if (centres is None) == (quantiles is None):
-        raise ValueError("centres, quantiles: must be given one of the two")
-    if centres is not None:
-        number, rounds = (
-            checks.integer("centres", centres, 1, 100_000),
-            checks.integer("rounds", rounds, 1, 100),
-        )
-        means = _Means.of(declared, number)
-        sigma = means.sums.sigma(rho, rounds)
-        record = means.sums.record("k-means", sigma, rounds)
-        noise = sigma / GRID
-        # sum / count: the noise of the count moves a centre on the radius by as much again
-        off = _CERTAIN * math.sqrt(2.0) * noise * number / users / (2 * means.half)
-        names, widths = (
-            tuple(one.name for one in means.values),
-            tuple(one.high - one.low for one in means.values),
-        )
-        spacing = number ** (-1.0 / len(names))
-        what = "centres"
-    else:
-        assert quantiles is not None
-        value, number = _value(declared, quantiles[0]), checks.integer("quantiles", quantiles[1], 2, 1000)
-        bins, rounds = checks.integer("bins", bins, number, 100_000), 1
-        sums = PersonSums(bins, 1, 1.0, 0.0, _most_steps(declared, bins))
-        sigma = sums.sigma(rho, 1)
-        record = sums.record("histogram", sigma, 1)
-        noise = sigma / GRID
-        off = np.array(
-            [_CERTAIN * noise * math.sqrt(bins) / 2 / users]
-        )  # of a bridge of noise, in its middle
-        names, widths, spacing, what = (value.name,), (value.high - value.low,), 1.0 / number, "quantiles"
-    stated = guaranteed(record, delta, "secure")
-    assert stated.epsilon is not None and stated.rho is not None
-    return Fit(
-        what, names, widths, users, number, rounds, stated.rho, delta, stated.epsilon, noise,
-        tuple(off.tolist()), spacing,
-    )  # fmt: skip
+    asked = _asked(declared, centres, quantiles, rounds, bins)
+    asked.sums.check_people(users, _LARGER_SCALE if asked.what == "centres" else "")
+    return _fit(asked, users, asked.sums.sigma(rho, asked.rounds), delta)[0]
 
 
 def _declared(declaration: Declaration | str | Path) -> Declaration:
@@ -309,7 +317,7 @@ def _read(
 ) -> tuple[Ints, Floats, int]:  # fmt: skip
     """(owner, values (n, d), people): RAW DATA."""
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
-    places = places_of(where, text, how.get("sql"))
+    places = places_of(where, text, how.get("sql"), how.get("reads"))
     check_rules(local_files(places), declared.schema.dataset, ledger)
     reader = Reader(declared, places)
     maker = _Points(declared, reader)
@@ -355,8 +363,8 @@ def fit_codebook(
 
     Parameters
     ----------
-    where, how : records, and ``sql``, ``delimiter``, ``decimal``, ``encoding``, ``scratch``, as for
-        :func:`discreet.data.prepare.prepare`
+    where, how : records, and ``sql``, ``reads``, ``delimiter``, ``decimal``, ``encoding``, ``scratch``, as
+        for :func:`discreet.data.prepare.prepare`
     out : new folder: ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which says what they cost
     ledger : Ledger, or None, which writes nothing down (and must be None for seeded noise)
     start : file of public centres; default: a Halton sequence in the declared ranges
@@ -381,69 +389,65 @@ def fit_codebook(
     check_free(out)
     if ledger is not None and randomness.kind != "secure":
         raise ValueError("ledger: must be None with noise from a seed, which protects nobody")
-    asked: dict[str, Any] = {
-        "centres": centres, "quantiles": quantiles, "rounds": rounds, "bins": bins, "epsilon": epsilon,
-        "delta": delta, "rho": rho,
-    }  # fmt: skip
-    forecast_codebook(declared, 1, **asked)  # arguments first, before anything is read
-    means = _Means.of(declared, centres) if centres is not None else None
-    first = _start(means, start, declared) if means is not None else np.empty((0, 0))
-    names = [one.name for one in means.values] if means is not None else [str(quantiles and quantiles[0])]
+    given: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    given |= {"centres": centres, "quantiles": quantiles, "rounds": rounds, "bins": bins}
+    forecast_codebook(declared, 1, **given)  # arguments first, before anything is read
+    asked = _asked(declared, centres, quantiles, rounds, bins)
+    first = "" if asked.bins else asked.halton() if start is None else _start(asked, start)
     private = out.with_name(f"{out.name}.offending.csv")
-    owner, values, people = _read(where, declared, names, private, how, progress, ledger)
-    expected = forecast_codebook(declared, people, **asked)
+    owner, values, people = _read(where, declared, asked.names, private, how, progress, ledger)
+    expected = forecast_codebook(declared, people, **given)
     if expected.delta > 1 / people:
         raise ValueError(f"delta = {expected.delta:g}: must be at most 1/users, better below a tenth of it")
     if expected.hopeless and not anyway:
         raise ValueError(f"{expected.verdict} Nothing was spent (anyway = true fits all the same)")
-    sums = means.sums if means is not None else _histogram(declared, bins)
-    sigma = sums.sigma(budget_of(epsilon, delta, rho)[0], expected.rounds)
-    record = sums.record("k-means" if means is not None else "histogram", sigma, expected.rounds)
+    sigma = asked.sums.sigma(budget_of(epsilon, delta, rho)[0], expected.rounds)
+    record = _fit(asked, people, sigma, expected.delta)[1]
     guarantee = guaranteed(record, expected.delta, randomness.kind)
-    purpose = purpose or f"codebook, {expected.what} of {', '.join(names)}"
+    purpose = purpose or f"codebook, {expected.what} of {', '.join(asked.names)}"
     reservation = None
-    with room_for(out, _PAGES + 64 * expected.number * (len(names) + 2)):
+    rows = (expected.rounds + 2) * max(expected.number, asked.bins or 0)  # of sums, of the start, and found
+    with room_for(out, _PAGES + 32 * rows * (len(asked.names) + 2)):
         if ledger is not None:
             reservation = ledger.reserve(
                 declared.schema.dataset, [record], delta=expected.delta, users=people, purpose=purpose
             )
     with spent(ledger, reservation):
         return _released(
-            out, declared, means, first, owner, values, sums, sigma, expected, guarantee, purpose, ledger,
-            reservation, randomness,
+            out, declared, asked, first, "halton" if start is None else "file", owner, values, sigma,
+            expected, guarantee, purpose, ledger, reservation, randomness,
         )  # fmt: skip
 
 
 def _released(
-    out: Path, declared: Declaration, means: _Means | None, first: Floats, owner: Ints, values: Floats,
-    sums: PersonSums, sigma: int, expected: Fit, guarantee: Guarantee, purpose: str, ledger: Ledger | None,
+    out: Path, declared: Declaration, asked: Asked, first: str, begun: str, owner: Ints, values: Floats,
+    sigma: int, expected: Fit, guarantee: Guarantee, purpose: str, ledger: Ledger | None,
     reservation: Reservation | None, randomness: Randomness,
 ) -> Fitted:  # fmt: skip
     """Noise, and the folder; what is reserved is spent from here on."""
-    names, people = expected.names, expected.users
+    people = expected.users
     source = os.urandom if isinstance(randomness, Secure) else np.random.default_rng(randomness.seed).bytes
-    if means is not None:
-        found, share = _lloyd(means, first, owner, values, sigma, expected.rounds, source)
-    else:
-        value = _value(declared, names[0])
-        found, share = _cut(value, expected.number, sums, owner, values[:, 0], sigma, source)
+    made = _lloyd if asked.what == "centres" else _cut
+    found, released = made(asked, first, owner, values, sigma, source)
     facts: dict[str, Any] = {
         "format": "discreet codebook", "version": VERSION, "dataset": declared.schema.dataset,
         "unit": declared.schema.unit, "users": people, "episodes_per_user": declared.schema.episodes_per_user,
         "provenance": dict(declared.schema.provenance),
         "declared": {name: declared.schema.declared.get(name) for name in DECLARED}, "purpose": purpose,
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "declaration": declared.hash,
-        "forecast": expected.to_dict(), "guarantee": guarantee.to_dict(), "statement": guarantee.statement,
+        "query": asked.to_dict(sigma, None if asked.bins else begun), "forecast": expected.to_dict(),
+        "guarantee": guarantee.to_dict(), "statement": guarantee.statement,
         "ledger": None if ledger is None or reservation is None else _in_ledger(ledger, reservation),
     }  # fmt: skip
     if ledger is None:
         facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
     with aside(out, paid=FACTS, ledger=None if ledger is None else ledger.path) as hidden:
-        name = CENTRES if means is not None else CUTS
-        table = _centres_text(names, found) if means is not None else _cuts_text(names[0], found)
-        (hidden / name).write_text(table, "utf-8")
-        facts["shares"] = [round(one, 6) for one in (share / max(share.sum(), 1e-300)).tolist()]
-        facts["files"] = {name: _digest(hidden / name)}
+        name, table = asked.table_text(found, FACTS)
+        written = {name: table, SUMS: asked.sums_text(released)} | ({} if asked.bins else {START: first})
+        for file, content in written.items():
+            (hidden / file).write_text(content, "utf-8", newline="\n")
+        facts["shares"] = asked.shares(released[-1])
+        facts["files"] = {file: _digest(hidden / file) for file in written}
         text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
         write_codebook_pages(hidden, text)
         (hidden / FACTS).write_text(text, "utf-8", newline="\n")  # last: with it the folder is whole
@@ -464,41 +468,54 @@ def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
 
 def verify_codebook(
     folder: str | Path, ledger: Ledger | None = None, *, public_keys: Sequence[str] = ()
-) -> None:
-    """Raise ``ValueError`` unless the files in a fit's folder are what its facts (and the ledger's mark) say.
+) -> tuple[str, ...]:
+    """Raise ``ValueError`` unless a fit's folder is what its noisy sums, its facts and the ledger make of it.
 
-    The guarantee is computed again from the record that the facts hold, and the pages from the facts, but for
-    what people wrote into their lines. Signatures that are there must be in order, and ``public_keys`` must
-    have signed (:func:`discreet.stored.approval.sign`).
+    Sensitivity and noise are derived again from the declared ranges; centres (of every round), cut points and
+    shares from the noisy sums; forecast, guarantee and pages from those, but for what people wrote into their
+    lines. Signatures that are there must be in order, and ``public_keys`` must have signed
+    (:func:`discreet.stored.approval.sign`).
+
+    Returns what cannot be checked, in sentences: of folders of earlier versions, which do not hold the sums,
+    and of a start that came from a file.
     """
     folder = Path(folder)
     facts = read_facts(folder)
-    known = {FACTS, SIGNATURES_NAME, *PAGES, *facts["files"]}
+    version = facts["version"]
+    pages = PAGES if version > 1 else {}
+    known = {FACTS, SIGNATURES_NAME, *pages, *facts["files"]}
     foreign = sorted(one.name for one in folder.iterdir() if one.name not in known or one.is_symlink())
     if foreign:
         raise ValueError(f"{folder / foreign[0]}: is not of this fit")
     fingerprint = _digest(folder / FACTS)
-    for name, lines in PAGES.items():
+    for name, lines in pages.items():
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: is not there, which a fit makes")
+        if version < VERSION:
+            continue  # in the words of its version
         text = (folder / name).read_bytes().decode("utf-8", "replace")
         for what, stated, made, ok in compared_with(text, lines(facts, fingerprint)):
             if not ok:
                 raise ValueError(f"{folder / name}: {what} is not as it was made ({stated!r}, {made!r})")
     signed = found_in(folder, fingerprint, public_keys, codebook_signed(), "discreet codebook, 1")
-    for what, stated, made, ok in signed:
+    for what, stated, made, ok in signed if version > 1 or public_keys else ():
         if not ok:
             raise ValueError(
                 f"{folder / SIGNATURES_NAME}: {what}: is not as it must be ({stated!r}, {made!r})"
             )
-    guarantee, files, held = Guarantee.from_dict(facts["guarantee"]), facts["files"], facts["ledger"]
-    if facts.get("statement") != guarantee.statement:
-        raise ValueError(f"{folder / FACTS}: its statement is not that of its guarantee")
+    files = facts["files"]
     for name, digest in files.items():
         if not (folder / name).is_file() or _digest(folder / name) != digest:
             raise ValueError(f"{folder / name}: is not the file that was made")
-    if ledger is None:
-        return
+    unchecked = _follows(folder, facts)
+    if ledger is not None:
+        _held(folder, facts, ledger)
+    return unchecked
+
+
+def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
+    """``ValueError`` unless the ledger holds this fit, with the marks of its files."""
+    files, held = facts["files"], facts["ledger"]
     if held is None:
         raise ValueError(f"{folder / FACTS}: names no ledger")
     marks = {entry.reservation: entry for entry in ledger.entries(facts["dataset"]) if entry.kind == "mark"}
@@ -506,24 +523,115 @@ def verify_codebook(
     if held["identity"] != ledger.identity or not ledger.contains(held["hash"]) or mark is None:
         raise LedgerError(f"{ledger}: does not hold this fit")
     again = _in_ledger(ledger, Reservation(facts["dataset"], held["number"], held["hash"]))
-    wrong = sorted(name for name in {*again, *held} - {"name"} if again.get(name) != held.get(name))
+    names = {*again, *held} - {"name"} if facts["version"] > 1 else set()
+    wrong = sorted(name for name in names if again.get(name) != held.get(name))
     if wrong:
         raise ValueError(f"{folder / FACTS}: {wrong[0]} of the ledger is not what the ledger holds")
     if dict(mark.files) != {**files, FACTS: _digest(folder / FACTS)}:
         raise ValueError(f"{folder}: its files are not those that the ledger marked")
 
 
+def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """``ValueError`` unless all numbers follow from ranges and noisy sums; what cannot be checked."""
+    forecast, where = facts["forecast"], folder / FACTS
+    guarantee = _guarantee(facts)
+    if facts["users"] != forecast["users"]:
+        raise ValueError(f"{where}: users: must be those of its forecast")
+    if facts["version"] < VERSION:
+        record = guarantee.records[0]
+        if len(guarantee.records) != 1 or not isinstance(record, MechanismRecord):
+            raise ValueError(f"{where}: guarantee: must be of one mechanism, noisy sums")
+        told = {
+            "epsilon": guarantee.epsilon, "delta": guarantee.delta, "rho": guarantee.rho,
+            "sigma": record.scales["sums"], "rounds": record.levels,
+        }  # fmt: skip
+        _agree(where, "forecast", {name: forecast[name] for name in told}, told)
+        return _EARLIER if facts["version"] > 1 else (*_EARLIER[:-1], *_FIRST)
+    if facts.get("statement") != guarantee.statement:
+        raise ValueError(f"{where}: its statement is not that of its guarantee")
+    try:
+        asked = Asked.read(facts["query"], forecast, facts["episodes_per_user"])
+        sigma, begun = facts["query"]["sigma"], facts["query"]["start"]
+        asked.sums.check_people(facts["users"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{where}: {error}") from None
+    expected, record = _fit(asked, facts["users"], sigma, guarantee.delta)
+    _agree(where, "forecast", forecast, expected.to_dict())
+    made = guaranteed(record, guarantee.delta, guarantee.randomness)
+    _agree(where, "guarantee", facts["guarantee"], made.to_dict())
+    texts = {}
+    for name in [SUMS, *([] if asked.bins else [START])]:
+        try:
+            texts[name] = (folder / name).read_bytes().decode()
+            _ = asked.read_sums(texts[name]) if name == SUMS else asked.read_start(texts[name])
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{folder / name}: is not what a fit writes ({error})") from None
+    released = asked.read_sums(texts[SUMS])
+    if begun == "halton" and texts[START] != asked.halton():
+        raise ValueError(f"{folder / START}: is not the Halton sequence in the ranges")
+    name, table = asked.table_text(asked.found(texts.get(START, ""), released, sigma), FACTS)
+    if set(facts["files"]) != {name, *texts} or (folder / name).read_bytes() != table.encode():
+        raise ValueError(f"{folder / name}: does not follow from the noisy sums in {SUMS}")
+    if facts["shares"] != asked.shares(released[-1]):
+        raise ValueError(f"{where}: shares: do not follow from the noisy sums in {SUMS}")
+    return _FROM_FILE if begun == "file" else ()
+
+
+_EARLIER = (
+    "that centres, cut points and shares follow from noisy sums: this version did not keep the sums",
+    "that the sensitivity is that of the declared ranges: this version did not write them down",
+    "the wording of officer.md and officer.html, which is that of an earlier version",
+)
+_FIRST = ("what was declared of the data: this version did not write it down, and made no officer's page",)
+_FROM_FILE = (f"that {START}, which came from a file, is public: it must not be made of these people's data",)
+
+
+def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
+    """``ValueError`` unless what is stated is what was made again, up to other machines' rounding.
+
+    What is made again may have keys that were not written when this was stated.
+    """
+    if isinstance(stated, Mapping) and isinstance(made, Mapping):
+        for key, value in stated.items():
+            _agree(where, f"{name}.{key}", value, made.get(key))
+    elif isinstance(stated, list | tuple) and isinstance(made, list | tuple) and len(stated) == len(made):
+        for number, (one, other) in enumerate(zip(stated, made, strict=True)):
+            _agree(where, f"{name}[{number}]", one, other)
+    else:
+        numbers = isinstance(stated, float) and isinstance(made, float)
+        if not (math.isclose(stated, made, rel_tol=1e-9) if numbers else stated == made):
+            raise ValueError(f"{where}: {name} is not what follows from the rest ({stated!r}, {made!r})")
+
+
+def _guarantee(facts: Mapping[str, Any]) -> Guarantee:
+    """The guarantee of the facts: of earlier versions its numbers alone, in whatever words they were told."""
+    table = facts["guarantee"]
+    if facts["version"] == VERSION:
+        return Guarantee.from_dict(table)
+    plain = (
+        "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "episodes", "users_public", "randomness",
+    )  # fmt: skip
+    records = records_from_dict(table["mechanisms"])
+    return Guarantee(**{name: table[name] for name in plain}, records=records)
+
+
 def read_facts(folder: Path) -> dict[str, Any]:
     """What a fit says of itself; ``ValueError`` if that is not there, or not what a fit writes."""
     try:
         facts: dict[str, Any] = json.loads((folder / FACTS).read_text("utf-8"))
-        if facts["version"] != VERSION:
-            raise ValueError(f"version {facts['version']!r}, this library reads {VERSION}")
-        Guarantee.from_dict(facts["guarantee"])
-        _ = dict(facts["files"]), facts["dataset"], facts["date"]
-        _ = [facts["declared"][name] for name in DECLARED], dict(facts["provenance"])
-        if facts["ledger"] is not None:
-            _ = [facts["ledger"][name] for name in ("identity", "number", "hash", "after", "together", "new")]
+        version = facts["version"]
+        if version not in range(1, VERSION + 1):
+            raise ValueError(f"version {version!r}, this library reads 1 to {VERSION}")
+        _guarantee(facts)
+        _ = dict(facts["files"]), facts["dataset"], facts["date"], dict(facts["forecast"]), facts["users"]
+        held = facts["ledger"]
+        if version > 1:
+            _ = [facts["declared"][name] for name in DECLARED], dict(facts["provenance"])
+        elif held is not None:
+            held["number"] = held.pop("entry")
+        if held is not None:
+            names = ("identity", "number", "hash", "after", "together", "new")
+            _ = [held[name] for name in names[: None if version > 1 else 3]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / FACTS}: is not what a fit writes ({error!r})") from None
     return facts
@@ -540,75 +648,44 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _start(means: _Means, start: str | Path | None, declared: Declaration) -> Floats:
-    """(k, d) public centres in scaled units."""
-    number, size = means.sums.cells, len(means.values)
-    if start is None:
-        from scipy.stats import qmc
+def _start(asked: Asked, start: str | Path) -> str:
+    """The text of public centres from a file."""
+    columns = read_public_table("start", Path(start), (*asked.names, "label"), list(asked.names))
+    table = np.stack([np.asarray(columns[name], np.float64) for name in asked.names], axis=1)
+    if len(table) != asked.number or not np.isfinite(table).all():
+        raise ValueError(
+            f"start: {Path(start).name} has {len(table)} centres: must be {asked.number}, all numbers"
+        )
+    return asked.start_text(table)
 
-        points = qmc.Halton(size, scramble=False).random(number + 1)[1:]  # the first one is a corner
-        return np.asarray((2 * points - 1) * means.half)
-    columns = read_public_table(
-        "start",
-        Path(start),
-        (*(one.name for one in means.values), "label"),
-        [one.name for one in means.values],
-    )
-    table = np.stack([np.asarray(columns[one.name], np.float64) for one in means.values], axis=1)
-    if len(table) != number or not np.isfinite(table).all():
-        raise ValueError(f"start: {Path(start).name} has {len(table)} centres: must be {number}, all numbers")
-    return np.clip((table - means.middle) / means.scale, -means.half, means.half)
+
+def _noised(asked: Asked, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
+    """The only door through which people's sums leave: as grid units, with noise."""
+    return np.rint(noisy(sums, sigma, source) * GRID).astype(np.int64)
 
 
 def _lloyd(
-    means: _Means, first: Floats, owner: Ints, values: Floats, sigma: int, rounds: int,
-    source: Callable[[int], bytes],
-) -> tuple[Floats, Floats]:  # fmt: skip
-    """Centres in the values' own units, and the noisy number of people at each."""
+    asked: Asked, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
+) -> tuple[Floats, Ints]:
+    """Centres in the values' own units, and the noisy sums of each round."""
     # ranges are declared of cells: the sum of a step's doses, or a constant for missing ones, may be outside
-    z = np.clip((values - means.middle) / means.scale, -means.half, means.half)
-    radius = means.radius
-    payload = np.column_stack([z, np.full(len(z), radius)])
-    centres = first.copy()
-    for _ in range(rounds):
-        sums = noisy(means.sums.exact(owner, nearest(z, centres), payload), sigma, source)
-        count = sums[:, -1] / radius
-        seen = count > _STANDS_OUT * sigma / GRID / radius
-        moved = sums[:, :-1] / np.where(seen, count, 1.0)[:, None]
-        centres = np.where(seen[:, None], np.clip(moved, -means.half, means.half), centres)
-    return centres * means.scale + means.middle, np.maximum(count, 0.0)
-
-
-def _histogram(declared: Declaration, bins: int) -> PersonSums:
-    return PersonSums(bins, 1, 1.0, 0.0, _most_steps(declared, bins))
+    z = asked.scaled(values)
+    payload = np.column_stack([z, np.full(len(z), asked.radius)])
+    centres, released = asked.read_start(first), list[Ints]()
+    for _ in range(asked.rounds):
+        exact = asked.sums.exact(owner, nearest(z, centres), payload)
+        released.append(_noised(asked, exact, sigma, source))
+        centres = asked.moved(centres, released[-1], sigma)
+    return centres * asked.scale + asked.middle, np.stack(released)
 
 
 def _cut(
-    value: Value, number: int, sums: PersonSums, owner: Ints, values: Floats, sigma: int,
-    source: Callable[[int], bytes],
-) -> tuple[Floats, Floats]:  # fmt: skip
+    asked: Asked, _: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
+) -> tuple[Floats, Ints]:
     """Cut points between bins of equal shares, and a noisy histogram over the declared range."""
-    from scipy.optimize import isotonic_regression
-
-    known = ~np.isnan(values)
-    share = (values[known] - value.low) / (value.high - value.low)
-    cell = np.clip(np.floor(share * sums.cells), 0, sums.cells - 1).astype(np.int64)
-    histogram = noisy(sums.exact(owner[known], cell, np.ones((len(cell), 1))), sigma, source)[:, 0]
-    below = isotonic_regression(np.cumsum(histogram)).x
-    below = np.concatenate([[0.0], np.clip(below, 0.0, None)])
-    edges = np.linspace(value.low, value.high, sums.cells + 1)
-    cuts = np.interp(below[-1] * np.arange(1, number) / number, below, edges)
-    cuts = np.array([float(f"{cut:.6g}") for cut in cuts])
-    return np.unique(cuts[(cuts > value.low) & (cuts < value.high)]), np.diff(below)
-
-
-def _centres_text(names: Sequence[str], centres: Floats) -> str:
-    lines = [",".join([*names, "label"])]
-    for i, row in enumerate(centres):
-        lines.append(",".join([*(f"{one:.9g}" for one in row), f"centre {i}"]))
-    return "\n".join(lines) + "\n"
-
-
-def _cuts_text(name: str, cuts: Floats) -> str:
-    listed = ", ".join(f"{cut:.6g}" for cut in cuts)
-    return f"# of prepare.values.{name}; by a private release: see {FACTS}\ncuts = [{listed}]\n"
+    known = ~np.isnan(values[:, 0])
+    share = (values[known, 0] - asked.low) / (asked.high - asked.low)
+    cell = np.clip(np.floor(share * asked.bins), 0, asked.bins - 1).astype(np.int64)
+    exact = asked.sums.exact(owner[known], cell, np.ones((len(cell), 1)))
+    released = _noised(asked, exact, sigma, source)
+    return asked.cuts(released), released[None]

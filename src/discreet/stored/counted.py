@@ -31,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.data.places import local_files
 from discreet.data.readers import Progress, Source
 from discreet.data.schema import Schema
 from discreet.data.validate import episodes
@@ -194,7 +193,7 @@ def count_part(
         If the learner asks for more than sums, or the source holds nobody.
     """
     which, schema = digest_of(key), source.schema
-    kind, rules = kind_of(schema, learner), rules_over(local_files(source.places))
+    kind, rules = kind_of(schema, learner), rules_over(source.files)
     for path, rule in rules.items():
         check_dataset(path, rule, schema.dataset)
     if isinstance(kind, LinearSums):

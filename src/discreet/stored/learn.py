@@ -39,7 +39,6 @@ from discreet.core import checks
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.shown import brief
-from discreet.data.places import local_files
 from discreet.data.readers import Progress, Source
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import episodes
@@ -295,7 +294,7 @@ def _check_rules(source: Source | Part | SiteSums, schema: Schema, ledger: Ledge
     if isinstance(source, Part):
         obeyed(source.rules, schema.dataset, ledger)
     elif not isinstance(source, SiteSums):
-        check_rules(local_files(source.places), schema.dataset, ledger)
+        check_rules(source.files, schema.dataset, ledger)
 
 
 def _check_part(part: Part, schema: Schema, learner: Any) -> None:

@@ -77,7 +77,7 @@ from discreet.core import checks
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, joint_loss
 from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Randomness, Secure, SecureCoins
+from discreet.core.randomness import Randomness, Secure, SecureCoins, checked_on_grid
 from discreet.core.shown import brief
 from discreet.data.schema import Schema, read_schema
 from discreet.laws.noise import GaussianSumLaw
@@ -348,7 +348,8 @@ class Site:
             noise = coins.normal(scale, int(end - begin), grid) * grid
             if np.abs(noise).max() > _MOST:
                 raise OverflowError("a noise value above the range of a secure sum was drawn")
-            parts.append((cells[begin:end] * grid + noise).astype(np.int64))
+            own = checked_on_grid(cells[begin:end], grid) * grid
+            parts.append(checked_on_grid(own + noise, 1).astype(np.int64))
         return np.concatenate(parts)
 
     def _charge(self, ledger: Ledger) -> None:

@@ -1,0 +1,75 @@
+"""Progress of runs on standard error: a bar in terminals and notebooks."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+__all__ = ["shown"]
+
+Progress = Callable[[int, int], None]
+_CELLS = 40  # of a plain bar
+
+
+@contextmanager
+def shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progress | None]:
+    """Open the callback that runs report to: the caller's, or that of a bar if ``progress`` is True.
+
+    title : beside the bar. total : users of all runs together. A notebook without ipywidgets gets one plain
+    line, rewritten in place.
+    """
+    if progress is False:
+        yield None
+        return
+    if progress is not True:
+        yield progress
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    done: dict[int, int] = {}
+    console = Console(stderr=True)
+    if console.is_jupyter and find_spec("ipywidgets") is None:
+        plain = _Plain(title, total)
+
+        def write(run: int, users: int) -> None:
+            done[run] = users
+            plain(sum(list(done.values())))
+
+        yield write
+        plain.end()
+        return
+    with Bar(console=console) as bar:
+        task = bar.add_task(title, total=total)
+
+        def update(run: int, users: int) -> None:
+            done[run] = users
+            bar.update(task, completed=sum(list(done.values())))
+
+        yield update
+
+
+class _Plain:
+    """Line of standard error that a carriage return rewrites, once for each percent."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self.title, self.total, self.percent = title, total, -1
+        self.lock = threading.Lock()
+
+    def __call__(self, users: int) -> None:
+        percent = 100 * users // max(1, self.total)
+        with self.lock:
+            if percent != self.percent:
+                self.percent = percent
+                full = _CELLS * percent // 100
+                bar = "█" * full + "░" * (_CELLS - full)
+                sys.stderr.write(f"\r{self.title} {bar} {percent:3d} %")
+                sys.stderr.flush()
+
+    def end(self) -> None:
+        """Leave the last state in its line."""
+        sys.stderr.write("\n")
+        sys.stderr.flush()

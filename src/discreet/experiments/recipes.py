@@ -1,0 +1,177 @@
+"""The configuration that repeats a run made from Python objects, where there is one.
+
+An environment that was made by name (``discreet.make``) remembers its name and options. The registry,
+which stands above this room, registers the function that finds the names of learners and privatizers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from discreet.experiments.config import MADE_BY, RunConfig, made_by
+
+if TYPE_CHECKING:
+    from discreet.experiments.simulate import Setup
+    from discreet.mdp.tabular import TabularMDP
+
+__all__ = ["OBJECTS", "Named", "Recipe", "provide", "recipe", "remember"]
+
+OBJECTS = "python objects"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A part of a run as the registry names it.
+
+    name : in the registry; preset : None for the default; options : those that differ from the preset's;
+    fixed : options that the name stands for; plugins : modules that register the name; presets : the names
+    that the part offers.
+    """
+
+    name: str
+    preset: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+    presets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Description of a run made from Python objects.
+
+    table : the TOML table; options : what a label says of learner and privatizer; environment : its name
+    with options.
+    """
+
+    table: dict[str, Any]
+    options: Mapping[str, Any]
+    environment: str
+
+
+_environments: WeakKeyDictionary[TabularMDP, Named] = WeakKeyDictionary()
+_finders: list[Callable[[str, Any], Named | None]] = []
+
+
+def provide(find: Callable[[str, Any], Named | None]) -> None:
+    """Register the function that names a learner or privatizer: ``find(kind, object)``."""
+    _finders[:] = [find]
+
+
+def remember(mdp: TabularMDP, named: Named) -> None:
+    """Keep the name by which an environment was made, for as long as the environment lives."""
+    _environments[mdp] = named
+
+
+def recipe(setup: Setup, seed: int, seeds: int) -> Recipe:
+    """Describe a set-up: by names if all parts have one, else by the objects' own texts."""
+    find = _finders[0] if _finders else (lambda kind, value: None)
+    try:
+        environment = _environments.get(setup.mdp)
+    except TypeError:  # no weak references to it
+        environment = None
+    learner, privatizer = find("learner", setup.learner), find("privatizer", setup.privatizer)
+    said = {
+        f"{kind}.{name}": value
+        for kind, named, part in (
+            ("learner", learner, setup.learner),
+            ("privatizer", privatizer, setup.privatizer),
+        )
+        for name, value in (_own_options(part) if named is None else {**named.fixed, **named.options}).items()
+        if (kind, name) not in (("privatizer", "epsilon"), ("privatizer", "delta"))
+    }
+    preset, presets = _preset(learner, privatizer)
+    said = dict(sorted({**said, **presets}.items()))
+    world = str(setup.mdp.name)
+    if environment is not None:
+        from discreet.experiments.labels import said_options
+
+        world = f"{environment.name}{said_options(environment.options)}"
+    own = {"environment": environment, "learner": learner, "privatizer": privatizer}
+    missing = [name for name, named in own.items() if named is None]
+    if missing or environment is None or learner is None or privatizer is None:
+        return Recipe(_objects_table(setup, seed, preset, said, world, missing), said, world)
+    options = {name: value for name, value in said.items() if not _is_fixed(name, learner, privatizer)}
+    config = RunConfig(
+        env=environment.name, learner=learner.name, privatizer=privatizer.name, episodes=setup.episodes,
+        seeds=seeds, seed=seed, epsilon=privatizer.options.get("epsilon"),
+        delta=privatizer.options.get("delta"), preset=preset, by=setup.by,
+        plugins=tuple(dict.fromkeys((*environment.plugins, *learner.plugins, *privatizer.plugins))),
+        env_options=environment.options, options=options,
+    )  # fmt: skip
+    return Recipe({**config.to_table(), MADE_BY: made_by()}, said, world)
+
+
+def _preset(learner: Named | None, privatizer: Named | None) -> tuple[str | None, dict[str, Any]]:
+    """The one preset of a configuration, or a preset for each part where one word cannot say both.
+
+    A configuration's preset goes to each part that offers it.
+    """
+    parts = {"learner": learner or Named(""), "privatizer": privatizer or Named("")}
+    asked = {kind: part.preset for kind, part in parts.items()}
+    for word in dict.fromkeys((*asked.values(), None)):
+        if all(asked[kind] == (word if word in part.presets else None) for kind, part in parts.items()):
+            return word, {}
+    return None, {f"{kind}.preset": word for kind, word in asked.items() if word is not None}
+
+
+def _is_fixed(name: str, learner: Named, privatizer: Named) -> bool:
+    kind, _, bare = name.partition(".")
+    named = learner if kind == "learner" else privatizer
+    return bare in named.fixed and bare not in named.options
+
+
+def _own_options(part: Any) -> dict[str, Any]:
+    """Fields of a dataclass that differ from those of a plain object, as far as a label can say them."""
+    if not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return {}
+    now = {one.name: getattr(part, one.name, None) for one in dataclasses.fields(part) if one.init}
+    plain = {one.name: one.default for one in dataclasses.fields(part)}
+    with suppress(TypeError, ValueError):  # options that are required, or that a preset forbids
+        make: Any = type(part)
+        same = make(preset=now["preset"]) if "preset" in now else make()
+        plain = {**{name: getattr(same, name) for name in now}, "preset": "default"}
+    return {
+        name: value
+        for name, value in now.items()
+        if isinstance(value, bool | int | float | str) and value != plain[name]
+    }
+
+
+def _objects_table(
+    setup: Setup, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
+) -> dict[str, Any]:
+    """Identify a run that no file can repeat, and say why."""
+    table = {
+        "form": OBJECTS,
+        "note": f"This file does not repeat the run: {cannot_repeat(own)}",
+        "own": own,
+        "learner": repr(setup.learner),
+        "privatizer": repr(setup.privatizer),
+        "environment": world,
+        "optimal_value": setup.optimal_value,
+        "uniform_value": setup.uniform_value,
+        "episodes": setup.episodes,
+        "batched": setup.batched,
+        "seed": seed,
+        "preset": preset,
+        "options": dict(said),
+        MADE_BY: made_by(),
+    }
+    return {name: value for name, value in table.items() if value is not None and value != {}}
+
+
+def cannot_repeat(own: list[str]) -> str:
+    """Say which parts of a run have no name in the registry, and what to do about it."""
+    whose = " and ".join(own) or "a part"
+    has = "has" if len(own) < 2 else "have"
+    return (
+        f"its {whose} {has} no name that a file could hold. Run the script that made it again. Or make the "
+        "parts from names: environments by discreet.make(NAME, ...), learners and privatizers of one's own "
+        "after discreet.register, from a module that is given as plugin."
+    )

@@ -1,0 +1,109 @@
+"""Estimate how long a run takes, from its first moments.
+
+The first moments of a process load compiled code, which says nothing about the rest of a run. A run is
+therefore begun twice: once to load what it needs, and once to be timed. Costs that arise per release and per
+user are told apart. If the two halves of the timed moments disagree, there is no estimate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Moments", "in_words", "moments"]
+
+PROBED = 0.5  # seconds that are timed
+_AGREE = 2.0  # largest ratio of the two halves' estimates
+
+
+class _Enough(Exception):
+    """The run has been watched for long enough."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """First moments of a run: after ``seconds[i]`` the first ``users[i]`` users were done.
+
+    seconds, users : ascending, one for each report of the run, counted from its beginning.
+    """
+
+    seconds: tuple[float, ...]
+    users: tuple[int, ...]
+
+    def estimate(self, times: ArrayLike, batched: bool) -> float | None:
+        """Estimate the seconds of a whole run; None if the moments do not allow it.
+
+        times : (releases + 1,) users at each release, then K. batched : the cost of a user is only that of
+        the release before them.
+        """
+        at = np.asarray(times, np.int64)
+        releases = np.searchsorted(at[:-1], np.array(self.users), side="left").astype(float)
+        done = np.stack([releases, np.array(self.users, float)], axis=1)
+        if batched:
+            done[:, 1] = 0.0
+        seconds = np.array(self.seconds)
+        left = np.array([at.size - 1, 0.0 if batched else float(at[-1])]) - done[0]
+        if seconds.size < 3:
+            return None
+        half = int(np.searchsorted(seconds, (seconds[0] + seconds[-1]) / 2))
+        half = min(max(half, 1), seconds.size - 2)
+        spans = (slice(0, None), slice(0, half + 1), slice(half, None))
+        whole, *parts = (
+            seconds[0] + _rates(np.diff(done[s], axis=0), np.diff(seconds[s])) @ left for s in spans
+        )
+        if max(parts) > _AGREE * min(parts):
+            return None
+        return whole
+
+
+def _rates(steps: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(2,) seconds per release and per user, both at least 0, by least squares."""
+    from scipy.optimize import nnls
+
+    if np.allclose(steps[:, 0], steps[:, 1]):  # a release for each user: one rate
+        return np.array([took.sum() / max(steps[:, 0].sum(), 1.0), 0.0])
+    found: NDArray[np.float64] = nnls(steps, took)[0]
+    return found
+
+
+def moments(
+    run: Callable[[Callable[[int, int], None]], object],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Moments | None:
+    """Begin a run twice and time the second beginning; None if the run ended before.
+
+    run : plays a repetition and calls what it is given with (repetition, users done).
+    """
+    found: Moments | None = None
+    for _ in range(2):
+        begin = clock()
+        seen: list[tuple[float, int]] = []
+
+        def watch(_: int, users: int, seen: list[tuple[float, int]] = seen, begin: float = begin) -> None:
+            seen.append((clock() - begin, users))
+            if len(seen) > 3 and seen[-1][0] - seen[0][0] > PROBED:
+                raise _Enough
+
+        try:
+            run(watch)
+        except _Enough:
+            found = Moments(*_columns(seen))
+        else:
+            return None
+    return found
+
+
+def _columns(seen: Sequence[tuple[float, int]]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    return tuple(seconds for seconds, _ in seen), tuple(users for _, users in seen)
+
+
+def in_words(seconds: float) -> str:
+    """A time as a reader says it: ``about`` is the caller's."""
+    for size, name in ((3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} seconds"

@@ -1,0 +1,67 @@
+"""Every learner with every privatizer, at defaults and with --preset paper: refusals in the user's words."""
+
+import re
+from itertools import product
+
+import pytest
+
+import discreet as dr
+from discreet import registry
+from discreet.experiments.config import RunConfig
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+PRIVATIZERS = {"none": {}, "central": BUDGET, "local": BUDGET, "shuffle": BUDGET}
+PRIVATE = ("central", "local", "shuffle")
+LINEAR = {"lsvi-ucb": "linear-mdp", "ucrl-vtr": "linear-mixture", "ucrl-vtr-plus": "linear-mixture"}
+PRESETS = (None, "paper")
+REFUSED = {
+    *product(("psrl", "rlsvi"), PRIVATE, PRESETS),
+    *product(LINEAR, ("shuffle",), PRESETS),
+    *product(("joint",), ("local", "shuffle"), PRESETS),
+    *product(("noise-aware", "joint"), ("central",), ("paper",)),
+    ("lsvi-ucb", "local", "paper"),
+}  # fmt: skip
+TYPED = re.compile(
+    r"(privatizer|learner|preset|episodes|env)\b( =|:| with)|(release|response) = .*preset = 'paper'"
+)
+
+
+def cell(learner: str, privatizer: str, preset: str | None, episodes: int = 400) -> RunConfig:
+    env = LINEAR.get(learner, "riverswim")
+    options = {"horizon": 3} if env == "riverswim" else {}
+    return RunConfig(
+        env=env, env_options=options, learner=learner, privatizer=privatizer, preset=preset,
+        episodes=episodes, **PRIVATIZERS[privatizer],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("learner", [e.name for e in registry.entries("learner") if e.plugin is None])
+def test_refusals_name_what_was_typed(learner: str) -> None:
+    for privatizer, preset in product(PRIVATIZERS, PRESETS):
+        try:
+            registry.prepare(registry.resolved(cell(learner, privatizer, preset)))
+        except ValueError as error:
+            text = str(error)
+            assert (learner, privatizer, preset) in REFUSED, text
+            assert TYPED.match(text), text
+            assert "must be" in text or "use '" in text, text  # and says what would do
+        else:
+            assert (learner, privatizer, preset) not in REFUSED
+
+
+def test_too_few_users_are_episodes() -> None:
+    with pytest.raises(ValueError, match=r"^episodes = 60: must be at least 361 users"):
+        registry.prepare(registry.resolved(cell("sdp-pe", "none", None, 60)))
+
+
+def test_in_python() -> None:
+    world = dr.make("riverswim", horizon=3)
+    with pytest.raises(ValueError, match="^privatizer: must be 'central' .* clipped rewards"):
+        dr.simulate(world, dr.JointModel(), dr.Local(epsilon=1.0), 60)
+    with pytest.raises(ValueError, match=r"^release = 'tree' \(set by preset = 'paper'\): gives no measure"):
+        dr.simulate(world, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1.0, preset="paper"), 60)
+    with pytest.raises(ValueError, match="^release = 'tree': gives no measure"):
+        dr.simulate(world, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1.0, release="tree"), 60)
+    with pytest.raises(ValueError, match="^preset = 'paper': must be one of 'default'"):
+        dr.NoiseAwareOnSums(preset="paper")
+    assert dr.NoiseAwareOnSums(preset="default") == dr.NoiseAwareOnSums()
