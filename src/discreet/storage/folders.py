@@ -109,7 +109,7 @@ def room_for(out: Path, size: int) -> Iterator[None]:
 
     Raises ``ValueError``, before the block, if there is less room.
     """
-    name = out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.room")
+    name = hidden_beside(out)
     try:
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

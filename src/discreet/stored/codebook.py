@@ -409,9 +409,8 @@ def fit_codebook(
     guarantee = guaranteed(record, expected.delta, randomness.kind)
     purpose = purpose or f"codebook, {expected.what} of {', '.join(asked.names)}"
     reservation = None
-    # centres or cuts, and the kept sums: a line of some 64 bytes for each number of each round
-    numbers = (asked.bins or expected.number * (len(asked.names) + 2)) * max(expected.rounds, 1)
-    with room_for(out, _PAGES + 64 * (numbers + expected.number * (len(asked.names) + 2))):
+    rows = (expected.rounds + 2) * max(expected.number, asked.bins or 0)  # of sums, of the start, and found
+    with room_for(out, _PAGES + 32 * rows * (len(asked.names) + 2)):
         if ledger is not None:
             reservation = ledger.reserve(
                 declared.schema.dataset, [record], delta=expected.delta, users=people, purpose=purpose
