@@ -50,6 +50,20 @@ def test_masses_of_integers_are_near_those_of_cells(sigma: float) -> None:
     assert ratio.min() < -0.7 * below.max()  # and they are not far from equality
 
 
+@pytest.mark.parametrize(("sigma", "count"), [(40.0, 1), (40.0, 16), (300.0, 9)])
+def test_slack_covers_what_integers_and_cells_differ_by(sigma: float, count: int) -> None:
+    """Both sides of the proof: where P is above P' anywhere, and where Q is below Q' within reach."""
+    reach = 1 / sigma + math.sqrt(2.0 * math.log(2e3 * count / DELTA))
+    j = np.arange(-math.floor(reach * sigma), math.floor(reach * sigma) + 1, dtype=np.float64)
+    far = np.arange(-50 * math.ceil(sigma), 50 * math.ceil(sigma) + 1, dtype=np.float64)
+    own = np.exp(-0.5 * (j / sigma) ** 2) / np.exp(-0.5 * (far / sigma) ** 2).sum()
+    ratio = np.log(own) - np.log(convolution._normal_mass((j - 0.5) / sigma, (j + 0.5) / sigma))
+    near, slack = numerical._as_continuous([("discrete_gaussian", sigma, 1.0, count)], DELTA)
+    assert count * (ratio.max() - ratio.min()) <= slack <= 4 * count * (ratio.max() - ratio.min())
+    outside = 2 * count * math.exp(-0.5 * (reach - 1 / sigma) ** 2)
+    assert near * math.exp(count * ratio.max()) + outside <= DELTA
+
+
 @pytest.mark.parametrize("sigma", [40.0, 300.0])
 def test_closed_form_of_wide_noise_is_the_sum_over_integers(
     monkeypatch: pytest.MonkeyPatch, sigma: float

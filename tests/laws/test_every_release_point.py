@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -828,6 +829,40 @@ def test_noise_is_of_the_size_that_its_record_says(name: str, source: str, tmp_p
     assert found(name, source, tmp_path, drew) == []
     if source == "secure":
         assert set(case_of(name, tmp_path).drawn_in) <= drew
+
+
+# ------------------------------------------------------------------------------ every cell has its own noise
+
+LARGE = 2**27  # units: beside it the rounding of rewards, and what people add up to, are nothing
+EVERY_CELL = (
+    "counts, Gaussian", "counts, Laplace", "centred counts", "counts pooled beside", "clocks of rows",
+    "tree, Gaussian", "stored people", "stored people, Laplace", "first visits", "a tally's people", "sites",
+    "linear sums in batches", "linear sums in batches, Laplace", "mixtures in batches", "answers",
+    "answers, Laplace", "devices' counts", "devices' linear sums",
+)  # fmt: skip
+
+
+class SameCoins(SecureCoins):
+    """Noise that is the same in every cell, so that a cell without any stands out."""
+
+    def laplace(self, scale: float, size: int, grid: int | None = None) -> Any:
+        assert grid
+        return np.full(size, LARGE / grid)
+
+    normal = laplace
+
+
+@pytest.mark.parametrize("name", EVERY_CELL)
+def test_no_cell_is_without_noise(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cell in thousands moves no mean square, and shows a person as she is."""
+    for home in (core_session, one_shot, responses, linear_session, sites, sys.modules[__name__]):
+        monkeypatch.setattr(home, "SecureCoins", SameCoins)
+    with fixed_bytes(35):
+        pieces = case_of(name, tmp_path).run(secure)
+    assert pieces
+    for piece in pieces:
+        sizes = np.abs(piece.values)
+        assert sizes.min() > 1e-4 * sizes.max() > 0.0, piece.name
 
 
 # ------------------------------------------------------------------------------ faults

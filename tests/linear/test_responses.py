@@ -144,8 +144,10 @@ def test_guarantee_is_known_before_data_and_is_the_plan():
 
 
 def test_halves_cost_once_and_hold_each_user_once():
-    plan = [Question(kind="gram", step=0, mu=mu, half=half) for mu, half in ((0.3, 0), (0.4, 1))]
-    assert ResponseSession(LAYOUT, features(), plan, Seeded(1)).guarantee.mu == pytest.approx(0.4)
+    for heavier in (0, 1):
+        asked = ((0.3, 1 - heavier), (0.4, heavier))
+        plan = [Question(kind="gram", step=0, mu=mu, half=half) for mu, half in asked]
+        assert ResponseSession(LAYOUT, features(), plan, Seeded(1)).guarantee.mu == pytest.approx(0.4)
     data = people(31)
     split = [Question(kind="gram", step=0, mu=None, half=half) for half in (0, 1, None)]
     session = ResponseSession(LAYOUT, features(), split, Seeded(1))

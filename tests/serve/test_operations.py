@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,9 @@ def test_a_clock_that_is_set_back_under_a_holder_is_noticed(tmp_path: Path) -> N
 
 
 # ------------------------------------------------------------------------- the ledger
-def a_booked_study(folder: Path) -> Any:
+def a_booked_study(folder: Path, trust: str = "central") -> Any:
     path = folder / "study.toml"
-    path.write_text(to_toml(table(20, ledger={"dataset": "people-1", "path": "ledger.sqlite"})))
+    path.write_text(to_toml(table(20, trust, ledger={"dataset": "people-1", "path": "ledger.sqlite"})))
     return read_study(path)
 
 
@@ -182,12 +183,25 @@ def test_the_ledger_is_marked_at_release_1_and_a_database_lost_after_it_is_charg
     assert kinds(tmp_path) == ["reserve", "mark", "reserve"]
 
 
+def test_under_local_trust_a_database_is_charged_before_anybody_is_asked(tmp_path: Path) -> None:
+    """The server has seen people's messages of a database that was lost before release 1."""
+    study = a_booked_study(tmp_path, "local")
+    opened(study, str(tmp_path / "lost.db")).close()
+    assert kinds(tmp_path) == ["reserve", "mark"]
+    opened(study, str(tmp_path / "lost.db")).close()  # it goes on
+    assert kinds(tmp_path) == ["reserve", "mark"]
+    opened(study, str(tmp_path / "new.db")).close()
+    assert kinds(tmp_path) == ["reserve", "mark", "reserve", "mark"]
+
+
 def test_a_reservation_is_found_again_by_all_that_it_says(tmp_path: Path) -> None:
     records: Any = study_of(table(20)).guarantee.records
     how: dict[str, Any] = {"delta": 1e-6, "users": 20, "purpose": "a study", "once": True}
     with dr.Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         first = ledger.reserve("people", records, **how)
         assert ledger.reserve("people", records, **how) == first
+        told = [replace(records[0], mechanism="another one of the same epsilon"), *records[1:]]
+        assert ledger.reserve("people", told, **how) != first
         others: list[dict[str, Any]] = [
             {"purpose": "another"},
             {"users": 21},

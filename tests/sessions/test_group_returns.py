@@ -13,7 +13,7 @@ from discreet.core.counts import GROUP_RETURNS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.steered import split_scales
-from discreet.core.trajectories import Trajectory
+from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
@@ -278,3 +278,23 @@ def test_groups_are_refused_where_they_do_not_fit():
 def test_guarantee_names_the_groups():
     with dr.Central(epsilon=1.0, delta=1e-6).start(QUERY, SCHEDULE, Seeded(0)) as session:
         assert "clipped at 1.5" in session.guarantee.composition[0]
+
+
+def test_returns_of_many_at_once_are_clipped_one_by_one() -> None:
+    """Returns of 3 under a clip of 1.5, beside one of 0.5: without noise, as from one by one."""
+    query = CountQuery(Layout(2, 2, 3), visits=False, center_rewards=True, groups=2, clip=1.5)
+    people = Trajectories(
+        np.zeros((3, 4), np.int64), np.zeros((3, 3), np.int64), np.array([[1.0] * 3, [1.0] * 3, [0.5, 0, 0]])
+    )
+    for at_once in (False, True):
+        schedule = Schedule(3, times=np.array([0, 3]), final=True, reads="measurements")
+        with dr.NoPrivacy().start(query, schedule, dr.Seeded(1)) as session:
+            session.release()
+            session.begin(Plan(np.zeros((3, 2), np.int64), 3, group=1))
+            if at_once:
+                session.submit_many(people, 1)
+            else:
+                for one in zip(people.states, people.actions, people.rewards, strict=True):
+                    session.submit(Trajectory(*one))
+            found = session.release().measurement.estimates["group_returns"].value
+        assert found.tolist() == [0.0, 3.5]

@@ -627,6 +627,22 @@ def test_exact_counts_in_centres_are_refused(
     assert verify_codebook(tmp_path / "fine") == ()
 
 
+def test_a_start_made_of_people_is_no_halton_sequence(
+    declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All numbers of such a fit follow from its start and its noisy sums; the start itself is a record."""
+    with monkeypatch.context() as patched:
+        table = np.array([[4.0, -9.0], [1.0, 1.0], [4.0, 9.0]])
+        patched.setattr(Asked, "halton", lambda self: self.start_text(table))
+        fit_codebook(
+            people(3000), declared, tmp_path / "out", ledger=None, centres=3, epsilon=1.0, delta=1e-6,
+            randomness=Seeded(1),
+        )  # fmt: skip
+        assert verify_codebook(tmp_path / "out") == ()
+    with pytest.raises(ValueError, match=r"start\.csv: is not the Halton sequence"):
+        verify_codebook(tmp_path / "out")
+
+
 @pytest.mark.parametrize("what", [{"centres": 3}, {"quantiles": ("x", 4)}])
 def test_an_exact_histogram_as_shares_is_refused(
     declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: dict[str, Any]

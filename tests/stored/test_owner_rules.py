@@ -1,6 +1,7 @@
 """An owner's rule over a folder of data, as those who run meet it: learn, prepare, codebook."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from discreet.data.readers import open_source
 from discreet.data.schema import Schema
 from discreet.offline.tabular import APVI, DPAPVI
 from discreet.storage.ledger import Ledger
-from discreet.storage.owner_rules import NAME, require_ledger
+from discreet.storage.owner_rules import NAME, Rule, obeyed, require_ledger
 from discreet.stored.codebook import fit_codebook
 
 pytestmark = pytest.mark.usefixtures("figures_are_sketched")
@@ -131,3 +132,23 @@ def test_codebooks_ask_for_it_too(tmp_path: Path) -> None:
             fit_codebook(file, tmp_path / "P.toml", tmp_path / "fit", ledger=None, **asked)
         fit_codebook(file, tmp_path / "P.toml", tmp_path / "fit", ledger=ledger, **asked)
         assert np.sum([entry.kind == "reserve" for entry in ledger.entries()]) == 1
+
+
+def test_the_limit_must_be_signed_with_the_rule_s_key_or_by_its_heirs(tmp_path: Path) -> None:
+    """The ledger of the right identity, with a limit that somebody else signed."""
+    mine, theirs = "a" * 64, "b" * 64
+    rules = {tmp_path / NAME: Rule("ward", "0" * 32, mine)}
+    for owner, heirs, allowed in (
+        (mine, (mine,), True),
+        (theirs, (mine, theirs), True),  # it was handed over
+        (theirs, (), False),
+        (None, (), False),
+    ):
+        ledger = SimpleNamespace(
+            identity="0" * 32, owner=lambda _, owner=owner: owner, heirs=lambda *_, heirs=heirs: heirs
+        )
+        if allowed:
+            obeyed(rules, "ward", ledger)
+        else:
+            with pytest.raises(ValueError, match="signed with the key a"):
+                obeyed(rules, "ward", ledger)

@@ -302,6 +302,7 @@ def test_masks_use_the_whole_seed() -> None:
         ({"number": 1}, "sites = 1"),
         ({"noise": "server"}, "noise = 'server'"),
         ({"number": 4, "needed": 2}, "needed = 2: must be above half"),
+        ({"number": 3, "needed": 2}, "needed = 2: must be above half of sites [+] colluding, 4"),
         ({"number": 4, "colluding": 4}, "colluding = 4"),
         ({"privatizer": dr.NoPrivacy()}, "privatizer = "),
         ({"privatizer": dr.Central(epsilon=1.0), "noise": "sites"}, "shares of it are not known"),
@@ -337,6 +338,22 @@ def test_sites_that_are_refused(parts: list[dr.Part], tmp_path: Path) -> None:
         assert (entry.records, entry.users) == (plan.records, 40)
     with pytest.raises(BudgetError):
         Site(replace(plan, name="again"), parts[0], KEY, path).send()
+
+
+def test_of_two_answers_at_once_the_second_is_refused(
+    parts: list[dr.Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process of this site reserved between the look into the ledger and the reservation."""
+    inner = Ledger.reserve
+
+    def reserve(self: Ledger, *given: Any, **how: Any) -> Any:
+        inner(self, *given, **how)
+        return inner(self, *given, **how)
+
+    one = Site(plan_of(), parts[0], KEY, tmp_path / "ledger")
+    monkeypatch.setattr(Ledger, "reserve", reserve)
+    with pytest.raises(ValueError, match="this site has answered it, by its ledger"):
+        one.send()
 
 
 def test_rules_are_obeyed_when_a_site_is_charged(parts: list[dr.Part], tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
-"""A study in the ledger: reserved once before any noise is drawn, marked before its first release is drawn.
+"""A study in the ledger: reserved once before any noise is drawn, marked before anybody sees what it drew.
 
 **Once.** The reservation is found by the study's identity. Two processes that begin at once have the same
 one, and so has a database that was lost before anything of it was published. From release 1 on the
 reservation is marked, with a name of the database: a database that is begun after that is charged anew, since
 what the first one published cannot be taken back. Of two databases that hold one reservation, the second one
 to publish is refused.
+
+**Local trust.** People's messages tell of them as they come, to the server too. So the reservation is marked
+before the first plan is open, and a database that is begun after another one is charged anew.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ def reserve(study: Study) -> dict[str, Any] | None:
 
 
 def publish(study: Study, entry: Mapping[str, Any] | None, ties: bytes) -> None:
-    """Mark the study's reservation before its first release is drawn. Nothing if it is in no ledger.
+    """Mark the study's reservation, unless this database did. Nothing if it is in no ledger.
 
     The mark holds the study's identity, and no digest of the release: a draw that is not stored is drawn
     anew, and nothing may tell of it. entry : of :func:`reserve`. ties : random bytes that the database alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import socket
 import time
@@ -19,7 +20,7 @@ from sqlalchemy.engine import make_url
 
 from discreet.core import checks
 from discreet.serve.app import Door, Lane, Service, application
-from discreet.serve.booked import reserve
+from discreet.serve.booked import publish, reserve
 from discreet.serve.connections import HEAD_BYTES, protocol
 from discreet.serve.shuffling import ShufflerService
 from discreet.serve.store import Store
@@ -80,7 +81,8 @@ def _key_at(path: Path, name: str) -> PrivateKey:
 def opened(study: Study, database: str) -> Store:
     """The database of a study, begun where it is empty: the ledger first, then release 0.
 
-    Raises ``ValueError`` where it serves another study, or the ledger's limit would be passed.
+    Raises ``ValueError`` where it serves another study, or the ledger's limit would be passed; under local
+    trust ``LedgerError`` where another database of the study was begun and its reservation is this one's.
     """
     store = Store(database)
     try:
@@ -88,6 +90,9 @@ def opened(study: Study, database: str) -> Store:
             _begin(study, store)
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
+        if study.local:  # messages tell of people as they come, to the server too
+            about = store.about()
+            publish(study, json.loads(about["ledger"]), bytes(about["ties"]))
         return store
     except BaseException:
         store.close()
