@@ -143,6 +143,10 @@ value = "x"
     ask = ["--schema", tmp_path / "P.toml", "--centres", 2, "--epsilon", 1, "--delta", "1e-6"]
     said = call("codebook", "forecast", *ask, "--users", 3000)
     assert "a public one costs nothing" in " ".join(said.stdout.split())
+    budgets = [
+        line.split()[0] for line in said.stdout.splitlines() if line.rstrip().endswith((" no", " yes"))
+    ]
+    assert budgets == ["1", "0.1", "10"]
     assert json.loads(call("codebook", "forecast", *ask, "--users", 30, "--json").stdout)["hopeless"] is True
     fit = ["codebook", "fit", tmp_path / "x.parquet", "--out", tmp_path / "fitted", *ask[:-4]]
     refused = call(*fit, "--epsilon", "1e-3", "--delta", "1e-6", code=2)

@@ -286,6 +286,11 @@ OFFENCES: list[tuple[dict[str, Any], dict[str, int]]] = [
 ]
 
 
+def test_remedies_are_told_apart_in_one_paragraph_too() -> None:
+    said = " ".join(str(Refused({"x: missing": 1, "x: two values at one time": 2}, Path("o.csv"))).split())
+    assert f"what helps: x: missing: {remedy('x: missing')}; x: two values at one time: " in said
+
+
 @pytest.mark.parametrize(("rows", "counts"), OFFENCES, ids=[next(iter(c)) for _, c in OFFENCES])
 def test_offences_are_counted_and_all_of_them_are_kept(tmp_path: Path, rows: Any, counts: Any) -> None:
     with pytest.raises(Refused) as error:

@@ -226,7 +226,7 @@ def _show_forecast(found: Fit, schema: Path, users: int, asked: dict[str, Any], 
     console().print(found.verdict)
     unit = "share of people" if found.what == "quantiles" else "in its own unit"
     table = new_table("ε", *(f"{name}, ± ({unit})" for name in found.names), "hopeless")
-    for one in (found, *others):
+    for one in (found, *(other for other in others if other.epsilon != found.epsilon)):
         lengths = [1.0] * len(one.names) if one.what == "quantiles" else one.widths
         cells = [f"{off * width:.3g}" for off, width in zip(one.error, lengths, strict=True)]
         table.add_row(f"{one.epsilon:.4g}", *cells, "yes" if one.hopeless else "no")

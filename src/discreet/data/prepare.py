@@ -76,7 +76,7 @@ class Refused(ValueError):
             f"{sum(counts.values()):,} places in the records break the declaration, nothing was made: "
             f"{listed}. All of them are in {path}, which is private"
             + ("; what helps:" if helps else "")
-            + "".join(helps)
+            + ";".join(helps)  # the command line puts all in one paragraph
         )
 
 

@@ -57,10 +57,16 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         )
     if found.kind == "state incomplete":
         size = found.consistency.scale * found.consistency.levels.size
+        late = (
+            f" {percent(1.0 - ended)} of the episodes last to the last step: if that step decides their "
+            "outcome, the time does the same."
+            if ended < ENDED
+            else ""
+        )
         return (
             "Not shown: the recorded state leaves out something that matters for the outcome. What people "
             f"went on to earn does not follow from the states that they came through (by {number(size)} per "
-            f"person); the gain, {number(gain.estimate)}, is not large enough beside that."
+            f"person); the gain, {number(gain.estimate)}, is not large enough beside that.{late}"
         )
     if found.kind == "fragile":
         return (
