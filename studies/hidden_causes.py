@@ -5,8 +5,7 @@ One draw is one release of n users of a known world. For each draw the numbers a
 rests on: the gain and its interval, the consistency test, and both strengths of a hidden cause. ``--rules``
 then counts verdicts.
 
-    python -m studies.hidden_causes --worlds persistent random-strong random-weak --users 5000 20000 --epsilon
-    1 3 --draws 25
+    python -m studies.hidden_causes --worlds persistent --users 5000 20000 --draws 25 --out draws.jsonl
 
 Worlds: ``persistent`` (six hand-made worlds in which a hidden severity drives treatment and outcome, no
 action has an effect), ``random-strong`` and ``random-weak`` (the same, 20 seeded worlds each: 3 to 5
@@ -34,13 +33,13 @@ from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.mdp.tabular import TabularMDP
-from discreet.offline.consistency import consistency_of
 from discreet.offline.first_visits import FirstVisits, Told
-from discreet.offline.hidden_cause import hidden_cause
 from discreet.offline.transitions import path_of
+from discreet.offline.verdict import KINDS, verdict_of
 from discreet.privatizers.central import Central
 from discreet.protocol import Returns, Spec
 from discreet.sessions.tally import Tally
+from discreet.tables import markdown
 from studies.decision_points import WORLDS, Study
 from studies.decision_points import World as Valid
 
@@ -78,16 +77,24 @@ def _ended(states: Ints, last: Ints, end: Ints) -> Ints:
     return np.where(steps[None] >= last[:, None], end[:, None], states)
 
 
+@dataclass(frozen=True)
+class Sick:
+    """Chances of users who are not sick, and of those who are: to be treated, of a bad reading, to die."""
+
+    treat: tuple[float, float] = (0.2, 0.6)
+    read: tuple[float, float] = (0.15, 0.7)
+    dies: tuple[float, float] = (0.1, 0.6)
+
+
 def two_kinds(
-    n: int, draw: np.random.Generator, treat: tuple[float, float], read: tuple[float, float],
-    dies: tuple[float, float], horizon: int, rate: float | None = None,
-) -> tuple[Ints, Ints]:  # fmt: skip
+    n: int, draw: np.random.Generator, chances: Sick, horizon: int, rate: float | None = None
+) -> tuple[Ints, Ints]:
     """Users are sick or not for ever. Episodes have a uniform length, or end at a constant rate."""
     sick = (draw.random(n) < 0.4).astype(int)
     last = draw.integers(2, horizon + 1, n) if rate is None else draw.geometric(rate, n)
-    bad = draw.random(n) < np.array(dies)[sick]
-    states = (draw.random((n, horizon + 1)) < np.array(read)[sick][:, None]).astype(int)
-    actions = (draw.random((n, horizon)) >= np.array(treat)[sick][:, None]).astype(int)
+    bad = draw.random(n) < np.array(chances.dies)[sick]
+    states = (draw.random((n, horizon + 1)) < np.array(chances.read)[sick][:, None]).astype(int)
+    actions = (draw.random((n, horizon)) >= np.array(chances.treat)[sick][:, None]).astype(int)
     return _ended(states, last, np.where(bad, 3, 2)), actions
 
 
@@ -234,12 +241,11 @@ def random_valid(seed: int) -> Valid:
     return Valid(mdp, behaviour, Returns(terminal=(live, live + 1), outcomes={live + 1: 1.0}))
 
 
-SICK = {"treat": (0.2, 0.6), "read": (0.15, 0.7), "dies": (0.1, 0.6)}
-HEALTHY = {**SICK, "treat": (0.6, 0.2)}
+HEALTHY = Sick(treat=(0.6, 0.2))
 PERSISTENT = {
-    "sick treated more": Confounded(2, 2, 6, partial(two_kinds, **SICK, horizon=6)),
-    "healthy treated more": Confounded(2, 2, 6, partial(two_kinds, **HEALTHY, horizon=6)),
-    "constant rate": Confounded(2, 2, 10, partial(two_kinds, **SICK, horizon=10, rate=0.3)),
+    "sick treated more": Confounded(2, 2, 6, partial(two_kinds, chances=Sick(), horizon=6)),
+    "healthy treated more": Confounded(2, 2, 6, partial(two_kinds, chances=HEALTHY, horizon=6)),
+    "constant rate": Confounded(2, 2, 10, partial(two_kinds, chances=Sick(), horizon=10, rate=0.3)),
     "after the action": Confounded(2, 2, 8, after_action),
     "frail": Confounded(2, 2, 6, frail),
     "severity moves": Confounded(4, 3, 8, moving),
@@ -310,41 +316,52 @@ class Releases:
         names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
         scales = dict.fromkeys(names, 0.0) if epsilon is None else _scales(self.question, epsilon)
         noise = np.random.default_rng([self.seed, users, int(1000 * (epsilon or 0)), cohort, draw])
-        tables = [
+        visits, moves, returns = (
             table + scales[name] * noise.standard_normal(table.shape)
             for name, table in zip(names, self.sums(users, cohort), strict=True)
-        ]
-        return self.question.told_of(*tables, *(scales[name] for name in names), people=users)
+        )
+        sizes = (scales[name] for name in names)
+        return self.question.told_of(visits, moves, returns, *sizes, people=users)
 
     def row(self, users: int, epsilon: float | None, cohort: int, draw: int) -> dict[str, Any]:
         """Return what a verdict rests on, of one release."""
         told = self.told(users, epsilon, cohort, draw)
         path = path_of(told)
         count = path.default
-        gain, found = path.gain(count), consistency_of(told)
-        cause = hidden_cause(path, count, gain, found)
-        own = path.order[:count]
-        rows = told.layout.row_index[own, path.action[own]]
-        visits = path.visits[own]
-        at = np.searchsorted(found.contrasts.where, rows)
-        known = found.rows[rows]
-        at = np.where(known, at, 0)
-        size = (
-            float((visits[known] * np.abs(found.contrasts.deviation[at][known])).sum())
-            if known.any()
-            else 0.0
-        )
+        judged = verdict_of(path, count)
+        gain, found, cause = judged.gain, judged.consistency, judged.cause
         return {
             "world": self.name, "users": users, "epsilon": epsilon, "cohort": cohort, "draw": draw,
-            "true": self.study.gain(path, count) if self.study is not None else 0.0,
+            "true": self.study.gain(path, count) if self.study is not None else 0.0, "kind": judged.kind,
             "count": count, "measured": path.measured, "estimate": gain.estimate, "low": gain.low,
-            "sd": float(np.hypot(gain.noise, gain.sampling)), "revisits": gain.revisits,
             "contrasts": [found.contrasts.largest, found.contrasts.squares, found.contrasts.size],
             "levels": [found.levels.largest, found.levels.squares, found.levels.size],
-            "tested": [int(found.contrasts.where.size), int(found.levels.where.size)],
-            "covered": found.covered(visits, rows), "noise": size,
-            "each": cause.each_step, "one": cause.one_decision, "recorded": cause.recorded,
+            "covered": judged.covered, "hinted": judged.hinted, "each": cause.each_step,
+            "one": cause.one_decision, "recorded": cause.recorded,
         }  # fmt: skip
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return verdicts by group of worlds, users and epsilon, in percent of draws, in Markdown."""
+    head = ("worlds", "people", "ε", "draws", "interval above 0", *KINDS[2:])
+    cells: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        cells.setdefault((row["group"], row["users"], row["epsilon"]), []).append(row)
+    lines: list[tuple[str, ...]] = [head]
+    for (group, users, epsilon), found in cells.items():
+        shares = [sum(row["kind"] == kind for row in found) / len(found) for kind in KINDS[2:]]
+        above = sum(row["count"] > 0 and row["low"] > 0.0 for row in found) / len(found)
+        privacy = "none" if epsilon is None else f"{epsilon:g}"
+        lines.append(
+            (
+                group,
+                f"{users:,}",
+                privacy,
+                str(len(found)),
+                *(f"{100 * one:.0f} %" for one in (above, *shares)),
+            )
+        )
+    return markdown(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -360,6 +377,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of users and noise, from 0")
     parser.add_argument("--out", type=Path, required=True, help="a file for the draws, JSON a line")
     given = parser.parse_args(argv)
+    found = []
     with given.out.open("a") as file:
         for group in given.worlds:
             for name, world in worlds(group, given.first, given.many).items():
@@ -368,10 +386,10 @@ def main(argv: Sequence[str] | None = None) -> None:
                     for draw in range(given.draws):
                         for epsilon in given.epsilon:
                             own = None if epsilon == "none" else float(epsilon)
-                            file.write(
-                                json.dumps({"group": group, **releases.row(users, own, draw, draw)}) + "\n"
-                            )
+                            found.append({"group": group, **releases.row(users, own, draw, draw)})
+                            file.write(json.dumps(found[-1]) + "\n")
                             file.flush()
+    print(table(found))
 
 
 if __name__ == "__main__":
