@@ -574,7 +574,7 @@ def failure(code: str, kind: str = "sqlite_errorname") -> Exception:
     [
         (failure("SQLITE_FULL"), "the disk of the database is full (OperationalError, SQLITE_FULL)"),
         (failure("SQLITE_IOERR_WRITE"), "the disk of the database fails"),
-        (failure("SQLITE_READONLY"), "the database can be read, and not written"),
+        (failure("SQLITE_READONLY"), "the database is read-only"),
         (failure("SQLITE_BUSY"), "another process keeps the database"),
         (failure("53100", "sqlstate"), "the disk of the database is full"),
         (failure("57P01", "sqlstate"), "the database server does not answer"),

@@ -64,6 +64,7 @@ def test_shown_names_both_conditions_before_the_gain() -> None:
     assert "and if what people do depends on the state and not on the time (30.0 % of the episodes" in late
     assert late.index("depends on the state") < late.index("gains 0.147")
     assert "in 1 state gains" in late
+    assert "still under way at the last step" in late  # an episode may end by that step: it is not cut off
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("shown", "unchanged")])
@@ -88,14 +89,27 @@ def test_an_incomplete_state_is_told_with_its_size() -> None:
     )
 
 
+def test_a_failed_test_names_every_reason_that_it_can_have() -> None:
+    """Behaviour that changes with the step, or a horizon that cuts, fails it where no cause is hidden."""
+    contrast = said(verdict("contradicted", consistency=a_test(contrasts=compared(1e-9, 0.1, 19.0))))
+    level = said(verdict("state incomplete", consistency=a_test(levels=compared(1e-9, 0.004))))
+    assert "Possible reasons are a cause that is not recorded" in contrast
+    assert all("a change with the step" in one for one in (contrast, level))
+    assert "a horizon that cuts episodes off" in level
+
+
+def test_more_people_are_no_promise_of_a_gain() -> None:
+    assert said(verdict("not shown")).endswith("If it is better, more people or more budget can show it.")
+
+
 def test_a_fragile_gain_says_what_would_explain_it_and_what_is_asked_for() -> None:
     found = verdict("fragile", cause=HiddenCause(1.0599, 1.01, 2.0))
     assert "changes the odds of an action 1.05 times at a step would be enough" in said(found)
-    assert said(found).endswith("1.10 is asked for.")
+    assert said(found).endswith("The factor must be at least 1.10.")
 
 
 def test_unchecked_says_why() -> None:
-    assert "(rewards are paid along the way" in said(verdict("unchecked", consistency=a_test(tested=False)))
+    assert "(steps pay rewards" in said(verdict("unchecked", consistency=a_test(tested=False)))
     assert "(two readings of the release disagree somewhat" in said(verdict("unchecked", hinted=True))
     assert "10.0 % of the changed decisions can be tested" in said(verdict("unchecked", covered=0.1))
 
@@ -111,6 +125,7 @@ def test_what_it_rests_on_says_what_cannot_be_excluded() -> None:
     for kind in KINDS:
         text = "\n".join(rests_on(verdict(kind)))
         assert "**What this cannot exclude.** A cause that arises anew at each step leaves no trace" in text
+        assert "none in a decision that ends the episode" in text  # its two readings are one
         assert ("| arises anew at each step | 1.24 |" in text) == (kind not in ("unchanged", "not shown"))
     assert "No consistency test was made" in "\n".join(
         rests_on(verdict("unchecked", consistency=a_test(False)))

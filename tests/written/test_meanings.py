@@ -482,6 +482,7 @@ WRONG = {
     r"\b(bound|promise|ε|epsilon)\b[^.\n|]{0,20} fails": (),
     r"\bodds\b": (
         "odds between two records", "odds between two *records*", "posterior odds",
+        "odds of an action",  # of what people did, under a hidden cause
     ),
     r"except with": (),
     r"chance of a failure": (),

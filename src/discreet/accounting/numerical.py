@@ -226,7 +226,7 @@ def _all_gaussian(kept: Sequence[Coordinate]) -> bool:
 
 
 def _is_wide(noise: str, scale: float) -> bool:
-    """Is this discrete Gaussian noise of too many integers to sum them one by one?"""
+    """Return whether this is discrete Gaussian noise with too many integers to sum them one by one."""
     return noise == "discrete_gaussian" and scale > _MOST_INTEGERS
 
 

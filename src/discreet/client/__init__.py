@@ -98,7 +98,7 @@ class Turned(RuntimeError):
 
     @property
     def final(self) -> bool:
-        """Will the same request be refused for ever?"""
+        """Whether the service will always refuse the same request."""
         return self.reason != "full"
 
 
@@ -270,7 +270,7 @@ def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | Form | N
 
 
 def _public_key(key: Any) -> bytes:
-    """The 32 bytes of a public key: of 64 hexadecimal digits, PEM text, or a file that holds either."""
+    """Return the 32 bytes of a public key, from 64 hexadecimal digits, PEM text, or a file with either."""
     wrong = (
         "must be the service's public key: 64 hexadecimal digits, PEM text, or the path of service.key.pub"
     )

@@ -1,7 +1,7 @@
 """Names that may be one person: which are one for certain, and which only look alike.
 
-A user is protected as one name. Whoever is in a file as ``17`` and as ``17.0`` is two people to every
-mechanism, and is protected half as well as the statement says. There are two answers:
+A user is protected as one name. A person who is in a file as ``17`` and as ``17.0`` is two people to every
+mechanism: two times the stated epsilon holds for that person. There are two remedies:
 
 :func:`folded`
     One text for names that differ only in how a program, a keyboard or a spreadsheet writes them: spaces at
@@ -9,16 +9,16 @@ mechanism, and is protected half as well as the statement says. There are two an
     soft hyphen, marks of direction, byte order mark, NUL), forms of one character (full-width, combined or
     not, digits of other scripts, kinds of dashes and quotation marks), and whole numbers that passed through
     floating point (``17.0``, ``17.``, ``+17``, ``1.7e1``, ``1e+05``). ``discreet prepare`` merges these where
-    ``names = "folded"`` is declared, never unasked.
+    ``names = "folded"`` is declared, and only then.
 :func:`alike`
     One text for what also differs by separators between letters and digits (``A-17``, ``A17``, ``A 17``), by
     the kind of a separator (``1-17``, ``1/17``), by punctuation at the ends (``'17``), by ``1e5`` for
     ``100000``, by ``17,0`` or ``17.000``, and by Greek or Cyrillic letters that look like Latin ones. Only
-    the data's owner knows whether two such names are one person. So these are never merged: they are counted,
-    and the count, never a name, is told.
+    the data's owner knows whether two such names are one person. So these are never merged; they are counted,
+    and a warning gives the count, never a name.
 
-Neither makes one of ``1-17`` and ``117``, of ``-17`` and ``17``, or of ``1.1`` and ``1.10``, which number the
-people of sites in many data sets.
+Neither function gives one text for ``1-17`` and ``117``, for ``-17`` and ``17``, or for ``1.1`` and ``1.10``:
+many data sets number the people of their sites like this.
 """
 
 from __future__ import annotations

@@ -465,8 +465,8 @@ _OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
 def times(
     name: str, column: Any, time: Time, optional: bool = False, comma: bool = False, empty: Sequence[str] = ()
 ) -> tuple[Ints, Ints]:
-    """Microseconds, NEVER where there is none; and what is wrong with a cell: a key of ``WRONG``, or 0. An
-    empty cell is wrong unless ``optional``.
+    """Return (n,) microseconds, NEVER for none, and (n,) what is wrong with a cell: a key of ``WRONG``, or 0.
+    An empty cell is wrong unless ``optional``.
     """
     kind = column.type
     if time.numbers is not None:

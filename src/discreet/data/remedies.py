@@ -1,4 +1,4 @@
-"""What to declare, or to correct, where records break a declaration."""
+"""Remedies for records that break a declaration: what to declare, or to correct."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ _REMEDIES = {
 
 
 def remedy(reason: str) -> str:
-    """What helps where rows are refused for a reason; "" where only the rows themselves tell."""
+    """Return what helps if rows are refused for a reason; "" if only the rows themselves can tell."""
     return next((text for pattern, text in _REMEDIES.items() if re.search(pattern, reason)), "")

@@ -1,8 +1,8 @@
 """Texts of cells against declared texts, and words that stand for an empty cell.
 
-A text is the declared one if it is written like it. Otherwise it is the one declared text that means the
-same however a program writes it: ``True``, ``TRUE`` and ``true``; ``1``, ``1.`` and ``1.0``, as whole numbers
-become in a column that once had gaps. Parquet holds such cells with a type, CSV does not, and both are read
+A text matches the declared text that is written the same. Otherwise it matches the only declared text that
+means the same: ``True``, ``TRUE`` and ``true``; ``1``, ``1.`` and ``1.0``, as programs write whole numbers of
+a column that had gaps. Parquet holds such cells with a type, CSV does not, and both are read
 alike. Case, spaces within and leading zeros are never repaired: ``01`` and ``1`` may be two codes.
 """
 
@@ -33,7 +33,7 @@ _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 
 
 def usual(text: str) -> str:
-    """The usual way to write a truth value or a whole number; any other text as it is."""
+    """Return the usual way to write a truth value or a whole number; any other text as it is."""
     if text.lower() in ("true", "false"):
         return text.lower()
     found = _WHOLE.fullmatch(text)
@@ -41,7 +41,7 @@ def usual(text: str) -> str:
 
 
 def positions(texts: Any, declared: Sequence[str]) -> NDArray[np.int64]:
-    """(n,) which of the declared texts each text of an Arrow array is; -1 for none, and for null."""
+    """Return (n,) the index of the declared text that each text of an Arrow array matches; -1 for none."""
     index = pc.index_in(texts, value_set=pa.array(declared, pa.large_string()))
     found = pc.fill_null(index.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     rest = np.flatnonzero((found < 0) & texts.is_valid().to_numpy(zero_copy_only=False))

@@ -3,8 +3,8 @@ r"""Test whether a release of first visits agrees with itself.
 A gain is claimed under three assumptions: the world is the same at every step, the recorded state holds all
 that matters for what follows, and what people do depends on the recorded state only. Under these assumptions
 the rest of an episode after the next state does not depend on the state and action before it. So what an
-action earns can be read off a release of first visits in two ways: off returns, and off one step of
-transitions plus what the next state is worth. The two must agree. A cause that is not recorded and lasts
+action earns can be read off a release of first visits in two ways: from returns, and from one step of
+transitions plus the value of the next state. The two must agree. A cause that is not recorded and lasts
 longer than one step, a reading taken after the action, or behaviour that changes over time make them differ.
 
 Two kinds of discrepancy are tested, in units of the range of returns:
@@ -45,8 +45,9 @@ al. 2020, arXiv 2002.01751); this one needs the released sums only. It is post-p
 privacy.
 
 What it cannot see: a cause that is drawn anew at every step (such a world is equal in law to one without
-hidden causes), and a lasting cause where there are too few users or too much noise. ``covered`` says how much
-of the changed decisions was tested.
+hidden causes); any cause at a decision after which the episode ends, since both readings are then one; and a
+lasting cause if there are too few users or too much noise. ``covered`` is the share of the changed decisions
+whose action was compared, those that end the episode included.
 """
 
 from __future__ import annotations

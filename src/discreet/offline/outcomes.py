@@ -50,7 +50,7 @@ def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int
     """Return by state the outcomes of its actions, in states with a choice whose visits stand out of noise.
 
     found : the consistency test of the same release. level : coverage of each interval, in (0, 1). States
-    come in the order of the layout, actions too; an action whose count does not stand out is left out.
+    and actions are in the order of the layout. Actions whose count does not stand out are left out.
     """
     layout, noise = told.layout, told.noise
     least, most = told.question.bounds

@@ -1,4 +1,4 @@
-"""Say whether a gain is shown, and on which condition.
+"""Verdict on a gain: whether it is shown, and on which condition.
 
 A gain whose interval lies above 0 is a claim about the world only if nothing that is not recorded drives both
 action and outcome. No release can prove that. So a verdict asks four things more, in this order: do the
@@ -9,10 +9,10 @@ changes something. What is shown is shown *if no unrecorded cause changes the od
 printed factors, one for causes that arise anew at each step and one for causes that last.
 
 Causes at each step leave no trace in a release: the factor is all that limits them, and ``asked`` is set
-against it. Lasting causes do leave a trace, which the consistency test looks for. Where the gain is read off
-returns the noise is large beside the transitions and the test has little power. There a hint, p below 0.05 of
-either comparison, is enough to claim nothing: on 40 confounded worlds at epsilon = 1 it removed all false
-verdicts that the test alone left (``studies/hidden_causes.py``).
+against it. Lasting causes that act on later steps leave a trace, which the consistency test looks for. If the
+gain is read off returns, noise is large beside the transitions and the test has little power. Then a hint, p
+below 0.05 of either comparison, is enough to claim nothing: on 40 confounded worlds at epsilon = 1 it removed
+all false verdicts that the test alone left (``studies/hidden_causes.py``).
 
 Everything is computed from one release, without data and without budget.
 """
@@ -47,7 +47,7 @@ KINDS = (
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What can be said of the policy that changes some states.
+    """Verdict on the policy that changes some states.
 
     kind : one of ``KINDS``. gain : over what users did. asked : strength of a hidden cause at each step that
     the gain must survive. cause : strengths that it survives. consistency : the test of the release. covered

@@ -1,7 +1,7 @@
 """Causes of failures, in words for an operator.
 
-No message of a driver is repeated: it may hold what a person sent. What is known by its code gets a sentence;
-everything else the name of its type and the place where it was raised.
+No message of a driver is repeated, because it may hold what a person sent. A known code gets a sentence;
+any other error gets the name of its type and the place where it was raised.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["cause", "where"]
 # Beginnings of SQLite's names for errors, and of PostgreSQL's codes.
 _KNOWN: tuple[tuple[str, str], ...] = (
     ("SQLITE_FULL", "the disk of the database is full"),
-    ("SQLITE_READONLY", "the database can be read, and not written"),
+    ("SQLITE_READONLY", "the database is read-only"),
     ("SQLITE_CANTOPEN", "the file of the database cannot be opened"),
     ("SQLITE_IOERR", "the disk of the database fails"),
     ("SQLITE_BUSY", "another process keeps the database for itself"),
@@ -24,7 +24,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ("SQLITE_NOTADB", "the database is damaged"),
     ("53100", "the disk of the database is full"),
     ("53", "the database server has no memory or no connections left"),
-    ("25006", "the database can be read, and not written"),
+    ("25006", "the database is read-only"),
     ("08", "the database server does not answer"),
     ("57P", "the database server does not answer"),
     ("28", "the database server refuses the user or the password"),
@@ -32,13 +32,13 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 _DISK = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk is full (quota)",
-    errno.EROFS: "the file system can be read, and not written",
+    errno.EROFS: "the file system is read-only",
     errno.EMFILE: "the process has too many files and connections open",
 }
 
 
 def where(error: BaseException) -> str:
-    """Where an error was raised: no message, which may hold what was sent."""
+    """Return where an error was raised, without its message, which may hold what was sent."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -46,7 +46,7 @@ def where(error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """Why something failed: a sentence where the cause is known, else the error's type and place."""
+    """Return why something failed: a sentence if the cause is known, otherwise the error's type and place."""
     name = type(error).__name__
     if isinstance(error, LedgerError | BudgetError):  # of files and numbers, never of a message
         return str(error)

@@ -280,6 +280,7 @@ def trouble_page(study: Study, cause: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body><header><h1>{name}</h1></header><main>"
         f'<p class="bad" role="alert">The database does not answer: {escape(cause)}. Nobody can take part, '
-        "and nothing that was answered is lost. Load this page again to see whether it does.</p></main>"
+        "and no message is accepted. Messages that were accepted before are stored in the "
+        "database. Load this page again to see whether the database answers.</p></main>"
         "</body></html>"
     )

@@ -142,7 +142,7 @@ def _no_room(out: Path, size: int, error: OSError) -> ValueError:
 
 
 def _locked(name: Path) -> int:
-    """A handle of the file of this name, locked. ``BlockingIOError`` if it is another one's."""
+    """Open and lock the file of this name. Raises ``BlockingIOError`` if another process holds the lock."""
     while True:
         handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         try:

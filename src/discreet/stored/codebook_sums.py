@@ -1,10 +1,10 @@
-r"""What a fit of centres or cut points releases: noisy integers, and what follows from them alone.
+r"""Release of a fit of centres or cut points: noisy integers, and all numbers that follow from them.
 
-All that a fit lets out of people's records are sums with noise on them (:mod:`discreet.linear.person_sums`),
+A fit releases nothing of people's records except noisy sums (:mod:`discreet.linear.person_sums`),
 in whole units of 2^-20. They stay in the fit's folder, ``sums.csv``, beside the public start of k-means,
 ``start.csv``. Centres, cut points and shares are functions of these two and of public sizes (:class:`Asked`).
-So whoever holds the folder computes them again (:func:`discreet.stored.codebook.verify_codebook`), and
-neither an exact count nor an exact histogram can stand where a noisy one is promised.
+So anyone who has the folder can compute them again (:func:`discreet.stored.codebook.verify_codebook`). This
+finds numbers that do not follow from the noisy sums, for example exact counts.
 
 For k-means with released sums (z-part S_j, weight W_j) of cell j, R the radius and sigma the noise:
 
@@ -74,7 +74,7 @@ class Asked:
         bins: int = 0,
         rounds: int = 1,
     ) -> Asked:
-        """Of a schema and the ranges of its values; scale None: quantiles of the only value."""
+        """Make it from a schema and the ranges of its values. scale None: quantiles of the only value."""
         low, high = (np.array([pair[end] for pair in ranges.values()], np.float64) for end in (0, 1))
         return cls(
             "quantiles" if scale is None else "centres", tuple(ranges), low, high,
@@ -141,7 +141,7 @@ class Asked:
 
     @cached_property
     def radius(self) -> float:
-        """R: every z lies in a ball of it, and it is the weight of a person; 1 for quantiles."""
+        """R, the radius of a ball that holds every z, and the weight of a person; 1 for quantiles."""
         return float(np.linalg.norm(self.half)) if self.what == "centres" else 1.0
 
     @property
@@ -210,7 +210,7 @@ class Asked:
 
     # -------------------------------------------------------------------------- as text
     def halton(self) -> str:
-        """The default start: points of a Halton sequence in the ranges."""
+        """Return the default start: points of a Halton sequence in the ranges."""
         from scipy.stats import qmc
 
         points = qmc.Halton(len(self.names), scramble=False).random(self.number + 1)[1:]  # no corner
@@ -254,7 +254,7 @@ class Asked:
         return released
 
     def table_text(self, found: Floats, facts: str) -> tuple[str, str]:
-        """The file that a declaration names, and its text. facts : the file beside it."""
+        """Return the name and text of the file that a declaration names. facts : the file beside it."""
         if self.bins:
             listed = ", ".join(f"{cut:.6g}" for cut in found)
             head = f"# of prepare.values.{self.names[0]}; by a private release: see {facts}\n"

@@ -99,7 +99,8 @@ class DecisionReport:
     policy asks.
     effective : people's decisions that carry the comparison (Kish's effective sample size).
     path : (states changed, estimate, low, high) of points of the path. supported : share of people's
-    decisions at pairs that stand out of noise. ended : share of episodes that came to a terminal state.
+    decisions at pairs that stand out of noise. ended : share of episodes that came to a terminal
+    state before the last step.
     measured : "returns" or "transitions", what the gain is read off. outcomes : of actions, by state; changed
     states first.
     """
@@ -281,8 +282,9 @@ class DecisionReport:
             "An interval supposes that the world is the same at every step, that what people did depends on "
             "the state and not on the step, and that the state holds all that matters for what follows. What "
             "of this can be tested, and what cannot, stands above under \"What this rests on\". "
-            f"{percent(self.ended)} of the episodes came to an end; where many are cut off, and what people "
-            "did changes with the time, gains can be shown that are none.",
+            f"{percent(self.ended)} of the episodes came to an end before the last step. If many are still "
+            "under way then, and what people did changes with the time, the report can show a gain where "
+            "there is none.",
         ]  # fmt: skip
 
     def _read_off(self) -> list[str]:
@@ -290,8 +292,8 @@ class DecisionReport:
             return [
                 "The gain is read off where people went on to, step by step, and what is paid there: that "
                 "of the policy and of what people did, in one model of the released transitions. In this "
-                "release that is surer than what people were seen to earn, and rests more on the states: "
-                "what they do not tell of a person must not matter for where she goes on to."
+                "release its error is smaller than that of what people were seen to earn. It rests more on "
+                "the states: what they do not tell of people must not matter for where these go next."
             ]
         return [
             "The gain is read off what people were seen to earn. A policy that changes decisions changes who "

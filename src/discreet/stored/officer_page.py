@@ -1,9 +1,9 @@
-"""The page of a data protection officer: what a statement says, in her words, and what she has to answer.
+"""Page for a data protection officer: a statement in plain words, and questions for the officer.
 
-It is a function of ``statement.json`` alone, as ``statement.md`` is, so that ``discreet verify`` makes it
-again; people write into its blank lines only. The points are those of NIST SP 800-226 (March 2025), in our
-words: what the software knows stands beside each with its number, the others are questions. No number is
-better than the truth: all are rounded up, as on the statement.
+The page is a function of ``statement.json`` alone, as ``statement.md`` is. So ``discreet verify`` makes it
+again; people write only into its blank lines. The points paraphrase NIST SP 800-226 (March 2025). The
+software answers a point where it has a number; the other points are questions. All numbers are rounded up, as
+on the statement.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Document = Mapping[str, Any]
 
 
 def officer_markdown(doc: Document) -> list[Line]:
-    """The page in Markdown, line by line."""
+    """Return the page in Markdown, line by line."""
     return markdown_lines(list(_blocks(doc)))
 
 
 def officer_html(doc: Document) -> list[Line]:
-    """The page in HTML, line by line."""
+    """Return the page in HTML, line by line."""
     return html_lines(_title(doc), list(_blocks(doc)))
 
 
@@ -68,11 +68,11 @@ def page(
     read: str = "statement.md",
     own: Mapping[str, str] | None = None,
 ) -> Iterator[Block]:
-    """The page of a release: of a policy's, or another one's.
+    """Return the page of any release, of a policy or not.
 
     fields : what was done. terms : the glossary. signed : fingerprint, operator, approval. made : the file
-    whose numbers it repeats. checked : the command that compares them. read : what else who signs has read.
-    own : answers to NIST's points by their titles, in place of those about a policy.
+    whose numbers the page repeats. checked : the command that compares them. read : the other file that the
+    signer has read. own : answers to NIST's points by their titles, instead of those about a policy.
     """
     yield Heading(1, title)
     yield Paragraph(
@@ -99,7 +99,7 @@ def page(
 
 
 def _signature_lines(read: str, fingerprint: str, operator: str, approval: str) -> Iterator[Block]:
-    """Lines for who signs, and what is signed."""
+    """Return blank lines for signatures, and the fingerprint that is signed."""
     yield Paragraph(
         f"Who signs has read this page and {read}, whose fingerprint is {fingerprint}. A "
         "signature on paper is written here; one that a computer can check is made by 'discreet sign'."
@@ -117,7 +117,7 @@ def _signature_lines(read: str, fingerprint: str, operator: str, approval: str) 
 
 # --------------------------------------------------------------------------------------- what was declared
 def declared_fields(doc: Document, declared: Document, unnamed: bool = False) -> Iterator[tuple[str, str]]:
-    """Of whom, by whom, what for: what was declared. unnamed : nobody gave the release a purpose."""
+    """Return the declared fields: people, controller, purpose. unnamed : the release has no purpose."""
     people = doc["population"]
 
     def told(name: str) -> str:
@@ -190,7 +190,7 @@ def _number(value: float | None) -> str:
 
 
 def _promise(doc: Document) -> Iterator[Block]:
-    """The promise in numbers: of this release, and beside it of all that the ledger holds."""
+    """Return the promise in numbers, for this release and for all releases in the ledger."""
     guarantee, alone, ledger = doc["guarantee"], doc["alone"], doc["ledger"]
     if guarantee["epsilon"] is None:
         yield Paragraph("There is none: exact sums were released.", strong=True)
@@ -226,12 +226,12 @@ def _promise(doc: Document) -> Iterator[Block]:
 
 
 def _said(doc: Document) -> Mapping[str, str]:
-    """The sentences of the document's version."""
+    """Return the sentences of the document's version."""
     return words(version_of(doc["guarantee"]))
 
 
 def _row(said: Mapping[str, str], columns: Iterable[tuple[Document, Document]]) -> str:
-    """The name of the row that has e^epsilon; columns : (totals, attacker) of each."""
+    """Return the name of the row of e^epsilon. columns : (totals, attacker) of each column."""
     several = any(one["delta"] for one, _ in columns)
     return said["row"].format(plus=said["epsilon, plus"] if several else "")
 
@@ -241,7 +241,7 @@ def _times(epsilon: float | None, said: Mapping[str, str]) -> str:
 
 
 def _coin(attacker: Document) -> float:
-    """The best guess between two records, of which either is as likely."""
+    """Return the best guess between two equally likely records."""
     return {row["prior"]: float(row["right_guess"]) for row in attacker["priors"]}[0.5]
 
 
@@ -249,7 +249,7 @@ def _coin(attacker: Document) -> float:
 def _symbols(
     guarantee: Document, unit: str, said: Mapping[str, str], never: bool
 ) -> Iterator[tuple[str, str]]:
-    """ε, δ and ρ. never : no outcome of the noise is impossible under another record."""
+    """Explain ε, δ and ρ. never : no outcome of the noise is impossible under another record."""
     epsilon, delta = guarantee["epsilon"], guarantee["delta"]
     factor = times(epsilon, said)
     yield (
@@ -277,9 +277,9 @@ def _symbols(
 def glossary(
     doc: Document, release: str = "release.parquet", statement: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """The terms that stand on this page or the statement, and no others.
+    """Explain the terms that this page or the statement uses, and no others.
 
-    release : the file of it. statement : whether there is a statement beside the page.
+    release : the file of the release. statement : whether the folder has a statement, too.
     """
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     unit = people["unit"]
@@ -379,7 +379,7 @@ def glossary(
 
 # --------------------------------------------------------------------------------------- in comparison
 def _compared(doc: Document, read: str) -> Iterator[Block]:
-    """The promise beside published ones. read : the file that has it."""
+    """Compare the promise with published ones. read : the file that states it."""
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     yield Paragraph(
         "An ε compares with another only if the unit is the same: whose data are hidden, over which time, "
@@ -408,7 +408,7 @@ def _compared(doc: Document, read: str) -> Iterator[Block]:
 
 # ------------------------------------------------------------------------------------------- the points
 def _points(doc: Document, own: Mapping[str, str]) -> Iterator[Block]:
-    """NIST's points with answers and questions. own : other answers, by the point's title."""
+    """Return NIST's points with answers and questions. own : other answers, by the point's title."""
     found = [(title, own.get(title, answer), asked) for title, answer, asked in _asked(doc)]
     known, asked = (sum(bool(point[i]) for point in found) for i in (1, 2))
     yield Paragraph(
@@ -428,7 +428,7 @@ def _points(doc: Document, own: Mapping[str, str]) -> Iterator[Block]:
 
 
 def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
-    """(point, what the software answers, what the officer must), either may be empty."""
+    """Return (point, answer of the software, question to the officer); either text may be empty."""
     guarantee, people, delta = doc["guarantee"], doc["population"], doc["delta"]
     private = guarantee["epsilon"] is not None
     yield (

@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What does not touch the release.
+    """Settings that do not change the release.
 
     unsupported : "abstain", "behaviour" or "policy"
         What the policy's files say where there is too little data behind the planner's action.
@@ -73,8 +73,8 @@ class Settings:
         Of the report's intervals.
     return_bound : float > 0, optional
         For DPAPVI and APVI: a public bound of one episode's return, in units of [0, 1] a step, H by default.
-        What is not known may be worth as much, so a lower one makes the report's intervals shorter. For
-        decision points the bound stands in the schema.
+        Unknown parts may be worth up to this bound, so a lower bound makes the report's intervals shorter.
+        For decision points the schema has the bound.
     operator, approval, purpose : str
         Lines of the statement: who ran it, who approved it, and what the release is for (in the ledger, too).
     synthetic : bool

@@ -1,7 +1,7 @@
 """Sentences of a verdict on decision points: the first line of the report, and what it rests on.
 
-A gain is never claimed without the condition on which it rests, in the same sentence. All sentences are made
-from the numbers of :class:`discreet.offline.verdict.Verdict`.
+The sentence that claims a gain also names the condition on which it rests. All sentences are made from the
+numbers of :class:`discreet.offline.verdict.Verdict`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from discreet.tables import markdown
 
 __all__ = ["ENDED", "first_sentence", "rests_on", "times"]
 
-ENDED = 0.97  # share of episodes that come to an end, below which the time that is left may matter
+ENDED = 0.97  # share of episodes that end before the last step; below it the time that is left may matter
 
 Named = Callable[[int], tuple[str, str]]
 
 
 def times(strength: float) -> str:
-    """Return a factor of odds, rounded down to two digits behind the point."""
+    """Return a factor of odds as text, rounded down to two decimals."""
     if strength >= LARGEST:
         return f"{LARGEST:g} or more"
     return f"{math.floor(100.0 * strength + 1e-9) / 100.0:.2f}"
@@ -33,8 +33,9 @@ def times(strength: float) -> str:
 def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, named: Named) -> str:
     """Return the first line of the report.
 
-    behaviour : value of what users did. changes : how many states are changed. ended : share of episodes that
-    came to an end. named : from a row of the layout to the labels of its state and action.
+    behaviour : value of what users did. changes : number of changed states. ended : share of episodes that
+    ended before the last step. named : gives the labels of state and
+    action of a row of the layout.
     """
     gain = found.gain
     interval = f"{100 * gain.level:g} % interval {number(gain.low)} to {number(gain.high)}"
@@ -47,13 +48,13 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         return (
             f"Not shown to be better than what people did: changing what is done in {states} gains "
             f"{number(gain.estimate)} ({interval}) over what people did, {usual}. "
-            "More people or more budget can show it."
+            "If it is better, more people or more budget can show it."
         )
     if found.kind == "contradicted":
         return (
             "Not shown: the data contradict the explanation that the actions made the difference. "
-            f"{_contradiction(found, named)} A cause that is not recorded, or a reading taken after the "
-            "action, does that."
+            f"{_contradiction(found, named)} Possible reasons are a cause that is not recorded, a reading "
+            "taken after the action, or a change with the step."
         )
     if found.kind == "state incomplete":
         size = found.consistency.scale * found.consistency.levels.size
@@ -65,17 +66,19 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         )
         return (
             "Not shown: the recorded state leaves out something that matters for the outcome. What people "
-            f"went on to earn does not follow from the states that they came through (by {number(size)} per "
-            f"person); the gain, {number(gain.estimate)}, is not large enough beside that.{late}"
+            f"went on to earn does not follow from the states that they visited (by {number(size)} per "
+            f"person); the gain, {number(gain.estimate)}, is not large enough beside that. Possible reasons "
+            "are a missing or late measurement, a change with the step, or a horizon that cuts episodes off."
+            f"{late}"
         )
     if found.kind == "fragile":
         return (
             f"Not shown: too easily explained otherwise. {expected}, but an unrecorded cause that changes "
             f"the odds of an action {times(found.cause.each_step)} times at a step would be enough to "
-            f"explain it; {times(found.asked)} is asked for."
+            f"explain it. The factor must be at least {times(found.asked)}."
         )
     if found.kind == "unchecked":
-        return f"Not shown: a hidden cause could not be tested for ({_why(found)}). {expected}."
+        return f"Not shown: the release cannot be tested for a hidden cause ({_why(found)}). {expected}."
     condition = (
         f"if no unrecorded cause changes the odds of an action more than {times(found.cause.each_step)} "
         f"times ({times(found.cause.one_decision)} times if it lasts longer than a step)"
@@ -83,7 +86,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
     if ended < ENDED:
         condition += (
             ", and if what people do depends on the state and not on the time "
-            f"({percent(1.0 - ended)} of the episodes are cut off at the last step)"
+            f"({percent(1.0 - ended)} of the episodes are still under way at the last step)"
         )
     return (
         f"Shown, {condition}: changing what is done in {states} gains {number(gain.estimate)} ({interval}) "
@@ -94,9 +97,9 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
 
 def _why(found: Verdict) -> str:
     if not found.consistency.tested:
-        return "rewards are paid along the way, not by the state in which an episode ends"
+        return "steps pay rewards, not only the state in which an episode ends"
     if found.hinted:
-        return "two readings of the release disagree somewhat, and noise or too few people hide why"
+        return "two readings of the release disagree somewhat, and too much noise or too few people hide why"
     share = percent(found.covered)
     return f"too few people or too much noise: {share} of the changed decisions can be tested"
 
@@ -120,7 +123,7 @@ def _more(difference: float) -> str:
 
 
 def rests_on(found: Verdict) -> list[str]:
-    """Return paragraphs on what the verdict rests on, and on what no release can exclude, in Markdown."""
+    """Return Markdown lines: what the verdict rests on, and what no release can exclude."""
     return ["## What this rests on", "", *_consistency(found), *_hidden_cause(found), *_not_excluded(found)]
 
 
@@ -128,17 +131,16 @@ def _consistency(found: Verdict) -> list[str]:
     test = found.consistency
     if not test.tested:
         return [
-            "No consistency test was made: rewards are paid along the way, and the release does not hold "
-            "them by step.",
+            "No consistency test was made: steps pay rewards, and the release does not hold rewards by step.",
             "",
         ]
     return [
-        "Two readings of the same release must agree: what people earned after an action, and where they "
-        "went next plus what is earned from there.",
+        "Two readings of the same release must agree. One is what people earned after an action. The other "
+        "is where they went next, plus what people earn from there.",
         "",
         f"* Actions compared: {_tested(test.contrasts, test.scale)}",
         f"* States compared: {_tested(test.levels, test.scale)}",
-        f"* {percent(found.covered)} of the changed decisions are in reach of the first comparison.",
+        f"* Of the changed decisions, {percent(found.covered)} are at actions that were compared.",
         "",
     ]
 
@@ -173,10 +175,10 @@ def _not_excluded(found: Verdict) -> list[str]:
     )
     return [
         "**What this cannot exclude.** A cause that arises anew at each step leaves no trace in the "
-        f"records: {limit}. A lasting cause leaves a trace, which a small data set or strong noise can "
-        "hide. If a lasting cause drives many decisions of one person, no bound on the gain of changing "
-        "all of them is known. Whether such causes exist is a question for people who know how the records "
-        "came about.",
+        f"records: {limit}. A lasting cause leaves a trace only if it also acts on later steps: it leaves "
+        "none in a decision that ends the episode. A small data set or strong noise can hide a trace. If a "
+        "lasting cause drives many decisions of one person, no bound on the gain of changing all of them is "
+        "known. People who know how the records came about must judge whether such causes exist.",
         "",
     ]
 

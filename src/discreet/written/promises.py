@@ -1,25 +1,25 @@
-"""Sentences about epsilon, delta, rho and mu: one template each, with the numbers left open.
+"""Sentences about epsilon, delta, rho and mu: one template each, without its numbers.
 
-What the symbols mean. Two data sets are neighbours if one user's whole record is replaced by any other one;
+Meaning of the symbols. Two data sets are neighbours if one user's whole record is replaced by any other one;
 P and P' are the laws of what is released from the two. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta
 **for every event E**, and nothing else. In particular
 
 - delta is added. It is not the probability that the factor is exceeded. With L = ln(P/P') at the outcome,
   P(L > epsilon) is 20 delta for Gaussian noise at (1, 1e-6); a bound on it is ``Guarantee.exceeds``
   (:mod:`discreet.accounting.exceeding`);
-- the event {P' = 0} has P(E) <= delta: outcomes that rule the other record out have together a probability of
-  at most delta, which is 0 for noise whose support is the same under both records;
+- the event {P' = 0} has P(E) <= delta. So outcomes that exclude the other record have together a probability
+  of at most delta. It is 0 for noise whose support is the same under both records;
 - the odds P(E) / (1 - P(E)) of one event can change by e^{2 epsilon}, even at delta = 0 (randomized
   response). The odds between two *records*, before and after an outcome, change by at most e^epsilon, at
   delta = 0 alone;
-- rho and mu are notions of their own. Each implies an epsilon at every delta; an epsilon that is computed
+- rho and mu are separate measures. Each implies an epsilon at every delta; an epsilon that is computed
   from the noise itself may be smaller.
 
 ``tests/written/test_meanings.py`` evaluates each of them on mechanisms whose laws are known exactly.
 
 Versions. A statement's version fixes its sentences: :func:`words` gives those of a version, and a folder is
-verified with those of its own. :data:`NOW` has those of the newest; :mod:`discreet.written.earlier` has those
-that differed before, and nothing else. A template may leave out a number that it is given.
+verified with the sentences of its own version. :data:`NOW` holds the newest sentences;
+:mod:`discreet.written.earlier` holds only those that differed before. A template need not use every number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 __all__ = ["NOW", "OLDEST", "VERSION", "version_of", "words"]
 
 VERSION, OLDEST = 5, 4
-"""Of statements: the one that is written, and the oldest that can still be read."""
+"""Versions of statements: the one that is written, and the oldest that can be read."""
 
 NOW: Mapping[str, str] = {
     # ---------------------------------------------------------- the guarantee in words (written.sentences)
@@ -95,7 +95,7 @@ NOW: Mapping[str, str] = {
 
 
 def words(version: int = VERSION) -> Mapping[str, str]:
-    """The templates of a version. Raises ``ValueError`` on one that cannot be read."""
+    """Return the templates of a version. Raises ``ValueError`` if the version cannot be read."""
     if version == VERSION:
         return NOW
     from discreet.written.earlier import SENTENCES  # for old files alone
@@ -106,5 +106,5 @@ def words(version: int = VERSION) -> Mapping[str, str]:
 
 
 def version_of(guarantee: Mapping[str, Any]) -> int:
-    """The version whose sentences a guarantee's table holds: version 5 added ``exceeds``."""
+    """Return the version of a guarantee's sentences. Version 5 added ``exceeds``."""
     return VERSION if "exceeds" in guarantee else 4
