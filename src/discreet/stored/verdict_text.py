@@ -1,26 +1,39 @@
-"""Sentences of a verdict on decision points: the first line of the report, and what it rests on.
+"""Sentences of a verdict on decision points: the first line of the report, what it rests on, and the lines of
+the statement and the officer's page.
 
-A gain is never claimed without the condition on which it rests, in the same sentence. All sentences are made
-from the numbers of :class:`discreet.offline.verdict.Verdict`.
+A gain is never claimed without the condition on which it rests, in the same sentence. The report's sentences
+are made from the numbers of :class:`discreet.offline.verdict.Verdict`; those of the statement's pages from
+what :func:`stated_verdict` takes over from ``report.json``, so that pages stay a function of the statement.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from discreet.offline.consistency import Discrepancies
 from discreet.offline.deviations import Gain
 from discreet.offline.hidden_cause import LARGEST
 from discreet.offline.verdict import ASKED, Verdict
-from discreet.stored.figures import number, percent
+from discreet.stored.figures import number, percent, share_of
 from discreet.tables import markdown
 
-__all__ = ["ENDED", "first_sentence", "rests_on", "times"]
+__all__ = [
+    "ENDED", "NOT_EXCLUDED", "first_sentence", "not_excluded", "rests_on", "stated_verdict", "times",
+    "verdict_line", "verdict_words",
+]  # fmt: skip
 
 ENDED = 0.97  # share of episodes that come to an end, below which the time that is left may matter
 
+NOT_EXCLUDED = "What this cannot exclude"
+
 Named = Callable[[int], tuple[str, str]]
+_CLAIMS_NOTHING = ("unchanged", "not shown")  # there is no gain that a hidden cause could explain
+_CONTRADICTED = "the data contradict the explanation that the actions made the difference"
+_INCOMPLETE = "the recorded state leaves out something that matters for the outcome"
+_FRAGILE = "too easily explained otherwise"
+_UNCHECKED = "a hidden cause could not be tested for"
 
 
 def times(strength: float) -> str:
@@ -51,39 +64,45 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         )
     if found.kind == "contradicted":
         return (
-            "Not shown: the data contradict the explanation that the actions made the difference. "
+            f"Not shown: {_CONTRADICTED}. "
             f"{_contradiction(found, named)} A cause that is not recorded, or a reading taken after the "
             "action, does that."
         )
     if found.kind == "state incomplete":
         size = found.consistency.scale * found.consistency.levels.size
         return (
-            "Not shown: the recorded state leaves out something that matters for the outcome. What people "
+            f"Not shown: {_INCOMPLETE}. What people "
             f"went on to earn does not follow from the states that they came through (by {number(size)} per "
             f"person); the gain, {number(gain.estimate)}, is not large enough beside that."
         )
     if found.kind == "fragile":
         return (
-            f"Not shown: too easily explained otherwise. {expected}, but an unrecorded cause that changes "
+            f"Not shown: {_FRAGILE}. {expected}, but an unrecorded cause that changes "
             f"the odds of an action {times(found.cause.each_step)} times at a step would be enough to "
             f"explain it; {times(found.asked)} is asked for."
         )
     if found.kind == "unchecked":
-        return f"Not shown: a hidden cause could not be tested for ({_why(found)}). {expected}."
+        return f"Not shown: {_UNCHECKED} ({_why(found)}). {expected}."
+    condition = _condition(found.cause.each_step, found.cause.one_decision, ended)
+    return (
+        f"Shown, {condition}: changing what is done in {states} gains {number(gain.estimate)} ({interval}) "
+        f"over what people did, {usual}. The recorded state itself changes these odds "
+        f"{times(found.cause.recorded)} times."
+    )
+
+
+def _condition(each_step: float, lasting: float, ended: float) -> str:
+    """Return what must hold for a gain that is shown."""
     condition = (
-        f"if no unrecorded cause changes the odds of an action more than {times(found.cause.each_step)} "
-        f"times ({times(found.cause.one_decision)} times if it lasts longer than a step)"
+        f"if no unrecorded cause changes the odds of an action more than {times(each_step)} "
+        f"times ({times(lasting)} times if it lasts longer than a step)"
     )
     if ended < ENDED:
         condition += (
             ", and if what people do depends on the state and not on the time "
             f"({percent(1.0 - ended)} of the episodes are cut off at the last step)"
         )
-    return (
-        f"Shown, {condition}: changing what is done in {states} gains {number(gain.estimate)} ({interval}) "
-        f"over what people did, {usual}. The recorded state itself changes these odds "
-        f"{times(found.cause.recorded)} times."
-    )
+    return condition
 
 
 def _why(found: Verdict) -> str:
@@ -138,7 +157,7 @@ def _consistency(found: Verdict) -> list[str]:
 
 
 def _hidden_cause(found: Verdict) -> list[str]:
-    if found.kind in ("unchanged", "not shown"):
+    if found.kind in _CLAIMS_NOTHING:
         return []
     cause = found.cause
     rows = [
@@ -160,27 +179,110 @@ def _hidden_cause(found: Verdict) -> list[str]:
 
 
 def _not_excluded(found: Verdict) -> list[str]:
+    return [f"**{NOT_EXCLUDED}.** {not_excluded(found.kind)}", ""]
+
+
+def not_excluded(kind: str) -> str:
+    """Return what no release can exclude, beside a verdict of this kind."""
     limit = (
-        "only the factor above limits what it can do"
-        if found.kind not in ("unchanged", "not shown")
-        else "nothing in the data can exclude it"
+        "nothing in the data can exclude it"
+        if kind in _CLAIMS_NOTHING
+        else "only the factor above limits what it can do"
     )
-    return [
-        "**What this cannot exclude.** A cause that arises anew at each step leaves no trace in the "
+    return (
+        "A cause that arises anew at each step leaves no trace in the "
         f"records: {limit}. A lasting cause leaves a trace, which a small data set or strong noise can "
         "hide. If a lasting cause drives many decisions of one person, no bound on the gain of changing "
         "all of them is known. Whether such causes exist is a question for people who know how the records "
-        "came about.",
-        "",
-    ]
+        "came about."
+    )
 
 
 def _tested(found: Discrepancies, scale: float) -> str:
     if not found.where.size:
         return "none had enough people."
     verdict = "they contradict each other" if found.rejects else "no contradiction"
-    p = f"{found.p:.2g}" if found.p >= 1e-6 else "below 1e-6"
     return (
-        f"{found.where.size}; {verdict} (largest difference {found.largest_z:.1f} standard errors, p = {p}; "
+        f"{found.where.size}; {verdict} (largest difference {found.largest_z:.1f} standard errors, "
+        f"{_p(found.p)}; "
         f"difference beyond two standard errors: {number(scale * found.size)} per person)."
     )
+
+
+def _p(p: float) -> str:
+    return f"p = {p:.2g}" if p >= 1e-6 else "p below 1e-6"
+
+
+# ------------------------------------------------------------------------------ of the statement
+
+
+def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a statement says of the verdict in ``report.json``; None where the report has none.
+
+    p of a comparison is None where nothing was compared. Last digits never leave the statement's ranges: it is
+    written after the release is paid for, and must not be refused then. Raises ``KeyError`` if a report on decision points
+    lacks a number.
+    """
+    if report.get("kind") != "decision points":
+        return None
+    tests = report["consistency"]
+    return {
+        "kind": report["verdict_kind"],
+        "hidden_cause": {name: max(1.0, float(report["hidden_cause"][name])) for name in _FACTORS},
+        **{
+            f"{name}_p": share_of(tests[name]["p"]) if tests["made"] and tests[name]["tested"] else None
+            for name in ("contrasts", "levels")
+        },
+        **{name: share_of(report[name]) for name in ("covered", "ended")},
+    }
+
+
+_FACTORS = ("asked", "each_step", "lasting", "recorded")
+
+
+def verdict_words(told: Mapping[str, Any]) -> str:
+    """Return the kind of a verdict in words, with the condition on which a gain is shown."""
+    cause = told["hidden_cause"]
+    words = {
+        "unchanged": "nothing is changed: no change is expected to help by more than its error",
+        "not shown": "not shown to be better than what people did",
+        "contradicted": f"not shown: {_CONTRADICTED}",
+        "state incomplete": f"not shown: {_INCOMPLETE}",
+        "fragile": f"not shown: {_FRAGILE}",
+        "unchecked": f"not shown: {_UNCHECKED}",
+    }
+    if told["kind"] in words:
+        return words[told["kind"]]
+    return f"shown, {_condition(cause['each_step'], cause['lasting'], told['ended'])}"
+
+
+def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
+    """Return what a page says of a verdict: kind, factors of a hidden cause, p of both comparisons.
+
+    told : the statement's verdict. synthetic : the people are made up, so that nothing is shown of anybody.
+    """
+    kind, cause = told["kind"], told["hidden_cause"]
+    words = verdict_words(told)
+    said = ["A rehearsal, nothing is shown of anybody. It would say:"] if synthetic else []
+    said.append(f"{words[0].upper()}{words[1:]} (kind of verdict: {kind}).")
+    asked = f"at least {times(cause['asked'])} (hidden_cause; the default is {times(ASKED)})"
+    if kind == "shown":
+        said.append(f"The first factor had to be {asked}.")
+    elif kind not in _CLAIMS_NOTHING:
+        said.append(
+            "An unrecorded cause would explain the gain if it changed the odds of an action "
+            f"{times(cause['each_step'])} times (anew at each step) or {times(cause['lasting'])} times (of "
+            f"any kind, each decision by itself); the first has to be {asked}."
+        )
+    else:
+        said.append(f"Factor of a hidden cause that was asked for: {asked}.")
+    said.append(
+        f"Actions compared: {_compared(told['contrasts_p'])}; states compared: "
+        f"{_compared(told['levels_p'])}; {percent(told['covered'])} of the changed decisions are in reach of "
+        "the first comparison. The first line of report.md has the numbers."
+    )
+    return " ".join(said)
+
+
+def _compared(p: float | None) -> str:
+    return "not tested" if p is None else _p(p)
