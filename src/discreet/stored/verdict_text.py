@@ -219,9 +219,9 @@ def _p(p: float) -> str:
 def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a statement says of the verdict in ``report.json``; None where the report has none.
 
-    p of a comparison is None where nothing was compared. Last digits never leave the statement's ranges: it is
-    written after the release is paid for, and must not be refused then. Raises ``KeyError`` if a report on decision points
-    lacks a number.
+    p of a comparison is None where nothing was compared. Last digits cannot leave the ranges of the
+    statement, which is written after the release is paid for and must not be refused then. Raises
+    ``KeyError`` if a report on decision points lacks a number.
     """
     if report.get("kind") != "decision points":
         return None
