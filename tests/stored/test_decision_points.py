@@ -1,7 +1,9 @@
 """Decision points from a file of people to a verified folder: what is said, in which units, and again."""
 
 import csv
+import html
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +21,11 @@ from discreet.data.writers import write_cohort
 from discreet.mdp.planning import value
 from discreet.mdp.tabular import TabularMDP
 from discreet.offline.policies import read_policy
+from discreet.offline.verdict import KINDS
 from discreet.storage.ledger import Ledger
-from discreet.stored.learn import learn, plan_again
+from discreet.stored import verdict_text, verification
+from discreet.stored.learn import Settings, learn, plan_again
+from discreet.stored.statement import Statement, file_hash, fingerprint_of, write_statement
 from discreet.stored.verification import verify
 
 SCHEMA = Schema(
@@ -146,6 +151,8 @@ def test_the_folder_verifies_and_says_what_was_asked(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
+        ("statement.json", '"kind": "shown"', '"kind": "fragile"'),
+        ("report.json", '"verdict_kind": "shown"', '"verdict_kind": "fragile"'),
         ("schema.toml", "outcomes", "outcomez"),
         ("schema.toml", '"home" = 10.0', '"home" = 9.0'),
         ("report.md", "severe", "mild"),
@@ -162,6 +169,117 @@ def test_what_is_changed_is_seen(folder: Path, tmp_path: Path, name: str, old: s
     assert old in text
     (copy / name).write_text(text.replace(old, new, 1))
     assert any(not check.ok for check in verify(copy))
+
+
+def sealed(folder: Path, document: dict[str, Any], **files: str) -> set[str]:
+    """What verification finds wrong after other texts of files, with all hashes and pages made to fit."""
+    for name, text in files.items():
+        path = folder / f"{name}.json"
+        path.write_text(text, "utf-8", newline="\n")
+        document["files"][path.name] = file_hash(path)
+    document["fingerprint"] = fingerprint_of(document)
+    write_statement(folder, Statement(document))
+    return {check.name for check in verify(folder) if not check.ok}
+
+
+def test_the_statement_and_its_pages_hold_the_verdict(folder: Path) -> None:
+    report, document = (json.loads((folder / f"{one}.json").read_text()) for one in ("report", "statement"))
+    assert document["verdict"] == {
+        "kind": "shown", "hidden_cause": report["hidden_cause"],
+        "contrasts_p": report["consistency"]["contrasts"]["p"],
+        "levels_p": report["consistency"]["levels"]["p"],
+        "covered": report["covered"], "ended": report["ended"],
+    }  # fmt: skip
+    assert document["configuration"]["options"]["learner"]["hidden_cause"] == 1.1
+    said = "Shown, if no unrecorded cause changes the odds of an action more than "
+    for page in ("statement.md", "officer.md", "officer.html"):
+        text = (folder / page).read_text("utf-8").replace("\\", "")
+        assert said in text
+        assert f"{verdict_text.times(report['hidden_cause']['each_step'])} times" in text
+        assert "at least 1.10 (hidden_cause; the default is 1.10)" in text
+        assert re.search(r"Actions compared: p = [\d.]+; states compared: p = [\d.]+; ", text)
+    for page in ("officer.md", "officer.html"):
+        text = (folder / page).read_text("utf-8")
+        assert verdict_text.not_excluded("shown") in text
+        assert "the kind of verdict is 'shown': shown, if no unrecorded" in html.unescape(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("kind",), "unchecked"), (("hidden_cause", "asked"), 1.0), (("hidden_cause", "each_step"), 40.0),
+        (("hidden_cause", "lasting"), 40.0), (("hidden_cause", "recorded"), 1.0), (("contrasts_p",), None),
+        (("levels_p",), 0.5), (("covered",), 0.75), (("ended",), 0.5), ((), None),
+    ],
+)  # fmt: skip
+def test_a_forged_verdict_is_found(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: tuple[str, ...], value: Any
+) -> None:
+    """By the statement alone, with no report made again, which takes long."""
+    monkeypatch.setattr(verification, "_check_plan", lambda *_: iter(()))
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    document = json.loads((copy / "statement.json").read_text())
+    at = document
+    whole = ("verdict", *path)
+    for key in whole[:-1]:
+        at = at[key]
+    assert at[whole[-1]] != value
+    at[whole[-1]] = value
+    wrong = sealed(copy, document)
+    assert wrong
+    assert all(name.startswith(f"statement.{'.'.join(whole)}") or "order" in name for name in wrong)
+
+
+def test_a_verdict_that_is_forged_in_both_files_is_found(folder: Path, tmp_path: Path) -> None:
+    """The statement follows report.json then; that is made again from the release."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    document = json.loads((copy / "statement.json").read_text())
+    text = (copy / "report.json").read_text()
+    document["verdict"]["kind"] = "unchecked"
+    assert sealed(copy, document, report=text.replace('_kind": "shown"', '_kind": "unchecked"')) == {
+        "report.json made again.verdict_kind"
+    }
+
+
+def test_what_is_asked_of_a_hidden_cause_is_stated(folder: Path, tmp_path: Path) -> None:
+    release = folder / "release.parquet"
+    out = tmp_path / "again"
+    plan_again(release, dr.DecisionPoints(hidden_cause=20.0), out)
+    assert [check.name for check in verify(out) if not check.ok] == []
+    document = json.loads((out / "statement.json").read_text())
+    assert document["verdict"]["kind"] == "fragile"
+    assert document["configuration"]["options"]["learner"]["hidden_cause"] == 20.0
+    page = (out / "officer.md").read_text("utf-8").replace("\\", "")
+    assert "Not shown: too easily explained otherwise (kind of verdict: fragile)." in page
+    assert "the first has to be at least 20.00 (hidden_cause; the default is 1.10)" in page
+
+
+def test_a_rehearsal_shows_nothing_of_anybody(rows: Path, tmp_path: Path) -> None:
+    made = learn(
+        open_source(rows, SCHEMA), dr.DecisionPoints(), tmp_path / "out", ledger=None, randomness=Seeded(3),
+        privatizer=dr.Central(epsilon=2.0, delta=1e-6), settings=Settings(synthetic=True),
+    )  # fmt: skip
+    assert made.statement.document["verdict"]["kind"] == "shown"
+    for page in ("statement.md", "officer.md"):
+        text = (made.folder / page).read_text("utf-8")
+        assert "A rehearsal, nothing is shown of anybody. It would say: Shown, if " in text
+    assert [check.name for check in verify(made.folder) if not check.ok] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ended", [1.0, 0.9])
+def test_no_page_claims_a_gain_without_its_conditions(kind: str, ended: float) -> None:
+    factors = {"asked": 1.1, "each_step": 1.236, "lasting": 1.129, "recorded": 1.8}
+    told = {"kind": kind, "hidden_cause": factors, "contrasts_p": 1e-9, "levels_p": None, "covered": 0.5}
+    line = verdict_text.verdict_line({**told, "ended": ended})
+    assert f"(kind of verdict: {kind})" in line
+    assert "p below 1e-6; states compared: not tested; 50.0 % of the changed decisions" in line
+    assert "1.10 (hidden_cause; the default is 1.10)" in line
+    assert line.startswith("Shown, if no unrecorded cause changes the odds") == (kind == "shown")
+    assert ("1.23 times" in line and "1.12 times" in line) == (kind not in ("unchanged", "not shown"))
+    assert ("10.0 % of the episodes are cut off" in line) == (kind == "shown" and ended < 1.0)
 
 
 def test_other_points_of_the_path_hold_together(folder: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 pages, and guarantees as tables.
 """
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -12,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from discreet.core.guarantee import Guarantee
+from discreet.data.schema import read_schema
 from discreet.experiments.results import _same_guarantee
 from discreet.offline.decision_points import DecisionPoints
+from discreet.stored.earlier_report import EarlierReport
 from discreet.stored.learn import plan_again
 from discreet.stored.pages import text_of
-from discreet.stored.statement import PAGES, fingerprint_of
+from discreet.stored.planning import Settings, kind_of
+from discreet.stored.statement import PAGES, Statement, file_hash, fingerprint_of, write_statement
 from discreet.stored.statement_schema import violations
 from discreet.stored.verification import verify
 from discreet.written.earlier import SENTENCES
@@ -80,6 +84,50 @@ def test_results_under_an_earlier_sentence_are_continued(name):
         _same_guarantee(Path("results"), {**GUARANTEES[name], "episodes": 7}, found)
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("report.json", '"better": false', '"better": true'),
+        ("report.json", "Not shown to be better", "Shown to be better"),
+        ("report.json", '"better": false', '"verdict_kind": "shown",\n "better": false'),
+        ("report.md", "no release can test that", "as was tested"),
+        ("policy.csv", ",value,", ",value_then_as_before,"),
+    ],
+)
+def test_a_changed_report_of_version_4_is_found(tmp_path, name, old, new):
+    """With hashes and fingerprint that fit: the report that version 4 wrote is made again."""
+    folder = tmp_path / "folder"
+    shutil.copytree(HERE / "folder", folder)
+    text = (folder / name).read_text("utf-8")
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1), "utf-8", newline="\n")
+    document = json.loads((folder / "statement.json").read_text("utf-8"))
+    document["files"][name] = file_hash(folder / name)
+    write_statement(folder, Statement({**document, "fingerprint": fingerprint_of(document)}))
+    wrong = {check.name for check in verify(folder) if not check.ok}
+    assert any(check.startswith(f"{name} made again") for check in wrong)
+
+
+def test_what_version_4_called_shown():
+    """Its sentences, of a gain whose interval lies above 0; today's numbers stand below them."""
+    schema = read_schema(HERE / "folder" / "schema.toml")
+    planned = kind_of(schema, DecisionPoints()).again(HERE / "folder" / "release.parquet", Settings())
+    gain = dataclasses.replace(planned.report.gain, estimate=0.25, low=0.125, high=0.5)
+    behaviour = dataclasses.replace(planned.report.behaviour, estimate=0.5)
+    report = dataclasses.replace(planned.report, gain=gain, behaviour=behaviour, states_changed=2, ended=0.9)
+    found = EarlierReport.of(report).to_dict()
+    assert found["better"] is True
+    assert found["version"] == 1
+    assert "hidden_cause" not in found
+    assert found["verdict"] == (
+        "Changing what is done in 2 states is shown to be better than what people did, if that depends on "
+        "the state and not on the time (10.0 % of the episodes are cut off at the last step): it gains 0.250 "
+        "(95 % interval 0.125 to 0.500) over what people did, 0.500."
+    )
+    none = EarlierReport.of(dataclasses.replace(report, states_changed=0))
+    assert none.verdict.startswith("Nothing is changed: ")
+
+
 def test_sentences_of_another_version_are_found(tmp_path):
     """A folder of version 4 with a sentence of today's is not what version 4 wrote."""
     shutil.copytree(HERE / "folder", tmp_path / "folder")
@@ -100,4 +148,6 @@ def test_a_new_statement_is_made_of_an_old_release(tmp_path):
     outcome = plan_again(HERE / "folder" / "release.parquet", DecisionPoints(), tmp_path / "again")
     document = json.loads((outcome.folder / "statement.json").read_text("utf-8"))
     assert (document["version"], set(document["guarantee"]["exceeds"])) == (5, {"epsilon", "at_most"})
+    assert document["verdict"]["kind"] == "not shown"
+    assert document["verdict"]["contrasts_p"] is None  # rewards are not paid by rule
     assert [check for check in verify(outcome.folder) if not check.ok] == []

@@ -148,6 +148,9 @@ def test_numbers_are_those_of_the_statement(folders: Path) -> None:
     exact = (folders / "exact" / "officer.md").read_text("utf-8")
     assert "There is none: exact sums were released." in exact
     assert "| This release |" not in exact
+    assert doc["verdict"] is None  # of decision points alone
+    assert "The verdict on the policy" not in page
+    assert "no unrecorded cause drives both action and outcome: of this algorithm that is not tested." in page
     assert "It read no data: Planning again" in (folders / "again" / "officer.md").read_text("utf-8")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +128,11 @@ class DecisionReport:
     ended: float
     measured: str
     outcomes: tuple[tuple[StateOutcome, ...], ...]
+
+    supposed: ClassVar[str] = (
+        "the state holds all that matters for what follows. What of this can be tested, and what cannot, "
+        'stands above under "What this rests on"'
+    )
 
     @property
     def better(self) -> bool:
@@ -280,8 +285,7 @@ class DecisionReport:
             "offered.", "",
             *self._read_off(), "",
             "An interval supposes that the world is the same at every step, that what people did depends on "
-            "the state and not on the step, and that the state holds all that matters for what follows. What "
-            "of this can be tested, and what cannot, stands above under \"What this rests on\". "
+            f"the state and not on the step, and that {self.supposed}. "
             f"{percent(self.ended)} of the episodes came to an end before the last step. If many are still "
             "under way then, and what people did changes with the time, the report can show a gain where "
             "there is none.",

@@ -79,6 +79,7 @@ from discreet.stored.statement import (
     write_statement,
 )
 from discreet.stored.statement_page import JSON_NAME
+from discreet.stored.verdict_text import stated_verdict
 
 __all__ = ["Outcome", "Settings", "learn", "plan_again"]
 
@@ -406,19 +407,20 @@ def fill(
     """Everything beside schema and release: policy, report, statement."""
     text = write_plan(folder, planned, run.guarantee, settings, replanned=run.replanned)
     files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
-    statement = _statement(schema, algorithm, options, settings, run, files)
+    verdict = stated_verdict(planned.report.to_dict())
+    statement = _statement(schema, algorithm, options, settings, run, files, verdict)
     write_statement(folder, statement)
     return statement, text
 
 
 def _statement(
     schema: Schema, algorithm: str, options: Mapping[str, Any], settings: Settings, run: Run,
-    files: Mapping[str, str],
+    files: Mapping[str, str], verdict: Mapping[str, Any] | None = None,
 ) -> Statement:  # fmt: skip
     """The statement of a run; also tried before a release, as what it refuses must not cost anything."""
     facts = RunFacts(
         schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
-        approval=settings.approval, **vars(run),
+        approval=settings.approval, verdict=verdict, **vars(run),
     )  # fmt: skip
     return statement_of(facts)
 

@@ -26,6 +26,7 @@ from discreet.stored.pages import (
     markdown_lines,
 )
 from discreet.stored.statement_page import hundredths, limit_words, never_certain, times
+from discreet.stored.verdict_text import NOT_EXCLUDED, not_excluded, verdict_line, verdict_words
 from discreet.written.promises import version_of, words
 from discreet.written.sentences import up
 
@@ -34,6 +35,7 @@ __all__ = ["HTML_NAME", "OFFICER_NAME", "officer_html", "officer_markdown"]
 OFFICER_NAME, HTML_NAME = "officer.md", "officer.html"
 NIST = "https://csrc.nist.gov/pubs/sp/800/226/final"
 _UNSTATED = "not stated"
+_VERDICT = "The verdict on the policy"
 Document = Mapping[str, Any]
 
 
@@ -88,6 +90,10 @@ def page(
     yield Pairs(tuple(fields))
     yield Heading(2, "The promise in numbers")
     yield from _promise(doc)
+    if doc.get("verdict") is not None:
+        yield Heading(2, _VERDICT)
+        yield Paragraph(verdict_line(doc["verdict"], doc["synthetic"]))
+        yield Paragraph(f"{NOT_EXCLUDED}. {not_excluded(doc['verdict']['kind'])}")
     yield Heading(2, "What the words mean")
     yield Pairs(tuple(terms))
     yield Heading(2, "Beside published deployments")
@@ -467,10 +473,7 @@ def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
     yield "Algorithms and their correctness", _of_mechanisms(doc), ""
     yield (
         "Utility",
-        (
-            "the first line of report.md says whether the policy is shown to be better than what people did, "
-            "or that this release cannot tell."
-        ),
+        _of_utility(doc),
         "Is the result worth what it costs, and fit for its purpose?",
     )
     yield (
@@ -545,6 +548,26 @@ def _of_epsilon(doc: Document) -> str:
         together = doc["ledger"]["together"]
         said += f"; {_number(together['epsilon'])} by all {together['reservations']} that the ledger holds"
     return f"{said}. Computed from the noise, not typed in."
+
+
+def _of_utility(doc: Document) -> str:
+    said = (
+        "the first line of report.md says whether the policy is shown to be better than what people did, "
+        "or that this release cannot tell."
+    )
+    if "verdict" not in doc:  # of a version that had none
+        return said
+    if doc["verdict"] is None:
+        return (
+            f"{said} It supposes that no unrecorded cause drives both action and outcome: of this algorithm "
+            "that is not tested."
+        )
+    kind = doc["verdict"]["kind"]
+    rehearsed = "a rehearsal, nothing is shown of anybody; " if doc["synthetic"] else ""
+    return (
+        f"{rehearsed}the kind of verdict is '{kind}': {verdict_words(doc['verdict'])}. What it rests on, and "
+        f"what it cannot exclude, stands above under '{_VERDICT}'."
+    )
 
 
 def _of_releases(doc: Document) -> str:

@@ -47,6 +47,7 @@ from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.sessions.one_shot import OneShotSession
 from discreet.stored.decision_report import DecisionReport, decision_report_of
+from discreet.stored.earlier_report import COLUMN, SINCE, EarlierReport
 from discreet.stored.linear_report import LinearReport
 from discreet.stored.report import Report, report_of
 from discreet.written import sentences
@@ -438,14 +439,17 @@ def write_plan(
 ) -> str:
     """Policy, report and figures into a folder; returns the report's text.
 
-    version : of the statement, in whose sentences the guarantee is written.
+    version : of the statement, in whose sentences the guarantee is written, and whose report it has.
     """
     promised = sentences.statement(guarantee, version)
     report = planned.report
     if isinstance(report, Report | DecisionReport):
         report = replace(report, guarantee=promised)
+    table = planned.table
+    if version < SINCE and isinstance(report, DecisionReport):
+        report, table = EarlierReport.of(report), replace(table, value_column=COLUMN)
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
-    write_policy(folder, planned.table, promised + again, settings.unsupported)
+    write_policy(folder, table, promised + again, settings.unsupported)
     text = report.to_markdown()
     if settings.synthetic:
         bold = "**" if text.startswith("**") else ""

@@ -216,6 +216,8 @@ class RunFacts:
         This run read no data: it planned again from a release that was made, and paid for, before.
     date : str
         ISO 8601, of the release.
+    verdict : mapping, optional
+        Of decision points, by :func:`discreet.stored.verdict_text.stated_verdict`; None of other learners.
     versions : mapping
         :func:`versions`.
     operator, approval : str
@@ -239,6 +241,7 @@ class RunFacts:
     date: str
     synthetic: bool = False
     replanned: bool = False
+    verdict: Mapping[str, Any] | None = None
     versions: Mapping[str, str] = field(default_factory=lambda: versions())
     operator: str = ""
     approval: str = ""
@@ -379,6 +382,7 @@ def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
         "covered": list(_covered(facts, said)),
         "not_covered": list(_not_covered(facts)),
         "mechanisms": [_mechanism(record, facts) for record in facts.records],
+        "verdict": None if facts.verdict is None else dict(facts.verdict),
         "configuration": configuration_of(facts.algorithm, facts.options),
         "files": dict(sorted(facts.files.items())),
         "versions": dict(facts.versions),

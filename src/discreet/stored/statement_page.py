@@ -15,6 +15,7 @@ from typing import Any
 from discreet import tables
 from discreet.stored.pages import Line, blank_in_markdown, text_of
 from discreet.stored.pages import escaped as _line
+from discreet.stored.verdict_text import verdict_line
 from discreet.written.promises import NOW, version_of, words
 from discreet.written.sentences import up
 
@@ -87,6 +88,8 @@ def markdown_lines(doc: Mapping[str, Any]) -> list[Line]:
     for name, title in (("covered", "Covered"), ("not_covered", "Not covered")):
         if doc[name]:
             parts += [f"**{title}**", "", *(f"- {_line(text)}" for text in doc[name]), ""]
+    if doc.get("verdict") is not None:
+        parts += [f"**Verdict on the policy.** {_line(verdict_line(doc['verdict'], doc['synthetic']))}", ""]
     parts += _mechanism_lines(doc["mechanisms"])
     parts += _file_lines(doc)
     return [

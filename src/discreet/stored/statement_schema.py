@@ -17,6 +17,7 @@ from typing import Any
 
 from discreet.core import checks
 from discreet.data.schema import DECLARED, FACTS, Columns
+from discreet.offline.verdict import KINDS
 from discreet.written.promises import OLDEST, VERSION
 
 __all__ = [
@@ -28,7 +29,7 @@ FORMAT = "discreet privacy statement"
 # 1: guarantees were sentences; 2: its sentence was about one release, and it held the command; 3: it did not
 # say what was declared, nor who signed the limit. These are not read any more.
 # 4: other sentences about epsilon, delta, rho and mu (discreet.written.earlier)
-ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds",)}
+ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds", "verdict")}
 """Keys that a version added, as paths; what an earlier one lacks."""
 
 _TEXT = {"type": "string"}
@@ -43,6 +44,8 @@ _NUMBER = {"type": "number"}
 _MAYBE = {"type": ["number", "null"]}
 _RATE = {"type": "number", "minimum": 0, "maximum": 1}
 _COUNT = {"type": "integer", "minimum": 1}
+_FACTOR = {"type": "number", "minimum": 1}
+_P = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
 _FLAG = {"type": "boolean"}
 _RECORD = {"type": "object", "required": ["kind"]}
 _SUM = {"type": ["number", "string", "null"]}
@@ -203,6 +206,28 @@ JSON_SCHEMA: dict[str, Any] = {
                     }
                 )
             ),
+            "verdict": {  # of decision points
+                "anyOf": [
+                    {"type": "null"},
+                    _table(
+                        {
+                            "kind": {"enum": list(KINDS)},
+                            "hidden_cause": _table(
+                                {
+                                    "asked": _FACTOR,
+                                    "each_step": _FACTOR,
+                                    "lasting": _FACTOR,
+                                    "recorded": _FACTOR,
+                                }
+                            ),
+                            "contrasts_p": _P,
+                            "levels_p": _P,
+                            "covered": _RATE,
+                            "ended": _RATE,
+                        }
+                    ),
+                ]
+            },
             "configuration": _table(
                 {
                     "algorithm": _LINE,

@@ -6,6 +6,7 @@
 - every file's hash with the statement, and with the ledger's mark where the ledger is at hand; no further
   file, no link; the pages with what the statement renders to;
 - every signature with its key, the fingerprint and the files; with given keys, that they have signed;
+- the verdict with ``report.json``, which is made again from the release;
 - the population with ``schema.toml``, sensitivities with the query rebuilt from the schema, the guarantee
   with its mechanisms' records (by the closed forms and through dp-accounting);
 - users, records, date, purpose, ledger's entry, versions, learner and options with the metadata of
@@ -68,6 +69,7 @@ from discreet.stored.statement import (
 )
 from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME
 from discreet.stored.statement_schema import OLDEST, VERSION, ordered, read_json, violations
+from discreet.stored.verdict_text import stated_verdict
 from discreet.written.plain import of_guarantee
 
 __all__ = ["Check", "verify"]
@@ -292,6 +294,8 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
         guarantee=guarantee,
         records=records,
         ledger=None if ledger is None else LedgerFacts(**ledger),
+        # report.json itself is compared with the one that is made again from the release
+        verdict=stated_verdict(read_json(folder / "report.json")) if "verdict" in document else None,
         **{name: document["configuration"][name] for name in ("algorithm", "options")},
         **{name: document[name] for name in _FACTS},
     )
