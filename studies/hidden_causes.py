@@ -234,12 +234,12 @@ def random_valid(seed: int) -> Valid:
     return Valid(mdp, behaviour, Returns(terminal=(live, live + 1), outcomes={live + 1: 1.0}))
 
 
-SICK = {"treat": (0.2, 0.6), "read": (0.15, 0.7), "dies": (0.1, 0.6)}
-HEALTHY = {**SICK, "treat": (0.6, 0.2)}
+SICK, HEALTHY = (partial(two_kinds, treat=treat, read=(0.15, 0.7), dies=(0.1, 0.6))
+                 for treat in ((0.2, 0.6), (0.6, 0.2)))  # fmt: skip
 PERSISTENT = {
-    "sick treated more": Confounded(2, 2, 6, partial(two_kinds, **SICK, horizon=6)),
-    "healthy treated more": Confounded(2, 2, 6, partial(two_kinds, **HEALTHY, horizon=6)),
-    "constant rate": Confounded(2, 2, 10, partial(two_kinds, **SICK, horizon=10, rate=0.3)),
+    "sick treated more": Confounded(2, 2, 6, partial(SICK, horizon=6)),
+    "healthy treated more": Confounded(2, 2, 6, partial(HEALTHY, horizon=6)),
+    "constant rate": Confounded(2, 2, 10, partial(SICK, horizon=10, rate=0.3)),
     "after the action": Confounded(2, 2, 8, after_action),
     "frail": Confounded(2, 2, 6, frail),
     "severity moves": Confounded(4, 3, 8, moving),
@@ -310,11 +310,11 @@ class Releases:
         names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
         scales = dict.fromkeys(names, 0.0) if epsilon is None else _scales(self.question, epsilon)
         noise = np.random.default_rng([self.seed, users, int(1000 * (epsilon or 0)), cohort, draw])
-        tables = [
+        visits, moves, returns = (
             table + scales[name] * noise.standard_normal(table.shape)
             for name, table in zip(names, self.sums(users, cohort), strict=True)
-        ]
-        return self.question.told_of(*tables, *(scales[name] for name in names), people=users)
+        )
+        return self.question.told_of(visits, moves, returns, *(scales[name] for name in names), people=users)
 
     def row(self, users: int, epsilon: float | None, cohort: int, draw: int) -> dict[str, Any]:
         """Return what a verdict rests on, of one release."""
