@@ -30,6 +30,17 @@ def times(strength: float) -> str:
     return f"{math.floor(100.0 * strength + 1e-9) / 100.0:.2f}"
 
 
+def _asked(strength: float) -> str:
+    """Return the factor that is asked for, with as many digits as it was given."""
+    short = f"{strength:.2f}"
+    return short if float(short) == strength else repr(float(strength))
+
+
+def _at_most(strength: float) -> str:
+    """Return a factor behind "more than": larger ones than ``LARGEST`` were not looked for."""
+    return times(strength).removesuffix(" or more")
+
+
 def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, named: Named) -> str:
     """Return the first line of the report.
 
@@ -44,10 +55,11 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
     if found.kind == "unchanged":
         return "Nothing is changed: no change is expected to help by more than its error."
     if found.kind == "not shown":
+        more = "can show it" if gain.estimate > 0.0 else "can tell whether it is"
         return (
             f"Not shown to be better than what people did: changing what is done in {states} gains "
             f"{number(gain.estimate)} ({interval}) over what people did, {usual}. "
-            "More people or more budget can show it."
+            f"More people or more budget {more}."
         )
     if found.kind == "contradicted":
         return (
@@ -64,15 +76,18 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         )
     if found.kind == "fragile":
         return (
-            f"Not shown: too easily explained otherwise. {expected}, but an unrecorded cause that changes "
-            f"the odds of an action {times(found.cause.each_step)} times at a step would be enough to "
-            f"explain it; {times(found.asked)} is asked for."
+            f"Not shown: too easily explained otherwise. {expected}, but that stands only against unrecorded "
+            f"causes that change the odds of an action up to {times(found.cause.each_step)} times at a step; "
+            f"{_asked(found.asked)} is asked for."
         )
     if found.kind == "unchecked":
         return f"Not shown: a hidden cause could not be tested for ({_why(found)}). {expected}."
+    # a cause that lasts can be close to one that is drawn anew: it is allowed no more than that
+    lasting = min(found.cause.one_decision, found.cause.each_step)
     condition = (
-        f"if no unrecorded cause changes the odds of an action more than {times(found.cause.each_step)} "
-        f"times ({times(found.cause.one_decision)} times if it lasts longer than a step)"
+        "if no unrecorded cause changes the odds of an action more than "
+        f"{_at_most(found.cause.each_step)} times ({_at_most(lasting)} times, each decision by itself, if it "
+        "lasts longer than a step) and if what an action does depends on the recorded state alone"
     )
     if ended < ENDED:
         condition += (
@@ -88,7 +103,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
 
 def _why(found: Verdict) -> str:
     if not found.consistency.tested:
-        return "rewards are paid along the way, not by the state in which an episode ends"
+        return "no rule gives rewards by the state in which an episode ends"
     if found.hinted:
         return "two readings of the release disagree somewhat, and noise or too few people hide why"
     share = percent(found.covered)
@@ -99,13 +114,14 @@ def _contradiction(found: Verdict, named: Named) -> str:
     """Return one sentence on the largest contradiction."""
     test, contrasts = found.consistency, found.consistency.contrasts
     at = int(abs(contrasts.z).argmax())
+    apart = abs(float(contrasts.value[at] / contrasts.deviation[at]))
     row = int(contrasts.where[at])
     state, action = named(row)
     returns, steps = test.scale * float(test.by_returns[row]), test.scale * float(test.by_transitions[row])
     return (
-        f"In state {state!r}, people whose action was {action!r} went on to earn {_more(returns)} than all "
+        f"In state '{state}', people whose action was '{action}' went on to earn {_more(returns)} than all "
         f"people in that state; where they went next explains {_more(steps)} "
-        f"({abs(float(contrasts.z[at])):.0f} standard errors apart)."
+        f"({apart:.0f} standard errors apart)."
     )
 
 
@@ -122,10 +138,17 @@ def _consistency(found: Verdict) -> list[str]:
     test = found.consistency
     if not test.tested:
         return [
-            "No consistency test was made: rewards are paid along the way, and the release does not hold "
-            "them by step.",
+            "No consistency test was made: no rule gives rewards by the state in which an episode ends, and "
+            "the release does not hold them by step.",
             "",
         ]
+    rejects = test.contrasts.rejects or test.levels.rejects
+    outweighed = (
+        ["They contradict each other by little: the whole interval of the gain lies above ten times the size "
+         "of that.", ""]
+        if rejects and found.kind in ("fragile", "unchecked", "shown")
+        else []
+    )  # fmt: skip
     return [
         "Two readings of the same release must agree: what people earned after an action, and where they "
         "went next plus what is earned from there.",
@@ -134,6 +157,7 @@ def _consistency(found: Verdict) -> list[str]:
         f"* States compared: {_tested(test.levels, test.scale)}",
         f"* {percent(found.covered)} of the changed decisions are in reach of the first comparison.",
         "",
+        *outweighed,
     ]
 
 
@@ -142,17 +166,17 @@ def _hidden_cause(found: Verdict) -> list[str]:
         return []
     cause = found.cause
     rows = [
-        ("an unrecorded cause", "factor that would explain the gain"),
+        ("an unrecorded cause", "factor up to which the gain stands"),
         ("arises anew at each step", times(cause.each_step)),
         ("lasts, or is of any kind: each decision by itself", times(cause.one_decision)),
     ]
     return [
-        "An unrecorded cause of both action and outcome could explain the gain if it changed the odds of "
-        "an action by these factors (the interval would reach 0).",
+        "An unrecorded cause of both action and outcome can explain the gain only if it changes the odds of "
+        "an action by more than these factors (only then can the interval reach 0).",
         "",
         markdown(rows),
         "",
-        f"The first must be at least {times(found.asked)} (`hidden_cause`; the default is {times(ASKED)}). "
+        f"The first must be at least {_asked(found.asked)} (`hidden_cause`; the default is {_asked(ASKED)}). "
         "The recorded state itself changes the odds of the actions that the policy asks for "
         f"{times(cause.recorded)} times (median).",
         "",
@@ -169,8 +193,10 @@ def _not_excluded(found: Verdict) -> list[str]:
         "**What this cannot exclude.** A cause that arises anew at each step leaves no trace in the "
         f"records: {limit}. A lasting cause leaves a trace, which a small data set or strong noise can "
         "hide. If a lasting cause drives many decisions of one person, no bound on the gain of changing "
-        "all of them is known. Whether such causes exist is a question for people who know how the records "
-        "came about.",
+        "all of them is known. Nor is one where the effect of an action depends on earlier ones that the "
+        "state leaves out: a second dose that harms can make a policy lose, each of whose decisions gains if "
+        "made once, and leave no trace. Whether such causes exist is a question for people who know how the "
+        "records came about.",
         "",
     ]
 
