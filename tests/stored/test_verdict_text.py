@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.core.layout import Layout
 from discreet.offline.consistency import Consistency, Discrepancies, Model
 from discreet.offline.deviations import Gain
+from discreet.offline.first_visits import FirstVisits
 from discreet.offline.hidden_cause import LARGEST, HiddenCause
-from discreet.offline.verdict import ASKED, KINDS, Verdict, _kind
+from discreet.offline.transitions import path_of
+from discreet.offline.verdict import ASKED, KINDS, Verdict, _kind, verdict_of
+from discreet.protocol import Returns, Spec
 from discreet.stored.verdict_text import first_sentence, rests_on, times
 
 GAIN = Gain(0.147, 0.12, 0.175, 0.95, 0.01, 0.01, 1.0, 0.0)
@@ -21,7 +25,9 @@ BEHAVIOUR = Gain(0.36, 0.35, 0.37, 0.95, 0.01, 0.01, 1.0, 0.0)
 def compared(p: float = 0.5, size: float = 0.0, z: float = 1.0) -> Discrepancies:
     where = np.array([2, 3])
     value = np.array([0.01, -0.02])
-    return Discrepancies(where, value, np.full(2, 0.01), np.zeros(2), np.array([0.3 * z, -z]), p, p, size)
+    return Discrepancies(
+        where, value, np.array([0.01, 0.02 / z]), np.zeros(2), np.array([0.3 * z, -z]), p, p, size
+    )
 
 
 def a_test(tested: bool = True, contrasts: Any = None, levels: Any = None) -> Consistency:
@@ -55,9 +61,10 @@ def said(found: Verdict, ended: float = 1.0, changes: int = 4) -> str:
 def test_shown_names_both_conditions_before_the_gain() -> None:
     text = said(verdict("shown"))
     assert text == (
-        "Shown, if no unrecorded cause changes the odds of an action more than 1.24 times (1.09 times if "
-        "it lasts longer than a step): changing what is done in 4 states gains 0.147 (95 % interval 0.120 "
-        "to 0.175) over what people did, 0.360. The recorded state itself changes these odds 1.85 times."
+        "Shown, if no unrecorded cause changes the odds of an action more than 1.24 times (1.09 times, "
+        "each decision by itself, if it lasts longer than a step) and if what an action does depends on the "
+        "recorded state alone: changing what is done in 4 states gains 0.147 (95 % interval 0.120 to 0.175) "
+        "over what people did, 0.360. The recorded state itself changes these odds 1.85 times."
     )
     assert "depends on the state and not on the time" not in text
     late = said(verdict("shown"), ended=0.7, changes=1)
@@ -104,12 +111,110 @@ def test_more_people_are_no_promise_of_a_gain() -> None:
 
 def test_a_fragile_gain_says_what_would_explain_it_and_what_is_asked_for() -> None:
     found = verdict("fragile", cause=HiddenCause(1.0599, 1.01, 2.0))
-    assert "changes the odds of an action 1.05 times at a step would be enough" in said(found)
+    assert "stands only against unrecorded causes that change the odds of an action up to 1.05 times" in said(
+        found
+    )
     assert said(found).endswith("The factor must be at least 1.10.")
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"), [(1.1, "1.10"), (1.105, "1.105"), (2.0, "2.00"), (50.0, "50.00")]
+)
+def test_what_is_asked_for_is_never_rounded(asked: float, words: str) -> None:
+    """Rounded like the strength, both numbers of one sentence could be equal."""
+    found = verdict("fragile", asked=asked, cause=HiddenCause(asked - 1e-3, 1.01, 2.0))
+    assert said(found).endswith(f"The factor must be at least {words}.")
+    assert f"at least {words} (`hidden_cause`; the default is 1.10)" in "\n".join(rests_on(found))
+    assert f"{words} times at a step" not in said(found)
+
+
+def test_a_lasting_cause_is_allowed_no_more_than_one_at_each_step() -> None:
+    found = verdict("shown", cause=HiddenCause(1.2, 1.5, 2.0))
+    assert "more than 1.20 times (1.20 times, each decision by itself, if it lasts" in said(found)
+
+
+def test_beyond_the_largest_strength_the_sentence_names_that_one() -> None:
+    found = verdict("shown", cause=HiddenCause(LARGEST, LARGEST, 900.0))
+    assert "more than 50 times (50 times, each decision" in said(found)
+    assert said(found).endswith("changes these odds 50 or more times.")
+
+
+def test_what_loses_is_not_said_to_be_shown_by_more_data() -> None:
+    for estimate in (0.01, 0.0, -0.1):
+        found = verdict("not shown", gain=replace(GAIN, estimate=estimate, low=-0.2, high=-0.05))
+        assert said(found).endswith("If it is better, more people or more budget can show it.")
+
+
+def test_labels_stand_in_a_contradiction_as_they_are() -> None:
+    found = verdict("contradicted", consistency=a_test(contrasts=compared(1e-9, 0.1, 19.0)))
+    text = first_sentence(found, BEHAVIOUR, 4, 1.0, lambda _: ("can't walk", "give \\ wait"))
+    assert "In state 'can't walk', people whose action was 'give \\ wait' went" in text
+
+
+def test_standard_errors_apart_are_those_of_the_table() -> None:
+    """The test lets a bias pass; how far both readings are apart does not depend on it."""
+    contrasts = compared(1e-9, 0.1, 9.0)._replace(
+        value=np.array([0.0, -0.2]), deviation=np.full(2, 0.01), bias=np.full(2, 0.11)
+    )
+    assert "(20 standard errors apart)" in said(
+        verdict("contradicted", consistency=a_test(contrasts=contrasts))
+    )
+
+
+@pytest.mark.parametrize("kind", ["fragile", "unchecked", "shown"])
+def test_a_contradiction_that_is_outweighed_is_explained(kind: str) -> None:
+    words = "They contradict each other by little: the whole interval of the gain lies above ten times"
+    outweighed = verdict(kind, consistency=a_test(levels=compared(1e-9, 1e-4)))
+    assert words in "\n".join(rests_on(outweighed))
+    assert words not in "\n".join(rests_on(verdict(kind)))
+
+
+def test_a_second_dose_that_harms_leaves_no_trace_but_the_condition_names_it() -> None:
+    """Actions are drawn by lot, and all tests pass; each dose gains made once, both together lose a third.
+
+    The dose before changes what the next one does, not what people in the next state earn on average. Exact
+    sums: nothing is drawn.
+    """
+    question = FirstVisits(
+        Spec(Layout(4, 2, 2), stationary=True, returns=Returns(terminal=(2, 3), outcomes={2: 1.0, 3: 0.0}))
+    )
+    layout, people = question.layout, 1e5
+    moves, returns = np.zeros((layout.rows, 5)), np.zeros(layout.rows)
+    later = {0: (0.5, 0.7), 1: (0.65, 0.1)}  # chance of the good end, by the dose before and by this one
+    value = {"people": 0.0, "both": 0.15 + 0.85 * later[1][1]}
+    ended = layout.row_index[2].max(), layout.row_index[3].max()
+    for before, dose in ((b, d) for b in (0, 1) for d in (0, 1)):
+        many = people * (0.2 if before else 0.8) * (0.2 if dose else 0.8)
+        at_once, good = (0.05, 0.15)[before], later[before][dose]
+        first, second = layout.row_index[0, before], layout.row_index[1, dose]
+        moves[first, 2] += many * at_once
+        moves[first, 1] += many * (1.0 - at_once)
+        moves[second, 2] += many * (1.0 - at_once) * good
+        moves[second, 3] += many * (1.0 - at_once) * (1.0 - good)
+        earned = at_once + (1.0 - at_once) * good
+        value["people"] += many / people * earned
+        returns[first] += many * (earned - 0.5)
+        returns[second] += many * (1.0 - at_once) * (good - 0.5)
+    for row, end in zip(ended, (2, 3), strict=True):
+        moves[row, end] = moves[:, end].sum()
+        returns[row] = -0.5 * moves[row, end]
+    start = layout.row_index[4, 0]
+    moves[start, 0], returns[start] = people, people * (value["people"] - 0.5)
+    release = question.told_of(moves.sum(axis=1), moves, returns, 0.0, 0.0, 0.0, people=people)
+    path = path_of(release)
+    judged = verdict_of(path, 2)
+    assert path.changed(2)[:2].all()
+    assert path.action[:2].tolist() == [1, 1]
+    assert value["both"] < value["people"] - 0.3
+    assert judged.kind == "shown"
+    assert judged.consistency.contrasts.largest_z < 1e-6
+    assert judged.consistency.levels.largest_z < 1e-6
+    assert "and if what an action does depends on the recorded state alone" in said(judged)
+    assert "a second dose that harms" in "\n".join(rests_on(judged))
+
+
 def test_unchecked_says_why() -> None:
-    assert "(steps pay rewards" in said(verdict("unchecked", consistency=a_test(tested=False)))
+    assert "(no rule gives rewards" in said(verdict("unchecked", consistency=a_test(tested=False)))
     assert "(two readings of the release disagree somewhat" in said(verdict("unchecked", hinted=True))
     assert "10.0 % of the changed decisions can be tested" in said(verdict("unchecked", covered=0.1))
 
