@@ -301,8 +301,8 @@ class Study:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """In Markdown, for the page."""
     lines: list[tuple[str, ...]] = [(
-        "people", "ε", "states changed", "true gain, mean (least)", "better", "interval above 0", "interval's width",
-        "holds the truth", "above it", "above 0, but no better",
+        "people", "ε", "states changed", "true gain, mean (least)", "better", "interval above 0",
+        "interval's width", "holds the truth", "above it", "above 0, but no better",
     )]  # fmt: skip
     for row in rows:
         lines.append((

@@ -485,7 +485,7 @@ def test_printed_numbers_are_never_below_the_truth() -> None:
                     assert told is not None
                     assert true * (1 - 1e-8) <= float(told[1].rstrip(",")) <= true * 1.001
     exact = Central(release="tree", epsilon=1.0).start(QUERY, Schedule(1000), Seeded(0)).guarantee
-    assert "e^1 = 2.72 (ε = 1, δ = 0)" in exact.statement
+    assert "at most e^1 = 2.72 times what it was before (ε = 1, δ = 0)" in exact.statement
 
 
 def test_an_open_ended_guarantee_says_how_its_epochs_are_noised() -> None:

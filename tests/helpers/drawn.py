@@ -24,6 +24,7 @@ _MADE = (
     (Report, "_values_figure"),
     (Report, "_support_figure"),
     (DecisionReport, "_figure"),
+    (DecisionReport, "_outcome_figure"),
     (figures, "save_figure"),
 )
 _BY_MATPLOTLIB = [(where, name, getattr(where, name)) for where, name in _MADE]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -327,13 +328,15 @@ def test_blocks_of_one_linear_message_that_share_noise_are_found(
 def test_half_the_secure_noise_and_a_lost_grid_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = session.noise_vector
     start = Central(mu=0.3, release="batches").start
-    for share, off in ((0.5, 0.0), (1.0, 1e-3)):
 
-        def wrong(*given: Any, share: float = share, off: float = off) -> Any:
-            return np.round(share * right(*given)) + off
+    def wrong(*given: Any, share: float, off: float) -> Any:
+        return np.round(share * right(*given)) + off
 
-        monkeypatch.setattr(session, "noise_vector", wrong)
-        assert [one.passed for one in secure_box(start)] == [False, False]
+    monkeypatch.setattr(session, "noise_vector", partial(wrong, share=0.5, off=0.0))
+    assert [one.passed for one in secure_box(start)] == [False, False]
+    monkeypatch.setattr(session, "noise_vector", partial(wrong, share=1.0, off=1e-3))
+    with pytest.raises(RuntimeError, match="a sum is no multiple of 1 / "):
+        secure_box(start)
 
 
 def test_what_refuses_exact_noise_is_said() -> None:

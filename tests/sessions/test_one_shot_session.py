@@ -481,7 +481,7 @@ def test_noise_for_m_episodes_is_m_times_as_large_by_closed_forms(budget: Any, r
     assert said.unit == "one user: up to 3 episodes, the whole trajectories of states, actions and rewards"
     assert "up to 3, are replaced" in said.neighbours
     assert "exchanging any one user's episodes (up to 3) for any others" in said.statement
-    assert "g users together have g" in said.statement
+    assert "g users together are protected at g" in said.statement
     assert numerical.verify(said, three.records) <= said.epsilon * 1.01  # type: ignore[operator]
     assert Guarantee.from_dict(said.to_dict()) == said
 

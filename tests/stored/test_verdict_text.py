@@ -89,7 +89,8 @@ def test_a_contradiction_is_told_with_its_numbers_in_units_of_the_file() -> None
 
 def test_an_incomplete_state_is_told_with_its_size() -> None:
     found = verdict("state incomplete", consistency=a_test(levels=compared(1e-9, 0.004)))
-    assert said(found).endswith("(by 0.040 per person); the gain, 0.147, is not large enough beside that.")
+    assert "(by 0.040 per person); the gain, 0.147, is not large enough beside that." in said(found)
+    assert "of the episodes last to the last step" not in said(found)
     assert said(found, ended=0.7).endswith(
         " 30.0 % of the episodes last to the last step: if that step decides their outcome, the time does "
         "the same."

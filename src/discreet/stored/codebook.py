@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -506,7 +506,9 @@ def verify_codebook(
             raise ValueError(
                 f"{folder / SIGNATURES_NAME}: {what}: is not as it must be ({stated!r}, {made!r})"
             )
-    if facts.get("statement") != sentences.statement(_guarantee(facts), version_of(facts["guarantee"])):
+    if version == VERSION and facts.get("statement") != sentences.statement(
+        Guarantee.from_dict(facts["guarantee"]), version_of(facts["guarantee"])
+    ):
         raise ValueError(f"{folder / FACTS}: its statement is not that of its guarantee")
     files = facts["files"]
     for name, digest in files.items():
@@ -606,16 +608,21 @@ def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
             raise ValueError(f"{where}: {name} is not what follows from the rest ({stated!r}, {made!r})")
 
 
-def _guarantee(facts: Mapping[str, Any]) -> Guarantee:
-    """The guarantee of the facts: of earlier versions its numbers alone, in whatever words they were told."""
+class _Numbers(NamedTuple):
+    """What a guarantee states in numbers, in whatever words it was told."""
+
+    epsilon: float
+    delta: float
+    rho: float | None
+    randomness: str
+    records: tuple[Any, ...]
+
+
+def _guarantee(facts: Mapping[str, Any]) -> _Numbers:
+    """Return the numbers of a fit's guarantee, whose sentences may be those of an earlier version."""
     table = facts["guarantee"]
-    if facts["version"] == VERSION:
-        return Guarantee.from_dict(table)
-    plain = (
-        "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "episodes", "users_public", "randomness",
-    )  # fmt: skip
-    records = records_from_dict(table["mechanisms"])
-    return Guarantee(**{name: table[name] for name in plain}, records=records)
+    numbers = {name: table[name] for name in ("epsilon", "delta", "rho", "randomness")}
+    return _Numbers(**numbers, records=records_from_dict(table["mechanisms"]))
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
