@@ -761,9 +761,7 @@ def test_a_forecast_names_what_its_errors_are_of() -> None:
     stages = call(
         "forecast", "--learner", "sdp-pe-om", "--privatizer", "central", *budget[:4], "--episodes", "2000"
     )
-    assert (
-        stages.stdout.count("after ") == stages.stdout.count("after exchanging") + 1
-    )  # one release
+    assert stages.stdout.count("after ") == stages.stdout.count("after exchanging") + 1  # one release
 
 
 def test_options_of_a_misspelt_name_and_of_one_without() -> None:

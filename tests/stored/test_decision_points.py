@@ -275,11 +275,11 @@ def test_no_page_claims_a_gain_without_its_conditions(kind: str, ended: float) -
     told = {"kind": kind, "hidden_cause": factors, "contrasts_p": 1e-9, "levels_p": None, "covered": 0.5}
     line = verdict_text.verdict_line({**told, "ended": ended})
     assert f"(kind of verdict: {kind})" in line
-    assert "p below 1e-6; states compared: not tested; 50.0 % of the changed decisions" in line
+    assert "p below 1e-6; states compared: not tested; of the changed decisions, 50.0 % are" in line
     assert "1.10 (hidden_cause; the default is 1.10)" in line
     assert line.startswith("Shown, if no unrecorded cause changes the odds") == (kind == "shown")
     assert ("1.23 times" in line and "1.12 times" in line) == (kind not in ("unchanged", "not shown"))
-    assert ("10.0 % of the episodes are cut off" in line) == (kind == "shown" and ended < 1.0)
+    assert ("10.0 % of the episodes are still under way" in line) == (kind == "shown" and ended < 1.0)
 
 
 def test_other_points_of_the_path_hold_together(folder: Path, tmp_path: Path) -> None:

@@ -482,7 +482,9 @@ WRONG = {
     r"\b(bound|promise|ε|epsilon)\b[^.\n|]{0,20} fails": (),
     r"\bodds\b": (
         "odds between two records", "odds between two *records*", "posterior odds",
-        "odds of an action",  # of what people did, under a hidden cause
+        # of what people did, under a hidden cause: no promise
+        "odds of an action", "as likely (in odds) for some", "the recorded state itself changes these odds",
+        "under a cause that changes odds by a factor",
     ),
     r"except with": (),
     r"chance of a failure": (),

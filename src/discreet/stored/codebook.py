@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -614,7 +614,7 @@ class _Numbers(NamedTuple):
     epsilon: float
     delta: float
     rho: float | None
-    randomness: str
+    randomness: Literal["secure", "seeded"]
     records: tuple[Any, ...]
 
 

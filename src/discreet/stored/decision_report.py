@@ -133,6 +133,14 @@ class DecisionReport:
         "the state holds all that matters for what follows. What of this can be tested, and what cannot, "
         'stands above under "What this rests on"'
     )
+    cut_off: ClassVar[str] = (
+        "of the episodes came to an end before the last step. If many are still under way then, and what "
+        "people did changes with the time, the report can show a gain where there is none."
+    )
+    surer: ClassVar[str] = (
+        "its error is smaller than that of what people were seen to earn. It rests more on the states: what "
+        "they do not tell of people must not matter for where these go next."
+    )
 
     @property
     def better(self) -> bool:
@@ -286,9 +294,7 @@ class DecisionReport:
             *self._read_off(), "",
             "An interval supposes that the world is the same at every step, that what people did depends on "
             f"the state and not on the step, and that {self.supposed}. "
-            f"{percent(self.ended)} of the episodes came to an end before the last step. If many are still "
-            "under way then, and what people did changes with the time, the report can show a gain where "
-            "there is none.",
+            f"{percent(self.ended)} {self.cut_off}",
         ]  # fmt: skip
 
     def _read_off(self) -> list[str]:
@@ -296,8 +302,7 @@ class DecisionReport:
             return [
                 "The gain is read off where people went on to, step by step, and what is paid there: that "
                 "of the policy and of what people did, in one model of the released transitions. In this "
-                "release its error is smaller than that of what people were seen to earn. It rests more on "
-                "the states: what they do not tell of people must not matter for where these go next."
+                f"release {self.surer}"
             ]
         return [
             "The gain is read off what people were seen to earn. A policy that changes decisions changes who "

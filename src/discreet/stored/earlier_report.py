@@ -29,6 +29,14 @@ class EarlierReport(DecisionReport):
         "the state holds all that matters for what follows (no hidden cause of both action and outcome): no "
         "release can test that"
     )
+    cut_off = (
+        "of the episodes came to an end; where many are cut off, and what people did changes with the time, "
+        "gains can be shown that are none."
+    )
+    surer = (
+        "that is surer than what people were seen to earn, and rests more on the states: what they do not "
+        "tell of a person must not matter for where she goes on to."
+    )
 
     @classmethod
     def of(cls, report: DecisionReport) -> EarlierReport:
