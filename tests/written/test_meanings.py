@@ -483,7 +483,8 @@ WRONG = {
     r"\bodds\b": (
         "odds between two records", "odds between two *records*", "posterior odds",
         # of what people did, under a hidden cause: no promise
-        "odds of an action", "as likely (in odds) for some", "the recorded state itself changes these odds",
+        "odds of an action", "as likely (in odds) for some",
+        "the recorded state itself changes these odds", "The recorded state itself changes these odds",
         "under a cause that changes odds by a factor",
     ),
     r"except with": (),
