@@ -107,8 +107,8 @@ BAD = [
     ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "noon"', "prepare.values.x.before = 'noon'"),
     ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"\nlag = 1', "x.before: must be given without lag"),
     ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"', "prepare.decision is missing.*records of others"),
-    ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"\nof = "episode"', "x.before: must be left out, a value"),
-    ('step = "1 hour"', 'step = "1 hour"\ndecision = "1 hour"', "prepare.decision: must be given with before"),
+    ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"\nof = "episode"', "x.before: must be left out"),
+    ('step = "1 hour"', 'step = "1 hour"\ndecision = "1 hour"', "prepare.decision: must be given"),
     ('step = "1 hour"', 'step = "1 hour"\nstrict = 1', "prepare.strict = 1"),
     ('categories = ["a", "b"]', 'categories = ["a", "b"]\nbefore = "action"', "a value that forms actions"),
     ("cuts = [0, 1.5]", 'cuts = [0]\nmissing = ["-9"]', "declare words for an empty cell by empty"),
@@ -247,17 +247,21 @@ def test_the_pages_declaration_is_one(tmp_path: Path) -> None:
 def test_what_readings_before_the_action_need() -> None:
     early = GOOD.replace("cuts = [0, 1.5]", 'cuts = [0, 1.5]\nbefore = "action"')
     timed = early.replace('step = "1 hour"', 'step = "1 hour"\ndecision = "{}"')
-    declared = parsed(timed.format("30 minutes"))
+    hour = timed.replace("{}", "1 hour")
+    declared = parsed(timed.replace("{}", "30 minutes"))
     assert declared.decision == 1_800_000_000
     assert declared.values["x"].before == "action"
     assert not declared.strict
     for text, message in (
-        (timed.format("2 hours"), "prepare.decision = '2 hours': must be at most prepare.step"),
-        (timed.format("soon"), "prepare.decision = 'soon': must be a length of time"),
+        (timed.replace("{}", "2 hours"), "prepare.decision = '2 hours': must be at most prepare.step"),
+        (timed.replace("{}", "soon"), "prepare.decision = 'soon': must be a length of time"),
         (early.replace('step = "1 hour"\n', ""), "must be given with prepare.step"),
-        (timed.format("1 hour").replace('column = "k"', 'column = "k"\nlag = 1'), "k.lag = 1: must be 0 beside"),
         (
-            timed.format("1 hour").replace('column = "k"\nwithin = "last"', 'column = "k"\nof = "episode"'),
+            hour.replace('column = "k"', 'column = "k"\nlag = 1'),
+            "k.lag = 1: must be 0",
+        ),
+        (
+            hour.replace('column = "k"\nwithin = "last"', 'column = "k"\nof = "episode"'),
             "must have a value of steps in .prepare.actions.",
         ),
     ):

@@ -680,7 +680,7 @@ def test_readings_before_the_action_against_the_slow_account(within: str, carry:
 
 
 EARLY = (
-    SMALL.replace('within = "last"\ncuts', 'within = "last"\nbefore = "action"\nmissing = { value = 9 }\ncuts')
+    SMALL.replace("cuts", 'before = "action"\nmissing = { value = 9 }\ncuts')
     .replace("cuts = [0]", "cuts = [0, 5]").replace('["low", "high"]', '["low", "high", "none"]')
     .replace('step = "1 hour"', 'step = "1 hour"\ndecision = "30 minutes"')
 )  # fmt: skip
@@ -720,7 +720,9 @@ def test_an_order_within_one_time_does_not_make_a_reading_earlier(tmp_path: Path
 
 def test_zones_are_instants_before_the_action(tmp_path: Path) -> None:
     """09:30 in Berlin is before an action of 09:00 UTC, and 10:30 in Berlin is after it."""
-    text = EARLY.replace('{ column = "when", numbers = "hours" }', '{ column = "when", zone = "Europe/Berlin" }')
+    text = EARLY.replace(
+        '{ column = "when", numbers = "hours" }', '{ column = "when", zone = "Europe/Berlin" }'
+    )
     text = text.replace("1 hour", "4 hours").replace("30 minutes", "1 hour")
     times = ["2024-03-01 09:00", "2024-03-01 09:30", "2024-03-01T09:00:00Z", "2024-03-01 10:30"]
     times += ["2024-03-01T12:00:00Z", "2024-03-01T16:00:00Z"]
@@ -876,12 +878,13 @@ def test_few_readings_after_the_action_are_no_warning(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------- people are apart
 @pytest.mark.parametrize("early", ["", 'before = "action"\n'])
 @pytest.mark.parametrize("seed", range(8))
-def test_one_persons_records_change_nobody_elses_rows(seed: int, tmp_path: Path) -> None:
+def test_one_persons_records_change_nobody_elses_rows(seed: int, early: str, tmp_path: Path) -> None:
     """What protects the result's people protects the records': each row is made of one person's records."""
     draw = np.random.default_rng(seed)
     text = BASE.format(
-        horizon=5, long="cut", grid='step = "4 hours"', x='within = "mean"\ncarry = 2\nmissing = "category"',
-        sums="sum", end=END, on="on = { well = 1.5 }",
+        horizon=5, long="cut", grid='step = "4 hours"\n' + ('decision = "1 hour"' if early else ""),
+        x=f'within = "mean"\n{early}carry = 2\nmissing = "category"', sums="sum", end=END,
+        on="on = { well = 1.5 }",
     )  # fmt: skip
     declared = parse_declaration(tomllib.loads(text), tmp_path, text)
     frame, other = records(seed), records(seed + 100)
