@@ -104,6 +104,13 @@ BAD = [
     ("cuts = [0, 1.5]", 'cuts = [0]\nmissing = { valu = 3 }', "unknown key prepare.values.x.missing.valu"),
     ("cuts = [0, 1.5]", "cuts = [0]\ncarry = -1", "prepare.values.x.carry = -1"),
     ("cuts = [0, 1.5]", "cuts = [0]\nlag = true", "prepare.values.x.lag = True"),
+    ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "noon"', "prepare.values.x.before = 'noon'"),
+    ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"\nlag = 1', "x.before: must be given without lag"),
+    ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"', "prepare.decision is missing.*records of others"),
+    ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"\nof = "episode"', "x.before: must be left out"),
+    ('step = "1 hour"', 'step = "1 hour"\ndecision = "1 hour"', "prepare.decision: must be given"),
+    ('step = "1 hour"', 'step = "1 hour"\nstrict = 1', "prepare.strict = 1"),
+    ('categories = ["a", "b"]', 'categories = ["a", "b"]\nbefore = "action"', "a value that forms actions"),
     ("cuts = [0, 1.5]", 'cuts = [0]\nmissing = ["-9"]', "declare words for an empty cell by empty"),
     ("cuts = [0, 1.5]", "cuts = [0]\nempty = []", "prepare.values.x.empty = .*must be a list, not empty"),
     ("cuts = [0, 1.5]", "cuts = [0]\nempty = [-9]", "prepare.values.x.empty = -9"),
@@ -235,6 +242,31 @@ def test_the_pages_declaration_is_one(tmp_path: Path) -> None:
     assert made.states.codes(
         {"pressure": np.array([87.5, 65.0]), "lactate": np.array([2.0, 4.0])}
     ).tolist() == [0, 1]
+
+
+def test_what_readings_before_the_action_need() -> None:
+    early = GOOD.replace("cuts = [0, 1.5]", 'cuts = [0, 1.5]\nbefore = "action"')
+    timed = early.replace('step = "1 hour"', 'step = "1 hour"\ndecision = "{}"')
+    hour = timed.replace("{}", "1 hour")
+    declared = parsed(timed.replace("{}", "30 minutes"))
+    assert declared.decision == 1_800_000_000
+    assert declared.values["x"].before == "action"
+    assert not declared.strict
+    for text, message in (
+        (timed.replace("{}", "2 hours"), "prepare.decision = '2 hours': must be at most prepare.step"),
+        (timed.replace("{}", "soon"), "prepare.decision = 'soon': must be a length of time"),
+        (early.replace('step = "1 hour"\n', ""), "must be given with prepare.step"),
+        (
+            hour.replace('column = "k"', 'column = "k"\nlag = 1'),
+            "k.lag = 1: must be 0",
+        ),
+        (
+            hour.replace('column = "k"\nwithin = "last"', 'column = "k"\nof = "episode"'),
+            "must have a value of steps in .prepare.actions.",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            parsed(text)
 
 
 def test_the_page_names_every_key() -> None:

@@ -29,6 +29,10 @@ from discreet.data.remedies import remedy
 from discreet.data.schema import read_schema
 from discreet.data.validate import check
 
+pytestmark = pytest.mark.filterwarnings(  # random records have readings at any time
+    "ignore:readings taken after the action form states:UserWarning"
+)
+
 HOUR = 3_600_000_000
 BASE = """
 dataset = "ward"
@@ -121,16 +125,27 @@ def slow(frame: pd.DataFrame, how: dict[str, Any]) -> list[tuple[Any, ...]]:
         for number, row in enumerate(rows):
             cells[(row["when"] - rows[0]["when"]) // (4 * HOUR) if how["grid"] else number].append(row)
         total = max(cells) + 1
-        xs, doses = [], []
+        xs, doses, earlier = [], [], []
         for cell in range(total):
             held = cells.get(cell, [])
             xs.append(gathered(how["within"], [(row["when"], row["x"]) for row in held]))
+            if how.get("before"):
+                start = rows[0]["when"] + cell * 4 * HOUR
+                acts = [row["when"] for row in held if not (math.isnan(row["dose"]) or row["dose"] == 0)]
+                limit = min(acts, default=start + how["decision"])
+                known = [(row["when"], row["x"]) for row in held if row["when"] < limit]
+                earlier.append(gathered(how["within"], known))
             doses.append(gathered(how["sums"], [(row["when"], row["dose"]) for row in held]))
         xs = [xs[i - how["lag"]] if i >= how["lag"] else math.nan for i in range(total)]
         filled = []
         for i in range(total):
             near = [x for x in xs[max(0, i - how["carry"]) : i + 1] if not math.isnan(x)]
             filled.append(near[-1] if near else math.nan)
+        if how.get("before"):  # of an earlier step every reading is before this one's action
+            filled = []
+            for i in range(total):
+                near = [x for x in xs[max(0, i - how["carry"]) : i] if not math.isnan(x)]
+                filled.append(earlier[i] if not math.isnan(earlier[i]) else near[-1] if near else math.nan)
         doses = [0.0 if math.isnan(dose) else dose for dose in doses]
         sexes = {row["sex"].lower() for row in rows} - {""}
         sex = {"f": "female", "m": "male"}[sexes.pop()] if sexes else "missing"
@@ -640,14 +655,241 @@ def test_parts_and_memory_change_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "whole"]
 
 
+# ------------------------------------------------------------------------------- before the action
+@pytest.mark.parametrize("carry", [0, 2])
+@pytest.mark.parametrize("within", ["last", "first", "mean", "max", "min", "sum", "count"])
+def test_readings_before_the_action_against_the_slow_account(within: str, carry: int, tmp_path: Path) -> None:
+    how = {
+        "grid": True, "within": within, "long": "cut", "lag": 0, "carry": carry, "horizon": 5, "sums": "sum",
+        "before": True, "decision": 2 * HOUR,
+    }  # fmt: skip
+    text = BASE.format(
+        horizon=5, long="cut", grid='step = "4 hours"\ndecision = "2 hours"', sums="sum", end=END,
+        x=f'within = "{within}"\nbefore = "action"\ncarry = {carry}\nmissing = "category"',
+        on="on = { well = 1.5 }",
+    )  # fmt: skip
+    declared = parse_declaration(tomllib.loads(text), tmp_path, text)
+    frame = records(40 + carry, people=25)
+    expected = grouped(slow(frame, how))
+    assert expected != grouped(slow(frame, {**how, "before": False}))
+    half = len(frame) // 2
+    ways = {
+        "whole": (frame, {}),
+        "parts": (frame[::-1], {"memory": 3000}),
+        "files": ([frame[half:], frame[:half]], {"memory": 3000, "scratch": tmp_path}),
+    }
+    for name, (where, more) in ways.items():
+        done = prepare(where, declared, tmp_path / name, **more)
+        assert grouped(made(tmp_path / name)) == expected
+        assert not any("later than the action" in reason for reason in done.counts)
+
+
+EARLY = (
+    SMALL.replace("cuts", 'before = "action"\nmissing = { value = 9 }\ncuts')
+    .replace("cuts = [0]", "cuts = [0, 5]").replace('["low", "high"]', '["low", "high", "none"]')
+    .replace('step = "1 hour"', 'step = "1 hour"\ndecision = "30 minutes"')
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "states"),
+    [
+        # the reading just before the action counts, the one at its time and the one after it do not
+        ([(0.0, -1, ""), (0.2, 1, ""), (0.3, -1, "go"), (0.4, -1, "")], ["high", "none"]),
+        ([(0.0, -1, ""), (0.3, 1, ""), (0.3, None, "go")], ["low", "none"]),
+        ([(0.3, None, "go"), (0.4, 1, "")], ["none", "none"]),
+        ([(0.1, -1, ""), (0.4, 1, "go"), (0.2, 1, ""), (0.1, None, "stay")], ["none", "none"]),
+        # without an action up to the decision, and not at its time
+        ([(0.0, -1, ""), (0.499, 1, ""), (0.5, -1, ""), (0.9, -1, "")], ["high", "none"]),
+        # an action after the decision: up to the action
+        ([(0.0, -1, ""), (0.7, 1, ""), (0.8, None, "go"), (0.9, -1, "")], ["high", "none"]),
+        # a step's own action, not that of the step before
+        ([(0.0, -1, "go"), (1.1, 1, ""), (1.2, -1, "go")], ["none", "high"]),
+    ],
+)
+def test_which_readings_are_before_the_action(tmp_path: Path, rows: Any, states: Any) -> None:
+    rows = [(0.0, None, "") if i == 0 else row for i, row in enumerate([rows[0], *rows])]
+    rows = [*rows, (1.0, None, ""), (2.0, None, "")]
+    frame = {"who": ["1"] * len(rows), **dict(zip(("when", "x", "a"), zip(*rows, strict=True), strict=True))}
+    out = write(tmp_path, EARLY, {name: list(column) for name, column in frame.items()})
+    assert [row[3] for row in made(out)] == states
+
+
+def test_an_order_within_one_time_does_not_make_a_reading_earlier(tmp_path: Path) -> None:
+    """A sequence number says when a row was written; reading and action still have one time."""
+    text = EARLY.replace('numbers = "hours"', 'numbers = "hours", then = "seq"')
+    rows = {"who": ["1"] * 4, "when": [0.0, 0.0, 1.0, 2.0], "seq": [1, 2, 3, 4]}
+    out = write(tmp_path, text, {**rows, "x": [1.0, None, None, None], "a": ["", "go", "", ""]})
+    assert [row[3] for row in made(out)] == ["none", "none"]
+
+
+def test_zones_are_instants_before_the_action(tmp_path: Path) -> None:
+    """09:30 in Berlin is before an action of 09:00 UTC, and 10:30 in Berlin is after it."""
+    text = EARLY.replace(
+        '{ column = "when", numbers = "hours" }', '{ column = "when", zone = "Europe/Berlin" }'
+    )
+    text = text.replace("1 hour", "4 hours").replace("30 minutes", "1 hour")
+    times = ["2024-03-01 09:00", "2024-03-01 09:30", "2024-03-01T09:00:00Z", "2024-03-01 10:30"]
+    times += ["2024-03-01T12:00:00Z", "2024-03-01T16:00:00Z"]
+    rows = {"who": ["1"] * 6, "when": times, "x": [None, 1.0, None, -1.0, None, None]}
+    out = write(tmp_path, text, {**rows, "a": ["", "", "go", "", "", ""]})
+    assert [row[3] for row in made(out)] == ["high", "none"]
+
+
+LEAK = """
+dataset = "leak"
+unit = "patient"
+horizon = 8
+stationary = true
+reward = { outcomes = { discharged = 1.0, died = 0.0 } }
+[prepare]
+user = "patient"
+time = { column = "time", numbers = "minutes" }
+begin = "admitted"
+step = "4 hours"
+long = "end"
+[prepare.values.pressure]
+column = "value"
+within = "last"
+missing = "category"
+cuts = [65]
+[prepare.values.drug]
+column = "amount"
+within = "sum"
+missing = { value = 0 }
+[prepare.states]
+product = ["pressure"]
+[prepare.actions]
+rules = [{ label = "drug", when = "drug > 0" }, { label = "wait" }]
+[prepare.end]
+column = "outcome"
+states = { home = "discharged", died = "died" }
+"""
+
+
+def treated(people: int, after: float = 25.0) -> tuple[list[pd.DataFrame], list[Any]]:
+    """Readings at minute 10, doses at 60 and readings at 200, which a dose raises; nothing helps.
+
+    Also the states and actions that were known: of each patient, in their order.
+    """
+    draw = np.random.default_rng(1)
+    charts, drugs, stays, known = [], [], [], []
+    for who in range(people):
+        sick = draw.random() < 0.4
+        steps = int(draw.integers(2, 8))
+        path = []
+        for k in range(steps):
+            pressure = round(float(draw.normal(58 if sick else 82, 6)), 1)
+            dose = draw.random() < (0.6 if pressure < 65 else 0.15)
+            charts.append((who, 240 * k + 10, pressure))
+            charts.append((who, 240 * k + 200, round(pressure + after * dose, 1)))
+            drugs.append((who, 240 * k + 60, float(dose)))  # a charted 0 is no action of a sum
+            path.append(("pressure<65" if pressure < 65 else "pressure>=65", "drug" if dose else "wait"))
+        known.append(path)
+        stays.append((who, "died" if draw.random() < (0.6 if sick else 0.1) else "home", 0))
+    return [
+        pd.DataFrame(charts, columns=["patient", "time", "value"]),
+        pd.DataFrame(drugs, columns=["patient", "time", "amount"]),
+        pd.DataFrame(stays, columns=["patient", "outcome", "admitted"]),
+    ], known
+
+
+def paths(folder: Path) -> list[Any]:
+    """States and actions of each episode, sorted."""
+    found: dict[int, list[Any]] = defaultdict(list)
+    for user, _, _, state, action, *_ in made(folder):
+        found[user].append((state, action))
+    return sorted(found.values())
+
+
+@pytest.mark.filterwarnings("always:readings taken after the action form states:UserWarning")
+def test_a_reading_after_the_action_is_told_and_before_it_the_state_is_right(tmp_path: Path) -> None:
+    tables, known = treated(150)
+    doses = sum(action == "drug" for path in known for _, action in path)
+    (tmp_path / "P.toml").write_text(LEAK)
+    reason = "pressure: steps whose reading is later than the action"
+    with pytest.warns(UserWarning, match=r'pressure in 100\.0%.*before = "action"'):
+        late = prepare(tables, tmp_path / "P.toml", tmp_path / "late")
+    assert late.counts[reason] == doses
+    assert paths(tmp_path / "late") != sorted(known)
+    early = LEAK.replace("cuts", 'before = "action"\ncuts').replace("step =", 'decision = "1 hour"\nstep =')
+    (tmp_path / "B.toml").write_text(early)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        done = prepare(tables, tmp_path / "B.toml", tmp_path / "early")
+    assert paths(tmp_path / "early") == sorted(known)
+    assert reason not in done.counts
+    # the count is the holder's: what is released, or read by `learn`, does not depend on it
+    same, _ = treated(150)
+    same[1]["time"] += 170  # doses after every reading
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert reason not in prepare(same, tmp_path / "P.toml", tmp_path / "clean").counts
+    for name in ("schema.toml", "prepare.toml"):
+        assert (tmp_path / "late" / name).read_text() == (tmp_path / "clean" / name).read_text()
+    columns = {name: parquet.read_schema(tmp_path / name / "rows.parquet") for name in ("late", "clean")}
+    assert columns["late"].equals(columns["clean"], check_metadata=True)
+    assert stat.S_IMODE((tmp_path / "late" / COUNTS).stat().st_mode) == 0o600
+    # parts count as the whole does, and `strict` refuses
+    with pytest.warns(UserWarning, match="after the action"):
+        parts = prepare(tables, tmp_path / "P.toml", tmp_path / "parts", memory=20_000)
+    assert dict(parts.counts) == dict(late.counts)
+    (tmp_path / "P.toml").write_text(LEAK.replace("step =", "strict = true\nstep ="))
+    with pytest.raises(ValueError, match="records: readings taken after .*refused by strict = true"):
+        prepare(tables, tmp_path / "P.toml", tmp_path / "strict")
+    assert not (tmp_path / "strict").exists()
+
+
+@pytest.mark.parametrize(
+    ("within", "after", "late"),
+    [
+        ("last", 25.0, True), ("first", 25.0, False), ("mean", 25.0, True), ("max", 25.0, True),
+        ("min", 25.0, False), ("min", -25.0, True), ("max", -25.0, False), ("sum", 25.0, True),
+        ("count", 25.0, True),
+    ],
+)  # fmt: skip
+def test_which_reading_is_used(tmp_path: Path, within: str, after: float, late: bool) -> None:
+    tables, known = treated(60, after)
+    doses = sum(action == "drug" for path in known for _, action in path)
+    text = LEAK.replace('within = "last"', f'within = "{within}"')
+    text = text.replace('missing = "category"\n', "") if within == "count" else text
+    (tmp_path / "P.toml").write_text(text)
+    found = prepare(tables, tmp_path / "P.toml", tmp_path / "out").counts
+    assert found.get("pressure: steps whose reading is later than the action", 0) == doses * late
+    (tmp_path / "P.toml").write_text(text.replace("cuts", "lag = 1\nmissing = { value = 70 }\ncuts")
+                                     .replace('missing = "category"\n', ""))  # fmt: skip
+    found = prepare(tables, tmp_path / "P.toml", tmp_path / "lag").counts
+    assert not any("later than the action" in reason for reason in found)
+
+
+def test_few_readings_after_the_action_are_no_warning(tmp_path: Path) -> None:
+    tables, known = treated(150)
+    doses = sum(action == "drug" for path in known for _, action in path)
+    charts = tables[0]
+    early = charts["time"] % 240 == 10
+    (tmp_path / "P.toml").write_text(LEAK.replace("step =", "strict = true\nstep ="))
+    dosed = tables[1][tables[1]["amount"] > 0]
+    for name, more in (("at", doses // 100), ("above", doses // 100 + 1)):
+        some = dosed[:more].assign(value=70.0, time=lambda one: one["time"] + 1).drop(columns="amount")
+        asked = [pd.concat([charts[early], some]), *tables[1:]]
+        if name == "at":
+            done = prepare(asked, tmp_path / "P.toml", tmp_path / name)
+            assert done.counts["pressure: steps whose reading is later than the action"] == more > 0
+        else:
+            with pytest.raises(ValueError, match="refused by strict"):
+                prepare(asked, tmp_path / "P.toml", tmp_path / name)
+
+
 # ------------------------------------------------------------------------------- people are apart
+@pytest.mark.parametrize("early", ["", 'before = "action"\n'])
 @pytest.mark.parametrize("seed", range(8))
-def test_one_persons_records_change_nobody_elses_rows(seed: int, tmp_path: Path) -> None:
+def test_one_persons_records_change_nobody_elses_rows(seed: int, early: str, tmp_path: Path) -> None:
     """What protects the result's people protects the records': each row is made of one person's records."""
     draw = np.random.default_rng(seed)
     text = BASE.format(
-        horizon=5, long="cut", grid='step = "4 hours"', x='within = "mean"\ncarry = 2\nmissing = "category"',
-        sums="sum", end=END, on="on = { well = 1.5 }",
+        horizon=5, long="cut", grid='step = "4 hours"\n' + ('decision = "1 hour"' if early else ""),
+        x=f'within = "mean"\n{early}carry = 2\nmissing = "category"', sums="sum", end=END,
+        on="on = { well = 1.5 }",
     )  # fmt: skip
     declared = parse_declaration(tomllib.loads(text), tmp_path, text)
     frame, other = records(seed), records(seed + 100)

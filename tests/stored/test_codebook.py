@@ -140,6 +140,7 @@ def test_more_than_the_public_sizes_allow_is_refused() -> None:
             sums.exact(*wrong)
 
 
+@pytest.mark.filterwarnings("ignore:readings taken after the action form states:UserWarning")
 def test_sums_of_a_step_outside_of_the_range_are_cut(declared: Path, tmp_path: Path) -> None:
     """The range is of a cell: doses add up, and constants may be anywhere; nobody counts for more."""
     text = TEXT.replace(
@@ -156,6 +157,24 @@ def test_sums_of_a_step_outside_of_the_range_are_cut(declared: Path, tmp_path: P
     cuts = fit_codebook(frame, declared, tmp_path / "b", quantiles=("y", 2), **how).found
     assert (cuts > 0).all()
     assert (cuts < 5).all()
+
+
+def test_readings_after_the_action_are_told_or_refused_before_anything_is_spent(
+    declared: Path, tmp_path: Path
+) -> None:
+    frame = people(200)
+    frame = pd.concat([frame, frame.assign(when=frame["when"] + 0.2)])
+    how: dict[str, Any] = {"centres": 3, "rho": 1e9, "delta": 1e-6}
+    with pytest.warns(UserWarning, match="readings taken after the action form states"):
+        fit_codebook(frame, declared, tmp_path / "told", ledger=None, **how)
+    for path in (tmp_path / "told").iterdir():
+        assert b"later than" not in path.read_bytes()
+    declared.write_text(TEXT.replace("[prepare]\n", "[prepare]\nstrict = true\n"))
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with pytest.raises(ValueError, match="refused by strict = true"):
+            fit_codebook(frame, declared, tmp_path / "strict", ledger=ledger, **how)
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+    assert not (tmp_path / "strict").exists()
 
 
 # ------------------------------------------------------------------------------------- the loss

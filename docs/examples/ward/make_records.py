@@ -96,14 +96,16 @@ def given(draw: np.random.Generator, who: np.ndarray, at: np.ndarray, treatment:
     some = treatment > 0
     drug = np.array(["", "Ringer", "Noradrenaline"])[treatment[some]]
     amount = np.where(treatment[some] == 1, 500.0, draw.uniform(0.1, 2.0, int(some.sum())).round(2))
-    return table(draw, who[some], at[some], drug, amount).rename(columns={"item": "drug", "value": "amount"})
+    later = table(draw, who[some], at[some], drug, amount, 60, 180)
+    return later.rename(columns={"item": "drug", "value": "amount"})
 
 
 def table(
-    draw: np.random.Generator, who: np.ndarray, at: np.ndarray, item: object, value: np.ndarray
-) -> pd.DataFrame:
-    """Rows at random minutes of their steps."""
-    minute = draw.integers(0, 240, len(who))
+    draw: np.random.Generator, who: np.ndarray, at: np.ndarray, item: object, value: np.ndarray,
+    first: int = 0, minutes: int = 60,
+) -> pd.DataFrame:  # fmt: skip
+    """Rows at random minutes of their steps: readings in the first hour, treatment after it."""
+    minute = first + draw.integers(0, 240, len(who)) * minutes // 240
     return pd.DataFrame({"patient": who, "time": at + 60 * minute, "item": item, "value": value})
 
 

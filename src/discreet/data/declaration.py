@@ -119,6 +119,7 @@ class Value:
     low, high : float; outside : "refuse" or "missing"
     unreadable : "refuse" or "missing", for a cell that is no number or none of the categories
     lag : steps by which a value is late
+    before : "action": only rows before the step's first action count; None: all rows of the step
     carry : steps for which a value stands in for missing ones after it
     missing : "refuse", "category", or the number (of a category: its index) that stands for it
     categories : texts of the file to indices; None for numbers
@@ -139,6 +140,7 @@ class Value:
     outside: str = "refuse"
     unreadable: str = "refuse"
     lag: int = 0
+    before: str | None = None
     carry: int = 0
     missing: str | float = "refuse"
     categories: Mapping[str, int] | None = None
@@ -247,6 +249,9 @@ class Declaration:
     end : Value of an episode's outcome, with terminal labels; end_missing : the label of no outcome, None
         refuses
     reward : name of a value, or None; on : reward on arrival at a terminal label
+    decision : microseconds after a step began at which a step without an action counts as decided, None
+        where no value has ``before``
+    strict : whether readings after the action are refused, not only warned of
     files : public files that the declaration reads; text : of the declaration
     """
 
@@ -271,6 +276,8 @@ class Declaration:
     reward: str | None
     on: Mapping[int, float]
     empty: tuple[str, ...] = ()
+    decision: int | None = None
+    strict: bool = False
     files: tuple[Path, ...] = ()
     text: str = field(default="", repr=False)
 
@@ -308,8 +315,8 @@ def read_declaration(path: str | Path, *, fitting: bool = False) -> Declaration:
 
 
 _KEYS = (
-    "user", "episode", "names", "empty", "time", "step", "begin", "before", "duplicates", "long", "values",
-    "states", "actions", "end", "reward",
+    "user", "episode", "names", "empty", "time", "step", "begin", "before", "decision", "strict",
+    "duplicates", "long", "values", "states", "actions", "end", "reward",
 )  # fmt: skip
 _MADE = (
     "user_column", "episode_column", "step_column", "state_column", "action_column", "reward_column",
@@ -354,12 +361,13 @@ def parse_declaration(
     reward, on = _reward(asked.get("reward"), values, labels, schema, plain)
     folded = checks.choice("prepare.names", asked.get("names", "as written"), ("as written", "folded"))
     time = _time(asked["time"]) if "time" in asked else None
-    step = _step(asked["step"]) if "step" in asked else None
+    step = _length("prepare.step", asked["step"]) if "step" in asked else None
     if step is not None and time is None:
         raise ValueError("prepare.step: must be given with prepare.time")
     begin = None if "begin" not in asked else text_of("prepare.begin", asked["begin"])
     if begin is not None and step is None:
         raise ValueError("prepare.begin: must be given with prepare.step")
+    decision = _decision(asked, values, actions, step)
     long = checks.choice("prepare.long", asked.get("long", "refuse"), ("refuse", "cut", "end"))
     if long == "end" and end is None:
         raise ValueError("prepare.long = 'end': must be given with prepare.end, whose state it leads to")
@@ -392,6 +400,8 @@ def parse_declaration(
         reward=reward,
         on=on,
         empty=empty,
+        decision=decision,
+        strict=checks.flag("prepare.strict", asked.get("strict", False)),
         files=tuple(files),
         text=text,
     )
@@ -461,19 +471,59 @@ def _time(value: Any) -> Time:
     return Time(**given)
 
 
-def _step(value: Any) -> int:
+def _decision(
+    asked: Mapping[str, Any], values: Mapping[str, Value], actions: Partition, step: int | None
+) -> int | None:
+    """Check what values with ``before = "action"`` need, and return the declared time of a decision."""
+    early = [value for value in values.values() if value.before is not None]
+    if not early:
+        if "decision" in asked:
+            raise ValueError('prepare.decision: must be given with before = "action" of a value')
+        return None
+    where = f'prepare.values.{early[0].name}.before = "action"'
+    if step is None:
+        raise ValueError(f"{where}: must be given with prepare.step (where every row is a step, use lag = 1)")
+    forming = [value for value in actions.reads if value.of == "step"]
+    if not forming:
+        raise ValueError(f"{where}: must have a value of steps in [prepare.actions], whose rows have times")
+    for value in early:
+        if value in forming:
+            raise ValueError(
+                f"prepare.values.{value.name}.before = 'action': must be left out of a value that forms "
+                "actions, which has no reading before itself (use lag = 1 for a state of earlier actions)"
+            )
+    for value in forming:
+        if value.lag:
+            raise ValueError(
+                f"prepare.values.{value.name}.lag = {value.lag}: must be 0 beside before = 'action', as an "
+                "action of an earlier step is before every reading"
+            )
+    if "decision" not in asked:
+        raise ValueError(
+            "prepare.decision is missing: must be a length of time, as '1 hour', where a value has before = "
+            "'action'. In a step without an action only readings up to then count. If all readings of such a "
+            "step counted, a reading would depend on whether there was an action; if the limit were computed "
+            "from other people, a person's rows would depend on the records of others"
+        )
+    found = _length("prepare.decision", asked["decision"])
+    if found > step:
+        raise ValueError(f"prepare.decision = {asked['decision']!r}: must be at most prepare.step")
+    return found
+
+
+def _length(name: str, value: Any) -> int:
     found = _LENGTH.match(value) if isinstance(value, str) else None
     length = round(float(found.group(1)) * UNITS[found.group(2)]) if found is not None else 0
     if length < 1:
         raise ValueError(
-            f"prepare.step = {checks.said(value)}: must be a length of time, as '4 hours' or '30 minutes'"
+            f"{name} = {checks.said(value)}: must be a length of time, as '4 hours' or '30 minutes'"
         )
     return length
 
 
 _VALUE = (
-    "column", "where", "within", "of", "ties", "range", "outside", "unreadable", "lag", "carry", "missing",
-    "categories", "labels", "cuts", "closed", "empty",
+    "column", "where", "within", "of", "ties", "range", "outside", "unreadable", "lag", "before", "carry",
+    "missing", "categories", "labels", "cuts", "closed", "empty",
 )  # fmt: skip
 
 
@@ -503,6 +553,14 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Va
         names = _bins(where, name, given, cuts)
     elif "labels" in given or "closed" in given:
         raise ValueError(f"{where}: labels and closed must be given with cuts")
+    lag = checks.integer(f"{where}.lag", given.get("lag", 0), 0)
+    before = None
+    if "before" in given:
+        before = checks.choice(f"{where}.before", given["before"], ("action",))
+        if lag:
+            raise ValueError(f"{where}.before: must be given without lag, which takes an earlier step")
+        if of == "episode":
+            raise ValueError(f"{where}.before: must be left out, a value of an episode belongs to no step")
     own = _texts(f"{where}.empty", given["empty"]) if "empty" in given else ()
     missing = _missing(f"{where}.missing", given.get("missing", "refuse"), categories, names)
     if missing == "category" and names is None:
@@ -525,7 +583,8 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Va
         unreadable=checks.choice(
             f"{where}.unreadable", given.get("unreadable", "refuse"), ("refuse", "missing")
         ),
-        lag=checks.integer(f"{where}.lag", given.get("lag", 0), 0),
+        lag=lag,
+        before=before,
         carry=checks.integer(f"{where}.carry", given.get("carry", 0), 0),
         missing=missing,
         categories=categories,

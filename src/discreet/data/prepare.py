@@ -50,7 +50,9 @@ Ints = NDArray[np.int64]
 
 ROWS, SCHEMA, DECLARATION, COUNTS = "rows.parquet", "schema.toml", "prepare.toml", "private-counts.json"
 MEMORY = 2**31
+LATE = 0.01  # share of steps with an action above which later readings are warned of
 _PARTITIONS = 256
+_NONE = np.iinfo(np.int64).max  # the time of an action that is not there
 
 
 class Refused(ValueError):
@@ -160,6 +162,7 @@ def prepare(
                     writer.write_table(made.cast(_COLUMNS))
         if reader.offences.counts:
             refuse(reader.offences, private)
+        maker.refuse_late()
         if not maker.people:
             raise ValueError("records: hold no row of anybody")
         write_schema(declared.schema, hidden / SCHEMA)
@@ -298,7 +301,8 @@ class Maker:
         self.places: Sequence[Place] = reader.places
         self.alike = Alike()
         self.counts: Counter[str] = Counter()
-        self.people = self.episodes = self.steps = 0
+        self.people = self.episodes = self.steps = self.acted_steps = 0
+        self.late_steps: Counter[str] = Counter()
         schema = declared.schema
         self.absorbing = np.zeros(schema.layout.states + 1, bool)  # the last one: no state
         self.absorbing[list(schema.terminal)] = True
@@ -321,6 +325,7 @@ class Maker:
         self.undated = np.flatnonzero(~dated)
         self.order = self._distinct(use[_by(self.episode[use], self.moment[use])])
         order, cell = self._grid(self.order)
+        self._first_actions(order, cell)
         facts = {
             name: self._fact(value, _plain(table, f"v.{name}"))
             for name, value in self.reader.values.items()
@@ -331,15 +336,34 @@ class Maker:
             if value.of == "episode":
                 found = facts[name][self.of]
             else:
-                column = _plain(table, f"v.{name}")[order]
-                found = self._gathered(value, column, cell, self.moment[order], order, int(self.start[-1]))
-            cells[name] = self._filled(value, found)
+                found, whole = self._found(value, order, cell)
+            cells[name] = self._filled(value, found, found if value.of == "episode" else whole)
         self.row_of_cell = self._rows_of_cells(order, cell)
         self.cells = cells
         return self._rows(cells, facts.get("end"))
 
+    def _said_of_late(self) -> str:
+        """What to say of readings later than actions; "" where they are few."""
+        acted = self.acted_steps
+        shares = {name: self.late_steps[name] / acted for name in self.late_steps if acted}
+        many = [f"{name} in {share:.1%}" for name, share in shares.items() if share > LATE]
+        if not many:
+            return ""
+        return (
+            f"readings taken after the action form states: of steps with an action, {', '.join(many)}. Such "
+            "a state knows what its action did, so that the policy's gain may be none. Declare "
+            'before = "action" for such values and decision in [prepare], or lag = 1'
+        )
+
+    def refuse_late(self) -> None:
+        """Raise ``ValueError`` where the declaration is strict and states hold readings after actions."""
+        if self.declared.strict and (said := self._said_of_late()):
+            raise ValueError(f"records: {said} (refused by strict = true in [prepare])")
+
     def warn(self) -> None:
-        """Warn of people whose names look alike."""
+        """Warn of readings taken after actions, and of people whose names look alike."""
+        if said := self._said_of_late():
+            warnings.warn(said, UserWarning, stacklevel=4)
         declared = self.declared
         remedy = "write names in one way"
         if not declared.folded:
@@ -433,12 +457,13 @@ class Maker:
             begin[episode[heads]] = time[heads]
             if declared.begin is not None:
                 begin = self._begins(begin)
-            number = (time - begin[episode]) // declared.step
+            number, self.since = np.divmod(time - begin[episode], declared.step)
             early = number < 0
             if early.any() and declared.before == "refuse":
                 self._note_rows("row before its episode begins", order[early], str(declared.begin))
             self.counts["rows before their episode begins, left out"] += int(early.sum())
             order, episode, number = order[~early], episode[~early], number[~early]
+            self.since = self.since[~early]
         self.last = np.full(len(self.owner), -1)
         np.maximum.at(self.last, episode, number)
         self._note_episodes(
@@ -449,6 +474,8 @@ class Maker:
         self.of = np.repeat(np.arange(len(size)), size)
         self.number = np.arange(len(self.of)) - self.start[self.of]
         inside = number <= most
+        if declared.step is not None:
+            self.since = self.since[inside]  # of each row in a cell: time since its step began
         return order[inside], (self.start[episode] + number)[inside]
 
     def _begins(self, first: Ints) -> Ints:
@@ -469,6 +496,79 @@ class Maker:
         first[self.episode[order][::-1]] = np.arange(len(order))[::-1]
         other = (place < 0) | (self.episode[order[place]] != self.of)
         return np.asarray(order[np.where(other, first[self.of], place)])
+
+    # ------------------------------------------------------------------------- before the action
+    def _first_actions(self, order: Ints, cell: Ints) -> None:
+        """Set ``first`` (cells,): when its first action came since the step began; ``_NONE`` where none did.
+
+        It is a function of one person's rows and the declaration, as is every limit that follows from it.
+        """
+        self.late: dict[str, Flags] = {}
+        self.first = np.full(int(self.start[-1]), _NONE)
+        if self.declared.step is None:
+            return
+        for value in self.declared.actions.reads:
+            if value.of == "episode":
+                continue
+            x = _plain(self.table, f"v.{value.name}")[order]
+            acts = ~np.isnan(x) & ((x != 0) | (value.within != "sum"))
+            own = np.full(len(self.first), _NONE)
+            np.minimum.at(own, cell[acts], self.since[acts])
+            if value.lag:  # the action of a step is then a row of an earlier one
+                here = np.arange(len(own))
+                source = here - value.lag
+                there = (source >= self.start[self.of]) & (own[np.maximum(source, 0)] != _NONE)
+                own = np.where(there, -1, _NONE)
+            self.first = np.minimum(self.first, own)
+
+    def _found(self, value: Value, order: Ints, cell: Ints) -> tuple[Floats, Floats]:
+        """(cells,) values of steps, and those that later steps may carry on: of all rows of a step."""
+        column, size = _plain(self.table, f"v.{value.name}")[order], int(self.start[-1])
+
+        def gathered(used: Flags) -> Floats:
+            return self._gathered(
+                value, np.where(used, column, np.nan), cell, self.moment[order], order, size
+            )
+
+        if value.before is None:
+            found = gathered(np.ones(len(order), bool))
+            self._watch_late(value, column, found, cell)
+            return found, found
+        limit = np.where(self.first == _NONE, self.declared.decision or 0, self.first)
+        early = self.since < limit[cell]
+        found = gathered(early)
+        gone = np.isnan(found)
+        if not value.carry or not gone.any():
+            return found, found
+        # A reading after the action of an earlier step is before that of this one.
+        held = np.zeros(size, bool)
+        held[cell[~np.isnan(column)]] = True
+        near, source = self._carriers(gone, held, value.carry)
+        more = np.zeros(size, bool)
+        more[source[near]] = True
+        more[np.setdiff1d(np.arange(size), cell[~early])] = False  # all of their rows are early
+        return found, np.where(more, gathered(more[cell]), found)
+
+    def _watch_late(self, value: Value, column: Floats, found: Floats, cell: Ints) -> None:
+        """Mark the cells of a state's value whose reading is later than the step's first action."""
+        if self.declared.step is None or value.lag or value not in self.declared.states.reads:
+            return
+        used = ~np.isnan(column)
+        if value.within in ("min", "max"):
+            used &= column == found[cell]
+        when = np.full(len(found), -1)
+        if value.within in ("first", "min", "max"):  # the earliest that says it
+            when[cell[used][::-1]] = self.since[used][::-1]
+        else:
+            when[cell[used]] = self.since[used]  # rows are in order of time: the last one
+        self.late[value.name] = when > self.first
+
+    def _carriers(self, gone: Flags, held: Flags, carry: int) -> tuple[Flags, Ints]:
+        """Cells that are filled by an earlier one, and by which: the last that ``held`` a value."""
+        here, begin = np.arange(len(gone)), self.start[self.of]
+        source = np.maximum.accumulate(np.where(held, here, -1))
+        source = np.concatenate([[-1], source[:-1]])
+        return gone & (source >= begin) & (here - source <= carry), source
 
     # ------------------------------------------------------------------------------------- values
     def _fact(self, value: Value, column: Floats) -> Floats:
@@ -556,18 +656,17 @@ class Maker:
                 )  # fmt: skip
                 self._note_episodes(f"{value.name}: two values at one time", at[clash][~good], value.column)
 
-    def _filled(self, value: Value, found: Floats) -> Floats:
-        """(cells,) late by ``lag``, carried on for ``carry`` steps, then the declared constant."""
-        here, begin = np.arange(len(found)), self.start[self.of]
+    def _filled(self, value: Value, found: Floats, whole: Floats) -> Floats:
+        """(cells,) late by ``lag``, carried on from ``whole`` for ``carry`` steps, then the constant."""
         if value.lag:
-            source = here - value.lag
-            found = np.where(source >= begin, found[np.maximum(source, 0)], np.nan)
+            source = np.arange(len(found)) - value.lag
+            found = np.where(source >= self.start[self.of], found[np.maximum(source, 0)], np.nan)
+            whole = found
         gone = np.isnan(found)
         if value.carry and gone.any():
-            source = np.maximum.accumulate(np.where(gone, -1, here))
-            near = gone & (source >= begin) & (here - source <= value.carry)
+            near, source = self._carriers(gone, ~np.isnan(whole), value.carry)
             self.counts[f"{value.name}: carried on"] += int(near.sum())
-            found = np.where(near, found[np.maximum(source, 0)], found)
+            found = np.where(near, whole[np.maximum(source, 0)], found)
             gone = np.isnan(found)
         if isinstance(value.missing, float) and gone.any():
             self.counts[f"{value.name}: missing, replaced by the declared value"] += int(gone.sum())
@@ -584,6 +683,10 @@ class Maker:
         state = declared.states.codes(cells)
         steps, final = self._ends(state, outcome, self._first_terminal(state))
         inner = self.number < steps[self.of]
+        self.acted_steps += int((inner & (self.first != _NONE)).sum())
+        for name, late in self.late.items():
+            self.late_steps[name] += int((inner & late).sum())
+            self.counts[f"{name}: steps whose reading is later than the action"] = self.late_steps[name]
         seen = inner | ((self.number == steps[self.of]) & (final < 0)[self.of])
         self._check_known(declared.states, cells, state, seen, "state")
         action = declared.actions.codes(cells)

@@ -327,6 +327,7 @@ def _read(
     tables = [made for part in parts(reader, MEMORY, how.get("scratch"), progress) if (made := maker(part))]
     if reader.offences.counts:
         refuse(reader.offences, private)
+    maker.refuse_late()
     if not tables:
         raise ValueError("records: hold no row of anybody")
     check_rules(local_files(places), declared.schema.dataset, ledger)  # reading may have taken long
