@@ -90,6 +90,7 @@ mutate: warmup ## Put small faults into the trusted core: do the tests notice? (
 lint: $(STAMP) ## Style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/plain_english.py src docs README.md --baseline tools/english.json
 
 format: $(STAMP) ## Repair style
 	$(BIN)/ruff check --fix .
