@@ -10,8 +10,8 @@ then counts verdicts.
 Worlds: ``persistent`` (six hand-made worlds in which a hidden severity drives treatment and outcome, no
 action has an effect), ``random-strong`` and ``random-weak`` (the same, 20 seeded worlds each: 3 to 5
 severities that stay or move, 2 to 4 actions; how strongly the action depends on the severity), ``steps`` (a
-cause drawn anew at each step, odds 1.4, 2.8 and 8), ``bound`` (a cause at each step by which the bound is
-attained, odds 1.5), ``no-cause`` (nothing helps and nothing is hidden), ``valid`` (worlds of
+cause drawn anew at each step, odds 1.4 and 2.8 either way), ``bound`` (a cause at each step by which the
+bound is attained, odds 1.5), ``no-cause`` (nothing helps and nothing is hidden), ``valid`` (worlds of
 ``studies.decision_points`` in which some actions help), ``valid-random`` (the same, seeded).
 """
 
@@ -372,6 +372,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--users", nargs="+", type=int, default=[5_000, 20_000])
     parser.add_argument("--epsilon", nargs="+", default=["1", "3"])
     parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--cohorts", type=int, help="groups of users, each released several times (--draws)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first random world")
     parser.add_argument("--many", type=int, default=20, help="random worlds of a group")
     parser.add_argument("--seed", type=int, default=0, help="of users and noise, from 0")
@@ -386,7 +387,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                     for draw in range(given.draws):
                         for epsilon in given.epsilon:
                             own = None if epsilon == "none" else float(epsilon)
-                            found.append({"group": group, **releases.row(users, own, draw, draw)})
+                            cohort = draw * (given.cohorts or given.draws) // given.draws
+                            found.append({"group": group, **releases.row(users, own, cohort, draw)})
                             file.write(json.dumps(found[-1]) + "\n")
                             file.flush()
     print(table(found))
