@@ -376,9 +376,9 @@ class _Test:
         for h in range(steps - 1, -1, -1):
             value[h] = chain @ (told.question.arrival + value[h + 1])
         begin = np.eye(states)[told.question.start]
-        first = first_visits(chain, begin, np.arange(states), steps)
-        once = first.sum(axis=0)
-        weight = first / np.where(np.abs(once) > 1e-9, once, 1.0)
+        # noise can make chances negative; a state's weights must stay those of a mean over steps
+        first = np.maximum(first_visits(chain, begin, np.arange(states), steps), 0.0)
+        weight = first / np.maximum(first.sum(axis=0), 1e-300)
         return np.asarray(weight.T @ value[1:] - (weight * value[:-1]).sum(axis=0))
 
     # -------------------------------------------------------------------------- covariance
