@@ -17,7 +17,7 @@ from discreet.offline.deviations import Gain
 from discreet.offline.hidden_cause import LARGEST
 from discreet.offline.verdict import ASKED, Verdict
 from discreet.stored.figures import number, percent, share_of
-from discreet.tables import markdown
+from discreet.stored.pages import Block, Bullets, Code, Heading, Paragraph, Strong, Table
 
 __all__ = [
     "ENDED", "NOT_EXCLUDED", "first_sentence", "not_excluded", "rests_on", "stated_verdict", "times",
@@ -153,62 +153,61 @@ def _more(difference: float) -> str:
     return f"{number(abs(difference))} {'more' if difference >= 0.0 else 'less'}"
 
 
-def rests_on(found: Verdict) -> list[str]:
-    """Return paragraphs on what the verdict rests on, and on what no release can exclude, in Markdown."""
-    return ["## What this rests on", "", *_consistency(found), *_hidden_cause(found), *_not_excluded(found)]
+def rests_on(found: Verdict) -> list[Block]:
+    """Return what the verdict rests on, and what no release can exclude."""
+    excluded = Paragraph((Strong(f"{NOT_EXCLUDED}."), f" {not_excluded(found.kind)}"))
+    return [Heading(2, "What this rests on"), *_consistency(found), *_hidden_cause(found), excluded]
 
 
-def _consistency(found: Verdict) -> list[str]:
+def _consistency(found: Verdict) -> list[Block]:
     test = found.consistency
     if not test.tested:
         return [
-            "No consistency test was made: no rule gives rewards by the state in which an episode ends, and "
-            "the release does not hold them by step.",
-            "",
+            Paragraph(
+                "No consistency test was made: no rule gives rewards by the state in which an episode ends, "
+                "and the release does not hold them by step."
+            )
         ]
+    outweighed = Paragraph(
+        "They contradict each other by little: the whole interval of the gain lies above ten times the size "
+        "of that."
+    )
     rejects = test.contrasts.rejects or test.levels.rejects
-    outweighed = (
-        ["They contradict each other by little: the whole interval of the gain lies above ten times the size "
-         "of that.", ""]
-        if rejects and found.kind in ("fragile", "unchecked", "shown")
-        else []
-    )  # fmt: skip
     return [
-        "Two readings of the same release must agree. One is what people earned after an action. The other "
-        "is where they went next, plus what people earn from there.",
-        "",
-        f"* Actions compared: {_tested(test.contrasts, test.scale)}",
-        f"* States compared: {_tested(test.levels, test.scale)}",
-        f"* Of the changed decisions, {percent(found.covered)} are at actions that were compared.",
-        "",
-        *outweighed,
-    ]
+        Paragraph(
+            "Two readings of the same release must agree. One is what people earned after an action. The "
+            "other is where they went next, plus what people earn from there."
+        ),
+        Bullets((
+            f"Actions compared: {_tested(test.contrasts, test.scale)}",
+            f"States compared: {_tested(test.levels, test.scale)}",
+            f"Of the changed decisions, {percent(found.covered)} are at actions that were compared.",
+        )),
+        *([outweighed] if rejects and found.kind in ("fragile", "unchecked", "shown") else []),
+    ]  # fmt: skip
 
 
-def _hidden_cause(found: Verdict) -> list[str]:
+def _hidden_cause(found: Verdict) -> list[Block]:
     if found.kind in _CLAIMS_NOTHING:
         return []
     cause = found.cause
-    rows = [
-        ("an unrecorded cause", "factor up to which the gain stands"),
+    rows = (
         ("arises anew at each step", times(cause.each_step)),
         ("lasts, or is of any kind: each decision by itself", times(cause.one_decision)),
-    ]
+    )
     return [
-        "An unrecorded cause of both action and outcome can explain the gain only if it changes the odds of "
-        "an action by more than these factors (only then can the interval reach 0).",
-        "",
-        markdown(rows),
-        "",
-        f"The first must be at least {_asked(found.asked)} (`hidden_cause`; the default is {_asked(ASKED)}). "
-        "The recorded state itself changes the odds of the actions that the policy asks for "
-        f"{times(cause.recorded)} times (median).",
-        "",
-    ]
-
-
-def _not_excluded(found: Verdict) -> list[str]:
-    return [f"**{NOT_EXCLUDED}.** {not_excluded(found.kind)}", ""]
+        Paragraph(
+            "An unrecorded cause of both action and outcome can explain the gain only if it changes the odds "
+            "of an action by more than these factors (only then can the interval reach 0)."
+        ),
+        Table("", ("an unrecorded cause", "factor up to which the gain stands"), rows),
+        Paragraph((
+            f"The first must be at least {_asked(found.asked)} (",
+            Code("hidden_cause"),
+            f"; the default is {_asked(ASKED)}). The recorded state itself changes the odds of the actions "
+            f"that the policy asks for {times(cause.recorded)} times (median).",
+        )),
+    ]  # fmt: skip
 
 
 def not_excluded(kind: str) -> str:
