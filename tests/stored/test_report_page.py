@@ -300,3 +300,12 @@ def test_a_browser_finds_nothing_to_mend(folders: Path) -> None:
             page = browser.new_page()
             page.goto((folders / name / "report.html").as_uri())
             assert violations(page) == []
+
+
+def test_the_row_of_a_gain_that_is_refused_says_so() -> None:
+    """It stands far from the verdict, with an interval that may lie above 0."""
+    for kind in KINDS:
+        row = next(one for one in Read(decisions(kind).to_html()).blocks if one[1].startswith("learned less"))
+        assert row[1] == "learned less what people did" + ("" if kind == "shown" else " (not shown)")
+    unchanged = replace(decisions("unchanged"), changes=(), states_changed=0)
+    assert "| **learned less what people did** (nothing is changed) |" in unchanged.to_markdown()

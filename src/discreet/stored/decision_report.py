@@ -148,6 +148,11 @@ class DecisionReport(ReportPage):
         """Whether the gain is shown."""
         return self.judged.shown
 
+    @property
+    def _mark(self) -> str:
+        """Words beside the gain, which stands far from the verdict."""
+        return "" if self.judged.shown else " (not shown)" if self.states_changed else " (nothing is changed)"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = {name: getattr(self, name) for name in (
@@ -181,7 +186,7 @@ class DecisionReport(ReportPage):
         level = f"{100 * self.gain.level:g} %"
         head = ("", "estimate", f"{level} interval", "sd of privacy's noise", "sd of who was in the data")
         rows: list[tuple[Text, ...]] = [
-            ((Strong("learned less what people did"),), *_cells(self.gain)),
+            ((Strong("learned less what people did"), self._mark), *_cells(self.gain)),
             ("learned", *_cells(self.learned)),
             ("what people did", *_cells(self.behaviour)),
         ]

@@ -39,6 +39,8 @@ class EarlierReport(DecisionReport):
         "tell of a person must not matter for where she goes on to."
     )
 
+    _mark = ""
+
     @classmethod
     def of(cls, report: DecisionReport) -> EarlierReport:
         """Return the earlier report with the numbers of today's."""

@@ -34,6 +34,10 @@ _CONTRADICTED = "the data contradict the explanation that the actions made the d
 _INCOMPLETE = "the recorded state leaves out something that matters for the outcome"
 _FRAGILE = "too easily explained otherwise"
 _UNCHECKED = "a hidden cause could not be tested for"
+_DO_NOT_ACT = (
+    "Do not act on this gain: try the change on people drawn by lot first. More people or more budget help "
+    "only as far as the interval is wide."
+)
 
 
 def times(strength: float) -> str:
@@ -63,7 +67,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
     gain = found.gain
     interval = f"{100 * gain.level:g} % interval {number(gain.low)} to {number(gain.high)}"
     states = "1 state" if changes == 1 else f"{changes} states"
-    expected = f"The policy would gain {number(gain.estimate)} ({interval}) over what people did"
+    refused = f"What is not shown is a gain of {number(gain.estimate)} ({interval}) over what people did."
     usual = number(behaviour.estimate)
     if found.kind == "unchanged":
         return "Nothing is changed: no change is expected to help by more than its error."
@@ -95,12 +99,13 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         )
     if found.kind == "fragile":
         return (
-            f"Not shown: {_FRAGILE}. {expected}, but that stands only against unrecorded causes that change "
-            f"the odds of an action up to {times(found.cause.each_step)} times at a step. The factor must "
-            f"be at least {_asked(found.asked)}."
+            f"Not shown: {_FRAGILE}. {_DO_NOT_ACT} A gain is called shown only if it stands against "
+            f"unrecorded causes that change the odds of an action {_asked(found.asked)} times at a step. "
+            f"This one stands only up to {times(found.cause.each_step)} times: a stronger cause could explain "
+            f"all of it. {refused}"
         )
     if found.kind == "unchecked":
-        return f"Not shown: {_UNCHECKED} ({_why(found)}). {expected}."
+        return f"Not shown: {_UNCHECKED} ({_why(found)}). {refused}"
     condition = _condition(found.cause.each_step, found.cause.one_decision, ended)
     return (
         f"Shown, {condition}: changing what is done in {states} gains {number(gain.estimate)} ({interval}) "
@@ -299,10 +304,13 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
     if kind == "shown":
         said.append(f"The first factor had to be {asked}.")
     elif kind not in _CLAIMS_NOTHING:
+        if kind == "fragile":
+            said.append(_DO_NOT_ACT)
         said.append(
-            "The gain stands against unrecorded causes that change the odds of an action up to "
-            f"{times(cause['each_step'])} times (anew at each step) or {times(cause['lasting'])} times (of "
-            f"any kind, each decision by itself); the first has to be {asked}."
+            f"The gain {'stands' if kind == 'fragile' else 'would stand'} only against unrecorded causes "
+            f"that change the odds of an action up to {times(cause['each_step'])} times (anew at each step) "
+            f"or {times(cause['lasting'])} times (of any kind, each decision by itself); the first has to be "
+            f"{asked}."
         )
     else:
         said.append(f"Factor of a hidden cause that was asked for: {asked}.")
