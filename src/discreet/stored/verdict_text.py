@@ -101,8 +101,8 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         return (
             f"Not shown: {_FRAGILE}. {_DO_NOT_ACT} A gain is called shown only if it stands against "
             f"unrecorded causes that change the odds of an action {_asked(found.asked)} times at a step. "
-            f"This one stands only up to {times(found.cause.each_step)} times: a stronger cause could explain "
-            f"all of it. {refused}"
+            f"This one stands only up to {times(found.cause.each_step)} times: a stronger cause could "
+            f"explain all of it. {refused}"
         )
     if found.kind == "unchecked":
         return f"Not shown: {_UNCHECKED} ({_why(found)}). {refused}"
