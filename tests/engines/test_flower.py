@@ -67,7 +67,7 @@ def pooled(hospitals: Path, out: Path, sites: range = range(SITES)) -> dr.Part:
 
 
 def same(one: Path, other: Path) -> bool:
-    files = ("policy.csv", "report.md", "report.json")
+    files = ("policy.csv", "report.md", "report.html", "report.json")
     return all((one / file).read_bytes() == (other / file).read_bytes() for file in files)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.core.randomness import checked_on_grid
 from discreet.linear.person_sums import GRID, PersonSums
 
 
@@ -96,6 +97,30 @@ def test_no_sum_can_wrap() -> None:
     sums.check_people(8192)  # 2^52 exactly
     with pytest.raises(ValueError, match="people = 8193"):
         sums.check_people(8193)
+
+
+def test_at_the_limit_noise_has_room_too() -> None:
+    """One person more than the limit is refused at the door; at the limit noise cannot leave 2^52.
+
+    Without room for noise half of all releases at 2^52 exactly would be stopped after they were paid for. The
+    discrete Gaussian is beyond 12 sigma with probability below 2 exp(-72); here its largest value is put.
+    """
+    radius, sigma = 2.0**19, 3 * 2**30
+    sums = PersonSums(1, 2, math.sqrt(2) * radius, 2 * radius, 1, radius)
+    one = radius * GRID * (1 + 1e-9) + 0.5
+    limit = math.floor((2**52 - 12 * sigma) / one)
+    assert limit == 8191
+    for people in (limit - 1, limit):
+        sums.check_people(people, sigma=sigma)
+        exact = np.full((1, 2), people * math.ceil(one))
+        assert (checked_on_grid(exact + 12 * sigma, 1) == exact + 12 * sigma).all()
+    with pytest.raises(
+        ValueError, match=rf"people = {limit + 1}: must be at most {limit} .* with their noise"
+    ):
+        sums.check_people(limit + 1, sigma=sigma)
+    with pytest.raises(ValueError, match="must be at most 0"):  # noise alone would leave it
+        sums.check_people(1, sigma=2**50)
+    sums.check_people(limit + 1)  # of sums that were released already
 
 
 def test_people_are_counted_before_they_are_summed() -> None:

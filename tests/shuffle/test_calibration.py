@@ -17,7 +17,7 @@ from discreet.device.messages import COIN
 from discreet.local.record import composable_from_dict
 from discreet.shuffle import calibration as accountant
 from discreet.shuffle.binomial_record import BinomialRecord
-from discreet.shuffle.calibration import Flips, curves, epsilon_of, fair_flips, noise_of, ways
+from discreet.shuffle.calibration import Flips, curves, epsilon_of, fair_flips, misses, noise_of, ways
 from discreet.written.plain import records_from_dict
 
 DELTA = 1e-6
@@ -275,3 +275,39 @@ def test_bad_input_is_refused():
     }
     with pytest.raises(ValueError, match="even"):
         Flips(10, 3, FAIR, True)
+
+
+@pytest.mark.parametrize("rewards", ["none", "raw", "centred"])
+def test_flips_that_miss_by_one_event_miss_by_their_law(rewards):
+    """The chance of one event is a lower bound of delta: what it calls too few never meets the budget."""
+    asked = query(2, visits=True, rewards=rewards)
+    found, seen = ways(asked), set()
+    for number in (1, 2, 5, 40, 300, 3000, 30_000):
+        noise = tuple(
+            (name, Flips(1, number + number % 2, FAIR, accountant.is_paired(name)))
+            for name in asked.row_families
+        )
+        for epsilon in (0.01, 0.1, 1.0, 5.0):
+            missed = misses(noise, found, epsilon, DELTA)
+            assert not (missed and epsilon_of(noise, found, DELTA) <= epsilon)
+            seen.add(missed)
+            if missed:
+                assert delta_of(noise, found, epsilon, DELTA) > DELTA
+    assert seen == {True, False}
+
+
+def test_the_fewest_flips_are_those_without_the_shortcut(monkeypatch):
+    asked = query(2, rewards="raw")
+    weights = tuple(dict.fromkeys(asked.row_families, 1.0).items())
+    quick = fair_flips.__wrapped__(weights, ways(asked), 0.7, DELTA)
+    monkeypatch.setattr(accountant, "misses", lambda *_: False)
+    assert fair_flips.__wrapped__(weights, ways(asked), 0.7, DELTA) == quick
+
+
+def test_more_coins_than_a_device_draws_are_refused_without_a_law_of_loss(monkeypatch):
+    """A law of so many flips takes two seconds, and two dozen of them were looked at."""
+    monkeypatch.setattr(accountant, "epsilon_of", None)
+    asked = query(20, rewards="centred")
+    weights = tuple(accountant.weights_of(asked, (0.5, 0.5), "joint").items())
+    with pytest.raises(ValueError, match=r"epsilon = 0\.001: needs more than 268435456 coins .* of 1 honest"):
+        fair_flips.__wrapped__(weights, ways(asked), 0.001, DELTA, 1)

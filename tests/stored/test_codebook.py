@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pandas as pd
 import pytest
 
 from discreet.core.guarantee import Guarantee, MechanismRecord
-from discreet.core.randomness import Seeded
+from discreet.core.randomness import Seeded, checked_on_grid
 from discreet.data.declaration import nearest, read_declaration
 from discreet.data.prepare import Refused, prepare
 from discreet.linear.person_sums import GRID, PersonSums, guaranteed, noisy
@@ -440,10 +441,35 @@ def test_sums_that_could_wrap_are_refused_before_anything_is_reserved(declared: 
     declared.write_text(TEXT.replace("{ x = 2.0, y = 1.0 }", "{ x = 1e-8, y = 1.0 }"))
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         with pytest.raises(ValueError, match="people = 6: must be at most 4"):
+            fit_codebook(people(6), declared, tmp_path / "out", ledger=ledger, rho=5000.0, **asked)
+        with pytest.raises(ValueError, match="people = 1: must be at most 0"):  # noise needs all the room
             fit_codebook(people(6), declared, tmp_path / "out", ledger=ledger, epsilon=1.0, **asked)
         assert [entry.kind for entry in ledger.entries()] == ["begin"]
-    with pytest.raises(ValueError, match=r"people = 4294967297: must be at most 4294967296 "):
+    with pytest.raises(ValueError, match=r"people = 4294967297: must be at most 42949\d{5} "):
         forecast_codebook(declared, 2**32 + 1, quantiles=("x", 4), rho=0.5, delta=1e-11)
+
+
+def test_people_at_the_limit_are_fitted_and_one_more_costs_nothing(
+    declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All in one cell, so that its sum is as large as it can be; the grid ends at 8 people and their noise.
+
+    Draws are beyond 12 sigma with probability below 2 exp(-72) each, of which there are four: 2.2e-31.
+    """
+    schema = read_declaration(declared, fitting=True).schema
+    sigma = Asked.of(schema, {"x": (-10.0, 10.0)}, None, number=2, bins=2).sums.sigma(0.5, 1)
+    limit = 8 * (GRID + 1) + 12 * sigma
+    monkeypatch.setattr("discreet.linear.person_sums.MOST_UNITS", limit)
+    monkeypatch.setattr("discreet.linear.person_sums.checked_on_grid", partial(checked_on_grid, most=limit))
+    how: dict[str, Any] = {"quantiles": ("x", 2), "bins": 2, "rho": 0.5, "delta": 1e-6, "anyway": True}
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        for count in (7, 8):
+            there = people(count).assign(x=9.0)
+            fit_codebook(there, declared, tmp_path / f"{count}", ledger=ledger, **how)
+        before = len(ledger.entries())
+        with pytest.raises(ValueError, match="people = 9: must be at most 8 .* with their noise"):
+            fit_codebook(people(9), declared, tmp_path / "9", ledger=ledger, **how)
+        assert len(ledger.entries()) == before
 
 
 def test_a_range_is_needed(declared: Path) -> None:

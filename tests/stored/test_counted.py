@@ -71,7 +71,7 @@ def test_parts_are_the_whole(name: str, tmp_path: Path) -> None:
         assert merged.tally == whole.tally
         learn(open_source(tmp_path / "all.parquet", schema), learner, tmp_path / "a", **how)
         learn(merged, learner, tmp_path / "b", schema=schema, **how)
-        for file in ("policy.csv", "report.md", "report.json"):
+        for file in ("policy.csv", "report.md", "report.html", "report.json"):
             assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     else:
         learn(merged, learner, tmp_path / "b", schema=schema, **how)

@@ -120,8 +120,8 @@ def test_the_folder_holds_all_and_verifies(rows: Path, tmp_path: Path) -> None:
         outcome = run(rows, tmp_path / "out", ledger, randomness=dr.Secure(), settings=settings)
         names = {path.name for path in outcome.folder.iterdir()}
         assert {
-            "release.parquet", "policy.csv", "policy.py", "report.md", "report.json", "statement.json",
-            "statement.md", "schema.toml", "schema.admissible.npy",
+            "release.parquet", "policy.csv", "policy.py", "report.md", "report.html", "report.json",
+            "statement.json", "statement.md", "schema.toml", "schema.admissible.npy",
         } <= names  # fmt: skip
         assert "run.json" not in names
         assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]

@@ -67,7 +67,7 @@ def test_the_analysts_release_is_the_pooled_one(parts: list[dr.Part], tmp_path: 
     how: dict[str, Any] = {"privatizer": BUDGET, "ledger": None, "randomness": Seeded(3)}
     dr.learn(whole, plan.learner, tmp_path / "pooled", schema=SCHEMA, **how)
     found = dr.learn(summed(plan, parts), plan.learner, tmp_path / "sites", **how)
-    for file in ("policy.csv", "report.md", "report.json"):
+    for file in ("policy.csv", "report.md", "report.html", "report.json"):
         assert (tmp_path / "pooled" / file).read_bytes() == (tmp_path / "sites" / file).read_bytes()
     assert [check.name for check in dr.verify(tmp_path / "sites") if not check.ok] == []
     text = " ".join(found.statement.document["not_covered"])

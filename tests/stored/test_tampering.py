@@ -158,7 +158,10 @@ def on_files(files: dict[str, bytes]) -> Iterator[tuple[str, Callable[[Path], No
                 rehash(folder)
 
             yield f"{way.__name__} and resealed: {name}", forged
-    for name in ("policy.csv", "report.json", "report.md", "values.svg", "values.png", "release.parquet"):
+    for name in (
+        "policy.csv", "report.json", "report.md", "report.html", "values.svg", "values.png",
+        "release.parquet",
+    ):  # fmt: skip
 
         def other(folder: Path, name: str = name) -> None:
             exchanged(folder / name)

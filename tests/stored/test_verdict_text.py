@@ -16,7 +16,8 @@ from discreet.offline.hidden_cause import LARGEST, HiddenCause
 from discreet.offline.transitions import path_of
 from discreet.offline.verdict import ASKED, KINDS, Verdict, _kind, verdict_of
 from discreet.protocol import Returns, Spec
-from discreet.stored.verdict_text import first_sentence, rests_on, times
+from discreet.stored.report_page import report_markdown
+from discreet.stored.verdict_text import first_sentence, rests_on, times, verdict_line
 
 GAIN = Gain(0.147, 0.12, 0.175, 0.95, 0.01, 0.01, 1.0, 0.0)
 BEHAVIOUR = Gain(0.36, 0.35, 0.37, 0.95, 0.01, 0.01, 1.0, 0.0)
@@ -52,6 +53,10 @@ def a_test(tested: bool = True, contrasts: Any = None, levels: Any = None) -> Co
 def verdict(kind: str, **changes: Any) -> Verdict:
     cause = HiddenCause(1.2459, 1.0999, 1.85)
     return replace(Verdict(kind, GAIN, ASKED, cause, a_test(), 0.97, False), **changes)
+
+
+def rested_on(found: Verdict) -> str:
+    return report_markdown(rests_on(found))
 
 
 def said(found: Verdict, ended: float = 1.0, changes: int = 4) -> str:
@@ -112,10 +117,32 @@ def test_more_people_are_no_promise_of_a_gain() -> None:
 
 def test_a_fragile_gain_says_what_would_explain_it_and_what_is_asked_for() -> None:
     found = verdict("fragile", cause=HiddenCause(1.0599, 1.01, 2.0))
-    assert "stands only against unrecorded causes that change the odds of an action up to 1.05 times" in said(
-        found
+    assert said(found) == (
+        "Not shown: too easily explained otherwise. Do not act on this gain: try the change on people drawn "
+        "by lot first. More people or more budget help only as far as the interval is wide. A gain is called "
+        "shown only if it stands against unrecorded causes that change the odds of an action 1.10 times at a "
+        "step. This one stands only up to 1.05 times: a stronger cause could explain all of it. What is not "
+        "shown is a gain of 0.147 (95 % interval 0.120 to 0.175) over what people did."
     )
-    assert said(found).endswith("The factor must be at least 1.10.")
+
+
+@pytest.mark.parametrize("kind", ["contradicted", "state incomplete", "fragile", "unchecked"])
+def test_a_refused_gain_never_comes_before_its_refusal(kind: str) -> None:
+    """Whoever reads two sentences knows that it is refused, and why; the number comes late, or with "not"."""
+    text = said(verdict(kind))
+    first, second, *_ = text.split(". ")
+    assert "0.147" not in first
+    refusals = ("What is not shown is", "is not large enough beside that")
+    assert "0.147" not in second or any(words in second for words in refusals)
+    assert "would gain" not in text
+    told = {
+        "kind": kind, "covered": 0.9, "ended": 1.0, "contrasts_p": 0.5, "levels_p": None,
+        "hidden_cause": {"asked": 1.1, "each_step": 1.05, "lasting": 1.01, "recorded": 2.0},
+    }  # fmt: skip
+    line = verdict_line(told)
+    assert line.startswith(f"Not shown: {first.removeprefix('Not shown: ').split(' (')[0]}")
+    assert ("Do not act on this gain" in line) == (kind == "fragile")
+    assert "only against unrecorded causes" in line
 
 
 @pytest.mark.parametrize(
@@ -124,9 +151,9 @@ def test_a_fragile_gain_says_what_would_explain_it_and_what_is_asked_for() -> No
 def test_what_is_asked_for_is_never_rounded(asked: float, words: str) -> None:
     """Rounded like the strength, both numbers of one sentence could be equal."""
     found = verdict("fragile", asked=asked, cause=HiddenCause(asked - 1e-3, 1.01, 2.0))
-    assert said(found).endswith(f"The factor must be at least {words}.")
-    assert f"at least {words} (`hidden_cause`; the default is 1.10)" in "\n".join(rests_on(found))
-    assert f"{words} times at a step" not in said(found)
+    assert f"the odds of an action {words} times at a step. This one stands only up to" in said(found)
+    assert f"at least {words} (`hidden_cause`; the default is 1.10)" in rested_on(found)
+    assert f"only up to {words} times" not in said(found)
 
 
 def test_a_lasting_cause_is_allowed_no_more_than_one_at_each_step() -> None:
@@ -166,8 +193,8 @@ def test_standard_errors_apart_are_those_of_the_table() -> None:
 def test_a_contradiction_that_is_outweighed_is_explained(kind: str) -> None:
     words = "They contradict each other by little: the whole interval of the gain lies above ten times"
     outweighed = verdict(kind, consistency=a_test(levels=compared(1e-9, 1e-4)))
-    assert words in "\n".join(rests_on(outweighed))
-    assert words not in "\n".join(rests_on(verdict(kind)))
+    assert words in rested_on(outweighed)
+    assert words not in rested_on(verdict(kind))
 
 
 def test_a_second_dose_that_harms_leaves_no_trace_but_the_condition_names_it() -> None:
@@ -211,7 +238,7 @@ def test_a_second_dose_that_harms_leaves_no_trace_but_the_condition_names_it() -
     assert judged.consistency.contrasts.largest_z < 1e-6
     assert judged.consistency.levels.largest_z < 1e-6
     assert "and if what an action does depends on the recorded state alone" in said(judged)
-    assert "a second dose that harms" in "\n".join(rests_on(judged))
+    assert "a second dose that harms" in rested_on(judged)
 
 
 def test_unchecked_says_why() -> None:
@@ -229,16 +256,14 @@ def test_factors_are_rounded_down() -> None:
 
 def test_what_it_rests_on_says_what_cannot_be_excluded() -> None:
     for kind in KINDS:
-        text = "\n".join(rests_on(verdict(kind)))
+        text = rested_on(verdict(kind))
         assert "**What this cannot exclude.** A cause that arises anew at each step leaves no trace" in text
         assert "none in a decision that ends the episode" in text  # its two readings are one
         assert ("| arises anew at each step | 1.24 |" in text) == (kind not in ("unchanged", "not shown"))
-    assert "No consistency test was made" in "\n".join(
-        rests_on(verdict("unchecked", consistency=a_test(False)))
-    )
-    assert "they contradict each other" in "\n".join(
-        rests_on(verdict("contradicted", consistency=a_test(contrasts=compared(1e-9, 0.1, 19.0))))
-    )
+    unchecked = verdict("unchecked", consistency=a_test(False))
+    contradicted = verdict("contradicted", consistency=a_test(contrasts=compared(1e-9, 0.1, 19.0)))
+    assert "No consistency test was made" in rested_on(unchecked)
+    assert "they contradict each other" in rested_on(contradicted)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ one cell or of two: for *replaced* people
 **A grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a step each. A person has at
 most c = min(k, her most steps) cells, so two people's rounded vectors differ by at most sqrt(c p) / GRID more
 (both touch a coordinate: a whole step there; one does: half a step, on twice as many). Integers of 64 bits
-are added up, of so few people that no sum passes 2^52 (:meth:`PersonSums.check_people`, from public
-numbers): a sum that wrapped around would move by 2^64 where one person is replaced. The noise on them is
-discrete Gaussian of an integer sigma, drawn exactly (:mod:`discreet.core.noise.exact`): each sum costs
-rho = Delta^2 / (2 sigma^2) of zCDP. Sums that are asked one after the other, each chosen by what the
+are added up, of so few people that no sum passes 2^52, with its noise (:meth:`PersonSums.check_people`,
+from public numbers): a sum that wrapped around would move by 2^64 where one person is replaced. The noise
+on them is discrete Gaussian of an integer sigma, drawn exactly (:mod:`discreet.core.noise.exact`): each sum
+costs rho = Delta^2 / (2 sigma^2) of zCDP. Sums that are asked one after the other, each chosen by what the
 earlier ones released, add up (``levels`` of the record).
 """
 
@@ -41,6 +41,8 @@ Ints = NDArray[np.int64]
 
 GRID = 2**20
 MOST_UNITS = 2**52  # of all people in a cell: far from 2^63, and float64 holds such a sum exactly
+_TAIL = 12  # sigmas: one of 10^10 draws of noise is beyond with probability 10^10 2 exp(-72) < 1.1e-21
+_SLACK = 1e-9  # of a norm, relative: what floating point may add to it
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,23 @@ class PersonSums:
         rounding = 1.01 * math.sqrt(min(self.touched, self.cells) * self.width) / GRID
         return max(self.apart, math.sqrt(2.0) * self.bound) + rounding
 
-    def check_people(self, people: int, said: str = "") -> None:
-        """Raise ``ValueError`` unless sums over so many people stay below 2^52 grid units.
+    def check_people(self, people: int, said: str = "", sigma: int = 0) -> None:
+        """Raise ``ValueError`` unless sums over so many people stay within 2^52 grid units.
 
-        said : a remedy, at the end of the message.
+        said : a remedy, at the end of the message. sigma : of the noise that will be added, in grid units;
+        its tail is counted too, and what rounding adds to a person's part. Check so before anything is
+        reserved: a noisy sum that is too large is not released
+        (:func:`discreet.core.randomness.checked_on_grid`).
         """
         largest = min(self.bound, self.largest)
-        if people * largest * GRID > MOST_UNITS:
-            most = max(0, math.floor(MOST_UNITS / (largest * GRID)))
+        one, room = largest * GRID, MOST_UNITS - _TAIL * sigma
+        if sigma:
+            one = one * (1.0 + _SLACK) + 0.5
+        if people * one > room:
+            most, noisy = max(0, math.floor(room / one)), " with their noise" if sigma else ""
             raise ValueError(
                 f"people = {people}: must be at most {most} where one of them adds up to {largest:.6g} to a "
-                f"sum, for sums to stay exact{said}"
+                f"sum, for sums{noisy} to stay exact{said}"
             )
 
     def exact(self, owner: Ints, cell: Ints, payload: Floats) -> Ints:
@@ -87,7 +95,7 @@ class PersonSums:
             return out
         if (owner[1:] < owner[:-1]).any() or not 0 <= cell.min() <= cell.max() < self.cells:
             raise ValueError("owner, cell: must not fall, and be cells")
-        if not (np.linalg.norm(payload, axis=1) <= self.bound * (1 + 1e-9)).all():
+        if not (np.linalg.norm(payload, axis=1) <= self.bound * (1 + _SLACK)).all():
             raise ValueError(f"payload: must have norms of at most {self.bound:g}")
         starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
         self.check_people(len(starts))

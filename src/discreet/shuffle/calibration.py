@@ -55,7 +55,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
+from scipy import fft, special
 
 from discreet.accounting.calibration import extremes
 from discreet.core import checks
@@ -325,6 +325,34 @@ def _fair(total: float, users: int, paired: bool) -> Flips:
     return Flips(users, each + (paired and each % 2), COIN // 2, paired)
 
 
+def misses(noise: Noise, found: tuple[Way, ...], epsilon: float, delta: float) -> bool:
+    """Whether fair flips are certainly too few for the budget, by the chance of one event.
+
+    Let c counters of a family, of N flips each, move by s in all. Signed so that each rises, their sum is
+    B + s against B, with B of Bin(c N, 1/2), so that for every t
+
+        delta(epsilon) >= P(B + s >= t) - exp(epsilon) P(B >= t).
+
+    The t is that of the largest difference for normal B. False says nothing. Twice delta is asked for, so
+    that no last digit of an incomplete beta function matters.
+    """
+    flips = dict(noise)
+    for name in flips:
+        for way in found:
+            own = [(abs(by), count) for family, by, count in way if family == name]
+            moved = sum(by * count for by, count in own)
+            if not moved:
+                continue
+            n = flips[name].number * sum(count for _, count in own)
+            t = math.ceil(n / 2 + n / 4 * epsilon / moved + moved / 2)
+            if not moved < t <= n:
+                continue
+            after, before = special.betainc([t - moved, t], [n - t + moved + 1, n - t + 1], 0.5)
+            if after - math.exp(epsilon) * before > 2.0 * delta:
+                return True
+    return False
+
+
 @lru_cache(maxsize=256)
 def fair_flips(
     weights: tuple[tuple[str, float], ...],
@@ -335,12 +363,13 @@ def fair_flips(
 ) -> int:
     """M: the fewest fair flips in a transition counter that meet the budget; others have weight M.
 
-    Raises ``ValueError`` where so many users' devices could not draw them, before that is computed at length.
+    Raises ``ValueError`` where so many users' devices could not draw them. That is mostly known from
+    :func:`misses`, without a law of loss.
     """
 
     def meets(number: int, over: tuple[Way, ...]) -> bool:
         noise = tuple((name, _fair(w * number, 1, is_paired(name))) for name, w in weights)
-        return epsilon_of(noise, over, delta) <= epsilon
+        return not misses(noise, over, epsilon, delta) and epsilon_of(noise, over, delta) <= epsilon
 
     low, high = 0, 64
     while not meets(high, extremes(found)):

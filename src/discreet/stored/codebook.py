@@ -269,8 +269,9 @@ def forecast_codebook(
     users = checks.integer("users", users, 1)
     rho, delta = budget_of(epsilon, delta, rho)
     asked = _asked(declared, centres, quantiles, rounds, bins)
-    asked.sums.check_people(users, _LARGER_SCALE if asked.what == "centres" else "")
-    return _fit(asked, users, asked.sums.sigma(rho, asked.rounds), delta)[0]
+    sigma = asked.sums.sigma(rho, asked.rounds)
+    asked.sums.check_people(users, _LARGER_SCALE if asked.what == "centres" else "", sigma)
+    return _fit(asked, users, sigma, delta)[0]
 
 
 def _declared(declaration: Declaration | str | Path) -> Declaration:

@@ -26,8 +26,9 @@ from discreet.offline.outcomes import Outcome, outcomes_of
 from discreet.offline.verdict import Verdict
 from discreet.protocol import StepwiseRelease
 from discreet.stored.figures import number, percent, plain_axes, save_figures
+from discreet.stored.pages import Block, Code, Heading, Paragraph, Picture, Strong, Table, Text
+from discreet.stored.report_page import ReportPage
 from discreet.stored.verdict_text import first_sentence, rests_on
-from discreet.tables import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +89,7 @@ class StateOutcome:
 
 
 @dataclass(frozen=True, eq=False)
-class DecisionReport:
+class DecisionReport(ReportPage):
     """What can be said of a policy of decision points from its release.
 
     verdict : the first line. judged : the numbers behind it.
@@ -147,6 +148,11 @@ class DecisionReport:
         """Whether the gain is shown."""
         return self.judged.shown
 
+    @property
+    def _mark(self) -> str:
+        """Words beside the gain, which stands far from the verdict."""
+        return "" if self.judged.shown else " (not shown)" if self.states_changed else " (nothing is changed)"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = {name: getattr(self, name) for name in (
@@ -169,30 +175,21 @@ class DecisionReport:
             "noise": dict(self.noise),
         }
 
-    def to_markdown(self) -> str:
-        """One to two pages; the first line is the verdict."""
-        parts = (self._head(), rests_on(self.judged), self._change_lines(), self._outcome_lines())
-        return "\n".join([*(line for part in parts for line in part), *self._tail(), ""])
-
-    def _head(self) -> list[str]:
-        level = f"{100 * self.gain.level:g} %"
-        lines = [
-            f"**{self.verdict}**", "",
-            f"From the release of {self.users:,} people alone; it costs no privacy. {self.guarantee}", "",
-            "## What it gains", "",
-            f"Return of one episode, between {number(self.bounds[0])} and {number(self.bounds[1])}, with "
-            f"{level} intervals (two-sided).", "",
+    def blocks(self) -> list[Block]:
+        """Everything that the report says; the first block is the verdict."""
+        return [
+            *self._head(), *rests_on(self.judged), *self._change_blocks(), *self._outcome_blocks(),
+            *self._tail(),
         ]  # fmt: skip
-        rows: list[tuple[str, ...]] = [(
-            "", "estimate", f"{level} interval", "sd of privacy's noise", "sd of who was in the data",
-        )]  # fmt: skip
-        named = {
-            "**learned less what people did**": self.gain,
-            "learned": self.learned,
-            "what people did": self.behaviour,
-        }
-        for name, value in named.items():
-            rows.append((name, *_cells(value)))
+
+    def _head(self) -> list[Block]:
+        level = f"{100 * self.gain.level:g} %"
+        head = ("", "estimate", f"{level} interval", "sd of privacy's noise", "sd of who was in the data")
+        rows: list[tuple[Text, ...]] = [
+            ((Strong("learned less what people did"), self._mark), *_cells(self.gain)),
+            ("learned", *_cells(self.learned)),
+            ("what people did", *_cells(self.behaviour)),
+        ]
         for name, gain in self.others.items():
             if gain is None:
                 why = f"lacks support at {percent(self.lacking[name])} of decisions"
@@ -200,33 +197,35 @@ class DecisionReport:
             else:
                 rows.append((f"{name} less what people did", *_cells(gain)))
         return [
-            *lines, markdown(rows), "",
-            "The gain is estimated as a difference, in changed states only: where the policy acts as people "
-            "did, "
-            "errors cancel. Changes were chosen by one half of the information in the release and are "
-            "judged by "
-            "the other, so the interval is not flattered by the choice, and it holds together with those of "
-            "all "
-            "other numbers of changes below. The last rows are policies that need no data, for one decision "
-            "a "
-            "state.", "",
-        ]  # fmt: skip
+            Paragraph(self.verdict, strong=True),
+            Paragraph(
+                f"From the release of {self.users:,} people alone; it costs no privacy. {self.guarantee}"
+            ),
+            Heading(2, "What it gains"),
+            Paragraph(
+                f"Return of one episode, between {number(self.bounds[0])} and {number(self.bounds[1])}, with "
+                f"{level} intervals (two-sided)."
+            ),
+            Table("", head, tuple(rows)),
+            Paragraph(
+                "The gain is estimated as a difference, in changed states only: where the policy acts as "
+                "people did, errors cancel. Changes were chosen by one half of the information in the "
+                "release and are judged by the other, so the interval is not flattered by the choice, and "
+                "it holds together with those of all other numbers of changes below. The last rows are "
+                "policies that need no data, for one decision a state."
+            ),
+        ]
 
-    def _change_lines(self) -> list[str]:
-        lines = ["## What is changed", ""]
+    def _change_blocks(self) -> list[Block]:
+        heading = Heading(2, "What is changed")
         if not self.changes:
-            return [*lines, "Nothing: no change is expected to help by more than its error.", ""]
-        lines += [
-            f"{self.states_changed} changed; elsewhere go on as before. An episode comes to a changed state "
-            f"{number(self.changed_decisions)} times on average (first visits); {percent(self.agreeing)} of "
-            f"these "
-            f"decisions were taken that way already. The comparison rests on {self.effective:,.0f} effective "
-            "decisions.", "",
-        ]  # fmt: skip
-        rows: list[tuple[str, ...]] = [(
+            nothing = Paragraph("Nothing: no change is expected to help by more than its error.")
+            return [heading, nothing, *self._path_picture()]
+        head = (
             "state", "people there (± noise)", "usual action", "changed to",
             "expected gain of the decision (± sd)",
-        )]  # fmt: skip
+        )  # fmt: skip
+        rows: list[tuple[str, ...]] = []
         for one in self.changes[:_ROWS]:
             always = "always " if one.action == one.usual else ""
             rows.append((
@@ -235,34 +234,58 @@ class DecisionReport:
                 f"{always}{one.action} ({percent(one.action_share)})",
                 f"{number(one.gain)} ± {number(one.gain_deviation)}",
             ))  # fmt: skip
-        lines.append(markdown(rows))
-        if len(self.changes) > _ROWS:
-            lines += ["", f"and {len(self.changes) - _ROWS} more, in policy.csv (`supported` = 1)."]
-        rows = [("states changed", "gain", "interval")]
-        shown = self.path[:: max(1, len(self.path) // 8)]
-        for count, estimate, low, high in shown:
-            rows.append((str(count), number(estimate), f"{number(low)} to {number(high)}"))
+        more = len(self.changes) - _ROWS
+        left = [Paragraph((f"and {more} more, in policy.csv (", Code("supported"), " = 1)."))]
+        points = tuple(
+            (str(count), number(estimate), f"{number(low)} to {number(high)}")
+            for count, estimate, low, high in self.path[:: max(1, len(self.path) // 8)]
+        )
         return [
-            *lines, "", "## Fewer or more changes", "",
-            "Any of these can be had from the same release (`--from-release ... --option most_changes=N`, or "
-            "`caution`): the intervals hold for all of them together, however often one looks.", "",
-            markdown(rows), "",
+            heading,
+            Paragraph(
+                f"{self.states_changed} changed; elsewhere go on as before. An episode comes to a changed "
+                f"state {number(self.changed_decisions)} times on average (first visits); "
+                f"{percent(self.agreeing)} of these decisions were taken that way already. The comparison "
+                f"rests on {self.effective:,.0f} effective decisions."
+            ),
+            Table("", head, tuple(rows)),
+            *(left if more > 0 else []),
+            Heading(2, "Fewer or more changes"),
+            Paragraph((
+                "Any of these can be had from the same release (",
+                Code("--from-release ... --option most_changes=N"),
+                ", or ",
+                Code("caution"),
+                "): the intervals hold for all of them together, however often one looks.",
+            )),
+            Table("", ("states changed", "gain", "interval"), points),
+            *self._path_picture(),
         ]  # fmt: skip
 
-    def _outcome_lines(self) -> list[str]:
+    def _path_picture(self) -> list[Block]:
+        said = (
+            "Curve of the gain over what people did against the number of states changed, with its "
+            f"{100 * self.gain.level:g} % interval."
+        )
+        if self.changes:
+            said += " The table above has numbers of this curve."
+        return [Picture("gain", said)] if self.path else []
+
+    def _outcome_blocks(self) -> list[Block]:
         """Return the table of outcomes by state and action."""
         if not self.outcomes:
             return []
         level = f"{100 * self.gain.level:g} %"
-        rows: list[tuple[str, ...]] = [(
+        head = (
             "state", "action", "people (± noise)", "share", f"what they earned ({level} interval)",
             "expected from where they went next", "standard errors apart",
-        )]  # fmt: skip
+        )  # fmt: skip
+        rows: list[tuple[Text, ...]] = []
         for one in (action for state in self.outcomes for action in state):
             o = one.outcome
             untested = np.isnan(o.expected)
             rows.append((
-                one.state, f"**{one.action}** (asked for)" if one.asked else one.action,
+                one.state, (Strong(one.action), " (asked for)") if one.asked else one.action,
                 f"{o.users:,.0f} ± {o.deviation:,.0f}", percent(o.share),
                 f"{number(o.mean)} ({number(o.low)} to {number(o.high)})",
                 "not tested" if untested else
@@ -270,46 +293,52 @@ class DecisionReport:
                 "" if untested else f"{o.apart:.1f}",
             ))  # fmt: skip
         return [
-            "## What people earned, by action", "",
-            "People at their first visit to a state, by what was done there: what they earned from there "
-            "on, and "
-            "what follows from where they went next. Both should agree. People who were treated differently "
-            "may "
-            "have been different people: a difference between two lines of one state is an effect of the "
-            "action "
-            "only if the state holds all that matters. Intervals are for each line alone: of twenty, one "
-            "may miss "
-            "the truth. Changed states come first.", "",
-            markdown(rows), "",
-        ]  # fmt: skip
+            Heading(2, "What people earned, by action"),
+            Paragraph(
+                "People at their first visit to a state, by what was done there: what they earned from "
+                "there on, and what follows from where they went next. Both should agree. People who were "
+                "treated differently may have been different people: a difference between two lines of one "
+                "state is an effect of the action only if the state holds all that matters. Intervals are "
+                "for each line alone: of twenty, one may miss the truth. Changed states come first."
+            ),
+            Table("", head, tuple(rows), names=2),
+            Picture(
+                "outcomes",
+                "For each state, by action: what people earned, and what is expected from where they went "
+                "next, with intervals. The table above has these numbers.",
+            ),
+        ]
 
-    def _tail(self) -> list[str]:
+    def _tail(self) -> list[Block]:
         noise = ", ".join(f"{name} {number(scale)}" for name, scale in self.noise.items())
         return [
-            "## How to read this", "",
-            f"Standard deviation of the noise in one released sum: {noise}. {percent(self.supported)} of "
-            f"people's "
-            "decisions are at a (state, action) whose count stands out of its noise; other actions are never "
-            "offered.", "",
-            *self._read_off(), "",
-            "An interval supposes that the world is the same at every step, that what people did depends on "
-            f"the state and not on the step, and that {self.supposed}. "
-            f"{percent(self.ended)} {self.cut_off}",
-        ]  # fmt: skip
+            Heading(2, "How to read this"),
+            Paragraph(
+                f"Standard deviation of the noise in one released sum: {noise}. {percent(self.supported)} of "
+                "people's decisions are at a (state, action) whose count stands out of its noise; other "
+                "actions are never offered."
+            ),
+            Paragraph(self._read_off()),
+            Paragraph(
+                "An interval supposes that the world is the same at every step, that what people did depends "
+                f"on the state and not on the step, and that {self.supposed}. {percent(self.ended)} "
+                f"{self.cut_off}"
+            ),
+        ]
 
-    def _read_off(self) -> list[str]:
+    def _read_off(self) -> str:
         if self.measured == "transitions":
-            return [
+            return (
                 "The gain is read off where people went on to, step by step, and what is paid there: that "
                 "of the policy and of what people did, in one model of the released transitions. In this "
                 f"release {self.surer}"
-            ]
-        return [
+            )
+        return (
             "The gain is read off what people were seen to earn. A policy that changes decisions changes who "
             "comes where. In a model of the released transitions later visits and earlier changes together "
             f"multiply the gain of first decisions by {number(self.gain.revisits)} (± "
             f"{number(self.gain.revisits_error)}); the interval holds that error."
-        ]
+        )
 
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from discreet.stored.decision_report import DecisionReport
 from discreet.stored.figures import number, percent, save_figures
+from discreet.stored.pages import Block
 from discreet.stored.verdict_text import ENDED
 
 __all__ = ["COLUMN", "SINCE", "EarlierReport"]
@@ -38,6 +39,8 @@ class EarlierReport(DecisionReport):
         "tell of a person must not matter for where she goes on to."
     )
 
+    _mark = ""
+
     @classmethod
     def of(cls, report: DecisionReport) -> EarlierReport:
         """Return the earlier report with the numbers of today's."""
@@ -53,9 +56,9 @@ class EarlierReport(DecisionReport):
         plain = {name: value for name, value in super().to_dict().items() if name not in _LACKED}
         return {**plain, "version": 1}
 
-    def to_markdown(self) -> str:
-        """Return a page; the first line is the verdict."""
-        return "\n".join([*self._head(), *self._change_lines(), *self._tail(), ""])
+    def blocks(self) -> list[Block]:
+        """Return what it says; the first block is the verdict."""
+        return [*self._head(), *self._change_blocks(), *self._tail()]
 
     def figures(self, folder: Path | str) -> tuple[Path, ...]:
         """Draw the gain against the number of changed states."""

@@ -92,7 +92,8 @@ _EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement cannot do 
 class Outcome:
     """What :func:`learn` and :func:`plan_again` left behind.
 
-    folder : with the release, the policy, ``statement.json``, ``report.md`` and the officer's page.
+    folder : with the release, the policy, ``statement.json``, ``report.md``, ``report.html``
+    and the officer's page.
     statement : the privacy statement, as it stands there. report : the text of ``report.md``.
     """
 

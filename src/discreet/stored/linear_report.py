@@ -18,11 +18,12 @@ from discreet.offline.linear import Learned
 from discreet.offline.linear_gains import LinearGain
 from discreet.offline.policies import PolicyTable, Unsupported
 from discreet.stored.figures import number
-from discreet.tables import markdown
+from discreet.stored.pages import Block, Bullets, Code, Heading, Paragraph, Table, Text, in_markdown
+from discreet.stored.report_page import ReportPage
 
 
 @dataclass(frozen=True, eq=False)
-class LinearReport:
+class LinearReport(ReportPage):
     """Of a policy table, what its learner said, and what stands where it is not supported."""
 
     table: PolicyTable
@@ -34,6 +35,9 @@ class LinearReport:
     @property
     def verdict(self) -> str:
         """One sentence: is the policy shown to be better?"""
+        return in_markdown(self._verdict(), plain=True)
+
+    def _verdict(self) -> Text:
         if not self.judged:
             return _NOT_ASKED
         if self.gain is None:
@@ -73,50 +77,44 @@ class LinearReport:
             "gain": None if self.gain is None else self.gain.to_dict(),
         }
 
-    def to_markdown(self) -> str:
-        """One page."""
+    def blocks(self) -> list[Block]:
+        """Everything that the report says; the first block is the verdict."""
         facts = self.to_dict()
         first = facts["pessimistic_value_first_step"]
-        lines = [
-            self.verdict,
-            "",
-            "# Report",
-            "",
-            f"* People in the release: {facts['users']:,}.",
-            "* Pessimistic value at the first step over states, in the units of the data: least "
+        items = [
+            f"People in the release: {facts['users']:,}.",
+            "Pessimistic value at the first step over states, in the units of the data: least "
             f"{first['least']:.4g}, median {first['median']:.4g}, largest {first['largest']:.4g}. It is a "
             "lower bound of the policy's value only as far as the constants below are the theory's.",
-            f"* Supported (step, state): {facts['supported']:.1%}; elsewhere the files say: "
+            f"Supported (step, state): {facts['supported']:.1%}; elsewhere the files say: "
             f"{_ELSEWHERE[self.unsupported]}.",
-            f"* Eigenvalues of noisy matrices that had to be raised: {facts['floored_eigenvalues']}.",
+            f"Eigenvalues of noisy matrices that had to be raised: {facts['floored_eigenvalues']}.",
+            *(f"Heuristic: {why}." for why in facts["heuristics"]),
         ]
-        lines += [f"* Heuristic: {why}." for why in facts["heuristics"]]
         by_step = enumerate(facts["supported_by_step"], self.table.first_step)
-        rows = [(str(h), f"{share:.1%}") for h, share in by_step]
-        lines += self._gain_lines()
-        return "\n".join([*lines, "", markdown([("step", "supported states"), *rows])]) + "\n"
+        rows = tuple((str(h), f"{share:.1%}") for h, share in by_step)
+        return [
+            Paragraph(self._verdict()),
+            Heading(1, "Report"),
+            Bullets(tuple(items)),
+            *self._gains(),
+            Table("", ("step", "supported states"), rows),
+        ]
 
-    def _gain_lines(self) -> list[str]:
+    def _gains(self) -> list[Block]:
         gain = self.gain
         if gain is None:
             return []
         level = f"{100 * gain.level:g} %"
-        rows = [
-            ("", "estimate", f"{level} interval", "sd of privacy's noise", "sd of who was in the data"),
-            (
-                "learned less what people did",
-                "cannot be told" if gain.unseen else number(gain.estimate),
-                f"{number(gain.low)} to {number(gain.high)}",
-                number(gain.noise),
-                f"{number(gain.sampling)} at most",
-            ),
-        ]
-        return [
-            "",
-            "## What it gains",
-            "",
-            markdown(rows),
-            "",
+        head = ("", "estimate", f"{level} interval", "sd of privacy's noise", "sd of who was in the data")
+        row = (
+            "learned less what people did",
+            "cannot be told" if gain.unseen else number(gain.estimate),
+            f"{number(gain.low)} to {number(gain.high)}",
+            number(gain.noise),
+            f"{number(gain.sampling)} at most",
+        )
+        said = (
             f"About {gain.episodes:,.0f} episodes judged it, of people whom it was not learned from; the "
             "interval is two-sided, and in the units of the data's returns. Judged is the planner's own "
             "choice everywhere, also where the files abstain. Both ends were moved apart by "
@@ -124,17 +122,20 @@ class LinearReport:
             f"and by {number(gain.bent)}, which is what was taken off for the mean of noise in inverses"
             f"{': more than all else, so that no one number is given' if gain.unseen else ''}. "
             "Another policy that is planned from this release gets no judgement: it could be chosen for what "
-            "this half says of it.",
-        ]
+            "this half says of it."
+        )
+        return [Heading(2, "What it gains"), Table("", head, (row,)), Paragraph(said)]
 
     def figures(self, folder: str | Path) -> list[Path]:
         """None: there is nothing to draw."""
         return []
 
 
-_NOT_ASKED = (
+_NOT_ASKED: Text = (
     "Whether this policy is better than what people did cannot be told from this release: it holds sums of "
-    "features, no counts, and no half of the people was asked to judge it (`--option judged=true`)."
+    "features, no counts, and no half of the people was asked to judge it (",
+    Code("--option judged=true"),
+    ").",
 )
 _NOT_THIS_ONE = (
     "Whether this policy is better than what people did cannot be told from this release: too few people "

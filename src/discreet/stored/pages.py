@@ -4,22 +4,24 @@ Text from outside is escaped, so that a name cannot pass for a line of the page.
 (:class:`Blank`) are the only part of a page that is not fixed: :class:`Written` holds what stands around what
 is written there, by which :mod:`discreet.stored.verification` tells them apart.
 
-The HTML holds its own style, no script, and loads nothing: it opens from a disk without a network, prints on
-A4 or letter, and names its language, headings, captions and header cells for screen readers.
+The HTML holds its own style and pictures, no script, and loads nothing: it opens from a disk without a
+network, prints on A4 or letter, and names its language, headings, tables and header cells for screen readers.
 """
 
 from __future__ import annotations
 
+import base64
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from discreet import tables
 
 __all__ = [
-    "MARKS", "Blank", "Block", "Bullets", "Heading", "Line", "Link", "Pairs", "Paragraph", "Table", "Written",
-    "blank_in_markdown", "compared_with", "escaped", "html_lines", "markdown_lines", "text_of",
+    "MARKS", "Blank", "Block", "Bullets", "Code", "Heading", "Line", "Link", "Pairs", "Paragraph", "Picture",
+    "Strong", "Table", "Text", "Written", "blank_in_markdown", "compared_with", "escaped", "html_lines",
+    "in_markdown", "markdown_lines", "text_of",
 ]  # fmt: skip
 
 MARKS = "\\`*_[]<>|#~&"
@@ -33,6 +35,24 @@ def escaped(text: object) -> str:
 
 # ------------------------------------------------------------------------------------------- blocks
 @dataclass(frozen=True)
+class Strong:
+    """Words that stand out."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Words to type, or the name of a key."""
+
+    words: str
+
+
+Text = str | tuple[str | Strong | Code, ...]
+"""Words, or parts one after the other."""
+
+
+@dataclass(frozen=True)
 class Heading:
     """A title; level 1 is the page's."""
 
@@ -44,7 +64,7 @@ class Heading:
 class Paragraph:
     """Sentences; ``strong`` ones stand out. source : stands at their end."""
 
-    text: str
+    text: Text
     strong: bool = False
     source: Link | None = None
 
@@ -53,7 +73,7 @@ class Paragraph:
 class Bullets:
     """A list."""
 
-    items: tuple[str, ...]
+    items: tuple[Text, ...]
 
 
 @dataclass(frozen=True)
@@ -73,11 +93,26 @@ class Link:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head; the first cell of a row names it."""
+    """Rows under a head. names : so many cells, the first ones, name a row.
+
+    Without a caption the table is named by the heading above it and by its head.
+    """
 
     caption: str
     head: tuple[str, ...]
-    rows: tuple[tuple[str | Link, ...], ...]
+    rows: tuple[tuple[Text | Link, ...], ...]
+    names: int = 1
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, on the HTML page alone: what it shows stands in the text too.
+
+    name : of the file, without its ending. alternative : what is said where it cannot be seen.
+    """
+
+    name: str
+    alternative: str
 
 
 @dataclass(frozen=True)
@@ -88,7 +123,7 @@ class Blank:
     value: str = ""
 
 
-Block = Heading | Paragraph | Bullets | Pairs | Table | Blank
+Block = Heading | Paragraph | Bullets | Pairs | Table | Picture | Blank
 
 
 @dataclass(frozen=True)
@@ -145,32 +180,58 @@ def blank_in_markdown(start: str, value: str) -> Written:
     return Written(start, f" {escaped(value)}", "", _IN_MARKDOWN)
 
 
-def markdown_lines(blocks: Sequence[Block]) -> list[Line]:
-    """A page in Markdown, line by line."""
-    return [line for block in blocks for line in (*_markdown(block), "")][:-1]
+def in_markdown(text: Text, plain: bool = False) -> str:
+    """Words with their marks. plain : the words themselves stand as they are, not escaped."""
+    put = str if plain else escaped
+    return "".join(
+        put(part)
+        if isinstance(part, str)
+        else f"**{put(part.words)}**"
+        if isinstance(part, Strong)
+        else f"`{part.words}`"
+        for part in _parts(text)
+    )
 
 
-def _markdown(block: Block) -> Iterator[Line]:
+def _parts(text: Text) -> tuple[str | Strong | Code, ...]:
+    return (text,) if isinstance(text, str) else text
+
+
+def markdown_lines(blocks: Sequence[Block], plain: bool = False) -> list[Line]:
+    """A page in Markdown, line by line.
+
+    plain : words stand as they are, and lists have stars. For reports, whose labels of a schema have no bars
+    and no line breaks.
+    """
+    seen = (block for block in blocks if not isinstance(block, Picture))
+    return [line for block in seen for line in (*_markdown(block, plain), "")][:-1]
+
+
+def _markdown(block: Block, plain: bool) -> Iterator[Line]:
     if isinstance(block, Heading):
-        yield f"{'#' * block.level} {escaped(block.text)}"
+        yield f"{'#' * block.level} {in_markdown(block.text, plain)}"
     elif isinstance(block, Paragraph):
-        text = f"**{escaped(block.text)}**" if block.strong else escaped(block.text)
-        yield text if block.source is None else f"{text} Source: {_cell(block.source)}."
+        text = in_markdown(block.text, plain)
+        text = f"**{text}**" if block.strong else text
+        yield text if block.source is None else f"{text} Source: {_cell(block.source, plain)}."
     elif isinstance(block, Bullets):
-        yield from (f"- {escaped(item)}" for item in block.items)
+        yield from (f"{'*' if plain else '-'} {in_markdown(item, plain)}" for item in block.items)
     elif isinstance(block, Pairs):
         yield from (f"- **{escaped(name)}:** {escaped(value)}" for name, value in block.items)
     elif isinstance(block, Blank):
         yield blank_in_markdown(f"**{escaped(block.label)}:**", block.value)
-    else:
-        rows = [[_cell(cell) for cell in row] for row in (block.head, *block.rows)]
-        yield f"*{escaped(block.caption)}*"
-        yield ""
+    elif isinstance(block, Table):
+        rows = [[_cell(cell, plain) for cell in row] for row in (block.head, *block.rows)]
+        if block.caption:
+            yield f"*{in_markdown(block.caption, plain)}*"
+            yield ""
         yield from tables.markdown(rows).split("\n")
 
 
-def _cell(cell: str | Link) -> str:
-    return escaped(cell) if isinstance(cell, str) else f"[{escaped(cell.words)}](<{cell.address}>)"
+def _cell(cell: Text | Link, plain: bool) -> str:
+    if isinstance(cell, Link):
+        return f"[{in_markdown(cell.words, plain)}](<{cell.address}>)"
+    return in_markdown(cell, plain)
 
 
 # --------------------------------------------------------------------------------------------- HTML
@@ -197,63 +258,111 @@ p.blank { margin: 1.1em 0; display: flex; flex-wrap: wrap; gap: 0 .5em; } p.blan
   div.table { overflow: visible; } a::after { content: " (" attr(href) ")"; } }"""
 
 
-def html_lines(title: str, blocks: Sequence[Block]) -> list[Line]:
-    """A page in HTML, line by line; ``title`` is the document's."""
+_PICTURES = """\
+figure { margin: 1em 0; } figure img { max-width: 100%; height: auto; }
+code { font-size: .9em; overflow-wrap: anywhere; }
+@media print { thead { display: table-header-group; } figure { break-inside: avoid; }
+  figure img { max-height: 235mm; object-fit: contain; } }"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def html_lines(
+    title: str, blocks: Sequence[Block], pictures: Mapping[str, bytes] | None = None
+) -> list[Line]:
+    """A page in HTML, line by line; ``title`` is the document's, and its first heading where it has none.
+
+    pictures : PNG files by the name of their :class:`Picture`, for pages that have any; those that are not
+    given are left out.
+    """
+    titled = any(isinstance(block, Heading) and block.level == 1 for block in blocks)
+    policy = _POLICY if pictures is None else f"{_POLICY}; img-src data:"
     return [
         "<!DOCTYPE html>",
         '<html lang="en">',
         "<head>",
         '<meta charset="utf-8">',
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src '
-        "'unsafe-inline'\">",
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{html.escape(title)}</title>",
         "<style>",
         *_STYLE.split("\n"),
+        *([] if pictures is None else _PICTURES.split("\n")),
         "</style>",
         "</head>",
         "<body>",
         "<main>",
-        *(line for block in blocks for line in _html(block)),
+        *([] if titled else [f"<h1>{html.escape(title)}</h1>"]),
+        *_body(blocks, {} if pictures is None else pictures),
         "</main>",
         "</body>",
         "</html>",
     ]
 
 
-def _html(block: Block) -> Iterator[Line]:
+def _body(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> Iterator[Line]:
+    above = ""
+    for block in blocks:
+        if isinstance(block, Heading):
+            above = block.text
+        if isinstance(block, Table):
+            yield from _html_table(block, block.caption or f"{above}: {', '.join(filter(None, block.head))}")
+        elif not isinstance(block, Picture):
+            yield from _html(block)
+        elif block.name in pictures:
+            data = base64.b64encode(pictures[block.name]).decode("ascii")
+            alternative = html.escape(block.alternative)
+            yield f'<figure><img alt="{alternative}" src="data:image/png;base64,{data}"></figure>'
+
+
+def _html(block: Heading | Paragraph | Bullets | Pairs | Blank) -> Iterator[Line]:
     if isinstance(block, Heading):
         yield f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
     elif isinstance(block, Paragraph):
-        text = html.escape(block.text)
+        text = _html_text(block.text)
         text = f"<strong>{text}</strong>" if block.strong else text
         yield (
             f"<p>{text}</p>" if block.source is None else f"<p>{text} Source: {_html_cell(block.source)}.</p>"
         )
     elif isinstance(block, Bullets):
-        yield from ("<ul>", *(f"<li>{html.escape(item)}</li>" for item in block.items), "</ul>")
+        yield from ("<ul>", *(f"<li>{_html_text(item)}</li>" for item in block.items), "</ul>")
     elif isinstance(block, Pairs):
         yield "<dl>"
         yield from (f"<dt>{html.escape(n)}</dt><dd>{html.escape(v)}</dd>" for n, v in block.items)
         yield "</dl>"
-    elif isinstance(block, Blank):
+    else:
         before = f'<p class="blank">{html.escape(block.label)}: <span>'
         yield Written(before, html.escape(block.value), "</span></p>", _IN_HTML)
-    else:
-        caption = html.escape(block.caption)
-        # wider than a phone: it scrolls by itself, by keys too
-        yield f'<div class="table" role="region" aria-label="{caption}" tabindex="0">'
-        yield from ("<table>", f"<caption>{caption}</caption>")
-        heads = "".join(f'<th scope="col">{html.escape(one)}</th>' for one in block.head)
-        yield f"<thead><tr>{heads}</tr></thead>"
-        yield "<tbody>"
-        for first, *rest in block.rows:
-            cells = "".join(f"<td>{_html_cell(cell)}</td>" for cell in rest)
-            yield f'<tr><th scope="row">{_html_cell(first)}</th>{cells}</tr>'
-        yield from ("</tbody>", "</table>", "</div>")
 
 
-def _html_cell(cell: str | Link) -> str:
-    if isinstance(cell, str):
-        return html.escape(cell)
-    return f'<a href="{html.escape(cell.address)}">{html.escape(cell.words)}</a>'
+def _html_table(block: Table, named: str) -> Iterator[Line]:
+    # wider than a phone: it scrolls by itself, by keys too
+    yield f'<div class="table" role="region" aria-label="{html.escape(named)}" tabindex="0">'
+    yield "<table>"
+    if block.caption:
+        yield f"<caption>{html.escape(block.caption)}</caption>"
+    # a header cell without words names nothing
+    heads = "".join(f'<th scope="col">{html.escape(one)}</th>' if one else "<td></td>" for one in block.head)
+    yield f"<thead><tr>{heads}</tr></thead>"
+    yield "<tbody>"
+    for row in block.rows:
+        names = "".join(f'<th scope="row">{_html_cell(cell)}</th>' for cell in row[: block.names])
+        cells = "".join(f"<td>{_html_cell(cell)}</td>" for cell in row[block.names :])
+        yield f"<tr>{names}{cells}</tr>"
+    yield from ("</tbody>", "</table>", "</div>")
+
+
+def _html_text(text: Text) -> str:
+    return "".join(
+        html.escape(part)
+        if isinstance(part, str)
+        else f"<strong>{html.escape(part.words)}</strong>"
+        if isinstance(part, Strong)
+        else f"<code>{html.escape(part.words)}</code>"
+        for part in _parts(text)
+    )
+
+
+def _html_cell(cell: Text | Link) -> str:
+    if isinstance(cell, Link):
+        return f'<a href="{html.escape(cell.address)}">{html.escape(cell.words)}</a>'
+    return _html_text(cell)

@@ -49,7 +49,16 @@ from discreet.sessions.one_shot import OneShotSession
 from discreet.stored.decision_report import DecisionReport, decision_report_of
 from discreet.stored.earlier_report import COLUMN, SINCE, EarlierReport
 from discreet.stored.linear_report import LinearReport
+from discreet.stored.pages import Block
 from discreet.stored.report import Report, report_of
+from discreet.stored.report_page import (
+    HTML_REPORT,
+    MARKDOWN_REPORT,
+    pictures_in,
+    rehearsed,
+    report_html,
+    report_markdown,
+)
 from discreet.written import sentences
 from discreet.written.promises import VERSION
 
@@ -121,7 +130,7 @@ class _Report(Protocol):
     """What a folder's report must be able to do."""
 
     def to_dict(self) -> dict[str, Any]: ...
-    def to_markdown(self) -> str: ...
+    def blocks(self) -> list[Block]: ...
     def figures(self, folder: str | Path) -> Any: ...
 
 
@@ -168,7 +177,7 @@ class _Told(ABC):
         """Of the noisy numbers, as a file."""
 
 
-_PAGES = 2**20  # bytes of statement, pages and figures, of any schema
+_PAGES = 2**21  # bytes of statement, pages and figures, of any schema
 
 
 class _OneRelease(_Told):
@@ -436,10 +445,12 @@ def write_plan(
     *,
     replanned: bool,
     version: int = VERSION,
+    drawn: Path | None = None,
 ) -> str:
     """Policy, report and figures into a folder; returns the report's text.
 
     version : of the statement, in whose sentences the guarantee is written, and whose report it has.
+    drawn : the folder whose figures become part of the report in HTML; this one, by default.
     """
     promised = sentences.statement(guarantee, version)
     report = planned.report
@@ -450,12 +461,14 @@ def write_plan(
         report, table = EarlierReport.of(report), replace(table, value_column=COLUMN)
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
     write_policy(folder, table, promised + again, settings.unsupported)
-    text = report.to_markdown()
-    if settings.synthetic:
-        bold = "**" if text.startswith("**") else ""
-        text = f"{bold}{_REHEARSAL}{text.removeprefix('**') if bold else text}"
-    (folder / "report.md").write_text(text, "utf-8", newline="\n")
+    blocks = rehearsed(report.blocks(), _REHEARSAL) if settings.synthetic else report.blocks()
+    text = report_markdown(blocks)
+    (folder / MARKDOWN_REPORT).write_text(text, "utf-8", newline="\n")
     document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
-    report.figures(folder)
+    figures = [Path(path) for path in report.figures(folder)]
+    if version >= SINCE:  # earlier ones had none
+        place = folder if drawn is None else drawn
+        page = report_html(blocks, pictures_in(place / path.name for path in figures))
+        (folder / HTML_REPORT).write_text(page, "utf-8", newline="\n")
     return text

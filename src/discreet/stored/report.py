@@ -28,7 +28,8 @@ from discreet.offline.evaluation import BEHAVIOUR, Candidate, Evaluation, Value,
 from discreet.offline.tabular import OfflinePolicy
 from discreet.protocol import Spec, StepwiseRelease
 from discreet.stored.figures import number, percent, plain_axes, save_figures, share_of
-from discreet.tables import markdown
+from discreet.stored.pages import Block, Heading, Paragraph, Picture, Table
+from discreet.stored.report_page import ReportPage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +78,7 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class Report(ReportPage):
     """What can be said of a policy from its release. Shares are of decisions (people times steps), estimated.
 
     verdict : the first line. better : whether the lower bound of the difference to behaviour is above 0.
@@ -137,63 +138,79 @@ class Report:
             "noise": dict(self.noise),
         }
 
-    def to_markdown(self) -> str:
-        """One to two pages; the first line is the verdict."""
-        return "\n".join([*self._head(), *self._support_lines(), *self._change_lines(), *self._tail(), ""])
+    def blocks(self) -> list[Block]:
+        """Everything that the report says; the first block is the verdict."""
+        return [*self._head(), *self._support(), *self._differences(), *self._tail()]
 
-    def _head(self) -> list[str]:
+    def _head(self) -> list[Block]:
         percent = f"{100 * self.level:g} %"
-        lines = [
-            f"**{self.verdict}**", "",
-            f"From the release of {self.users:,} people alone; it costs no privacy. {self.guarantee}", "",
-            "## Values", "",
-            f"Expected return of one episode, between {self.least:g} and {self.bound:g}, with two-sided "
-            f"{percent} intervals that cover the luck of who was in the data and the noise of privacy.", "",
-        ]  # fmt: skip
-        rows: list[tuple[str, ...]] = [(
+        head = (
             "policy", "estimate", f"{percent} interval", "sd of noise", "sd of sampling",
             "width for lack of support", "width for choosing",
-        )]  # fmt: skip
+        )  # fmt: skip
+        rows: list[tuple[str, ...]] = []
         for name, value in (*self.values.items(), *self.differences.items()):
             parts = map(number, (value.noise, value.sampling, value.lack, value.choice))
             interval = f"{number(value.low)} to {number(value.high)}"
             rows.append((name, number(value.estimate) if value.known else "not known", interval, *parts))
-        unknown = [] if all(value.known for value in self.values.values()) else [
-            "Not known: more than half of the interval is lack of support, and any number in it is as good.",
-            "",
-        ]  # fmt: skip
-        return [*lines, markdown(rows), "", *unknown, _DEPLOYED[self.unsupported], ""]
+        unknown = [] if all(value.known for value in self.values.values()) else [Paragraph(
+            "Not known: more than half of the interval is lack of support, and any number in it is as good."
+        )]  # fmt: skip
+        return [
+            Paragraph(self.verdict, strong=True),
+            Paragraph(
+                f"From the release of {self.users:,} people alone; it costs no privacy. {self.guarantee}"
+            ),
+            Heading(2, "Values"),
+            Paragraph(
+                f"Expected return of one episode, between {self.least:g} and {self.bound:g}, with two-sided "
+                f"{percent} intervals that cover the luck of who was in the data and the noise of privacy."
+            ),
+            Table("", head, tuple(rows)),
+            Picture("values", "Values of the policies with their intervals, as the table above has them."),
+            *unknown,
+            Paragraph(_DEPLOYED[self.unsupported]),
+        ]
 
-    def _support_lines(self) -> list[str]:
-        lines = [
-            "## Where the policy lacks support", "",
-            "That is where too few people came, or where the cautious values do not tell the best two "
-            "actions apart.", "",
-            f"At {percent(self.unsupported_pairs)} of all (step, state) where an episode can go on, which "
-            f"are {percent(self.unsupported_share)} (± {percent(self.unsupported_deviation)} of noise) of "
-            "the decisions that people took.",
-        ]  # fmt: skip
+    def _support(self) -> list[Block]:
+        found: list[Block] = [
+            Heading(2, "Where the policy lacks support"),
+            Paragraph(
+                "That is where too few people came, or where the cautious values do not tell the best two "
+                "actions apart."
+            ),
+            Paragraph(
+                f"At {percent(self.unsupported_pairs)} of all (step, state) where an episode can go on, "
+                f"which are {percent(self.unsupported_share)} (± {percent(self.unsupported_deviation)} of "
+                "noise) of the decisions that people took."
+            ),
+        ]
         if self.undecided_share > 0.0005:
-            lines += ["", (
+            found.append(Paragraph(
                 f"In {percent(self.undecided_share)} of decisions the learner's cautious values do not tell "
                 "the actions apart; it took the first of them, which is no advice."
-            )]  # fmt: skip
+            ))  # fmt: skip
         if self.gaps:
-            rows = [
+            rows = tuple(
                 (str(gap.step), gap.state, f"{gap.visits:,.0f} ± {gap.deviation:,.0f}") for gap in self.gaps
-            ]
-            lines += ["", markdown([("step", "state", "visits (± noise)"), *rows])]
-        return [*lines, ""]
+            )
+            found.append(Table("", ("step", "state", "visits (± noise)"), rows, names=2))
+        found.append(Picture(
+            "support",
+            "Map of steps and states: where the policy has support, where it gives no advice, and where "
+            "people came but support is lacking. The sentences above have the shares.",
+        ))  # fmt: skip
+        return found
 
-    def _change_lines(self) -> list[str]:
-        lines = [
-            "## How it differs from what people did", "",
-            f"In {percent(self.changed_share)} of decisions people did something else than the policy asks "
-            "for.",
-        ]  # fmt: skip
-        rows: list[tuple[str, ...]] = [
-            ("step", "state", "visits", "usual action", "policy", "estimated gain (± sd)")
+    def _differences(self) -> list[Block]:
+        found: list[Block] = [
+            Heading(2, "How it differs from what people did"),
+            Paragraph(
+                f"In {percent(self.changed_share)} of decisions people did something else than the policy "
+                "asks for."
+            ),
         ]
+        rows: list[tuple[str, ...]] = []
         for one in self.changes:
             gain = "not known" if one.gain is None else f"{number(one.gain)} ± {number(one.error or 0.0)}"
             rows.append((
@@ -201,25 +218,33 @@ class Report:
                 f"{one.action} ({percent(one.action_share)})", gain,
             ))  # fmt: skip
         if self.changes:
-            lines += ["", markdown(rows), "", (
-                "The gain is of this one decision, followed by the policy, over what people did there. "
-                "Single gains are not corrected for having been chosen; the intervals of values are."
-            )]  # fmt: skip
-        return [*lines, ""]
+            head = ("step", "state", "visits", "usual action", "policy", "estimated gain (± sd)")
+            found += [
+                Table("", head, tuple(rows), names=2),
+                Paragraph(
+                    "The gain is of this one decision, followed by the policy, over what people did there. "
+                    "Single gains are not corrected for having been chosen; the intervals of values are."
+                ),
+            ]
+        return found
 
-    def _tail(self) -> list[str]:
+    def _tail(self) -> list[Block]:
         noise = ", ".join(f"{name} {number(scale)}" for name, scale in self.noise.items())
         return [
-            "## How to read this", "",
-            f"Standard deviation of the noise in one released count: {noise}.", "",
-            "An interval covers noise and sampling (normal, 2 deviations to either side at 95 %), lack of "
-            "support (pairs whose count does not stand out of its noise may be worth anything that an "
-            "episode can still earn), and the choice of the policy by the same release, whose noise made it "
-            "look better. A wide interval says that the release cannot tell; more people or more budget can.",
-            "",
-            "Values suppose that the state holds all that matters for what follows (no hidden cause of both "
-            "action and outcome): no release can test that.",
-        ]  # fmt: skip
+            Heading(2, "How to read this"),
+            Paragraph(f"Standard deviation of the noise in one released count: {noise}."),
+            Paragraph(
+                "An interval covers noise and sampling (normal, 2 deviations to either side at 95 %), lack "
+                "of support (pairs whose count does not stand out of its noise may be worth anything that "
+                "an episode can still earn), and the choice of the policy by the same release, whose noise "
+                "made it look better. A wide interval says that the release cannot tell; more people or "
+                "more budget can."
+            ),
+            Paragraph(
+                "Values suppose that the state holds all that matters for what follows (no hidden cause of "
+                "both action and outcome): no release can test that."
+            ),
+        ]
 
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:

@@ -17,7 +17,7 @@ from discreet.offline.deviations import Gain
 from discreet.offline.hidden_cause import LARGEST
 from discreet.offline.verdict import ASKED, Verdict
 from discreet.stored.figures import number, percent, share_of
-from discreet.tables import markdown
+from discreet.stored.pages import Block, Bullets, Code, Heading, Paragraph, Strong, Table
 
 __all__ = [
     "ENDED", "NOT_EXCLUDED", "first_sentence", "not_excluded", "rests_on", "stated_verdict", "times",
@@ -34,6 +34,10 @@ _CONTRADICTED = "the data contradict the explanation that the actions made the d
 _INCOMPLETE = "the recorded state leaves out something that matters for the outcome"
 _FRAGILE = "too easily explained otherwise"
 _UNCHECKED = "a hidden cause could not be tested for"
+_DO_NOT_ACT = (
+    "Do not act on this gain: try the change on people drawn by lot first. More people or more budget help "
+    "only as far as the interval is wide."
+)
 
 
 def times(strength: float) -> str:
@@ -63,7 +67,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
     gain = found.gain
     interval = f"{100 * gain.level:g} % interval {number(gain.low)} to {number(gain.high)}"
     states = "1 state" if changes == 1 else f"{changes} states"
-    expected = f"The policy would gain {number(gain.estimate)} ({interval}) over what people did"
+    refused = f"What is not shown is a gain of {number(gain.estimate)} ({interval}) over what people did."
     usual = number(behaviour.estimate)
     if found.kind == "unchanged":
         return "Nothing is changed: no change is expected to help by more than its error."
@@ -95,12 +99,13 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         )
     if found.kind == "fragile":
         return (
-            f"Not shown: {_FRAGILE}. {expected}, but that stands only against unrecorded causes that change "
-            f"the odds of an action up to {times(found.cause.each_step)} times at a step. The factor must "
-            f"be at least {_asked(found.asked)}."
+            f"Not shown: {_FRAGILE}. {_DO_NOT_ACT} A gain is called shown only if it stands against "
+            f"unrecorded causes that change the odds of an action {_asked(found.asked)} times at a step. "
+            f"This one stands only up to {times(found.cause.each_step)} times: a stronger cause could "
+            f"explain all of it. {refused}"
         )
     if found.kind == "unchecked":
-        return f"Not shown: {_UNCHECKED} ({_why(found)}). {expected}."
+        return f"Not shown: {_UNCHECKED} ({_why(found)}). {refused}"
     condition = _condition(found.cause.each_step, found.cause.one_decision, ended)
     return (
         f"Shown, {condition}: changing what is done in {states} gains {number(gain.estimate)} ({interval}) "
@@ -153,62 +158,61 @@ def _more(difference: float) -> str:
     return f"{number(abs(difference))} {'more' if difference >= 0.0 else 'less'}"
 
 
-def rests_on(found: Verdict) -> list[str]:
-    """Return paragraphs on what the verdict rests on, and on what no release can exclude, in Markdown."""
-    return ["## What this rests on", "", *_consistency(found), *_hidden_cause(found), *_not_excluded(found)]
+def rests_on(found: Verdict) -> list[Block]:
+    """Return what the verdict rests on, and what no release can exclude."""
+    excluded = Paragraph((Strong(f"{NOT_EXCLUDED}."), f" {not_excluded(found.kind)}"))
+    return [Heading(2, "What this rests on"), *_consistency(found), *_hidden_cause(found), excluded]
 
 
-def _consistency(found: Verdict) -> list[str]:
+def _consistency(found: Verdict) -> list[Block]:
     test = found.consistency
     if not test.tested:
         return [
-            "No consistency test was made: no rule gives rewards by the state in which an episode ends, and "
-            "the release does not hold them by step.",
-            "",
+            Paragraph(
+                "No consistency test was made: no rule gives rewards by the state in which an episode ends, "
+                "and the release does not hold them by step."
+            )
         ]
+    outweighed = Paragraph(
+        "They contradict each other by little: the whole interval of the gain lies above ten times the size "
+        "of that."
+    )
     rejects = test.contrasts.rejects or test.levels.rejects
-    outweighed = (
-        ["They contradict each other by little: the whole interval of the gain lies above ten times the size "
-         "of that.", ""]
-        if rejects and found.kind in ("fragile", "unchecked", "shown")
-        else []
-    )  # fmt: skip
     return [
-        "Two readings of the same release must agree. One is what people earned after an action. The other "
-        "is where they went next, plus what people earn from there.",
-        "",
-        f"* Actions compared: {_tested(test.contrasts, test.scale)}",
-        f"* States compared: {_tested(test.levels, test.scale)}",
-        f"* Of the changed decisions, {percent(found.covered)} are at actions that were compared.",
-        "",
-        *outweighed,
-    ]
+        Paragraph(
+            "Two readings of the same release must agree. One is what people earned after an action. The "
+            "other is where they went next, plus what people earn from there."
+        ),
+        Bullets((
+            f"Actions compared: {_tested(test.contrasts, test.scale)}",
+            f"States compared: {_tested(test.levels, test.scale)}",
+            f"Of the changed decisions, {percent(found.covered)} are at actions that were compared.",
+        )),
+        *([outweighed] if rejects and found.kind in ("fragile", "unchecked", "shown") else []),
+    ]  # fmt: skip
 
 
-def _hidden_cause(found: Verdict) -> list[str]:
+def _hidden_cause(found: Verdict) -> list[Block]:
     if found.kind in _CLAIMS_NOTHING:
         return []
     cause = found.cause
-    rows = [
-        ("an unrecorded cause", "factor up to which the gain stands"),
+    rows = (
         ("arises anew at each step", times(cause.each_step)),
         ("lasts, or is of any kind: each decision by itself", times(cause.one_decision)),
-    ]
+    )
     return [
-        "An unrecorded cause of both action and outcome can explain the gain only if it changes the odds of "
-        "an action by more than these factors (only then can the interval reach 0).",
-        "",
-        markdown(rows),
-        "",
-        f"The first must be at least {_asked(found.asked)} (`hidden_cause`; the default is {_asked(ASKED)}). "
-        "The recorded state itself changes the odds of the actions that the policy asks for "
-        f"{times(cause.recorded)} times (median).",
-        "",
-    ]
-
-
-def _not_excluded(found: Verdict) -> list[str]:
-    return [f"**{NOT_EXCLUDED}.** {not_excluded(found.kind)}", ""]
+        Paragraph(
+            "An unrecorded cause of both action and outcome can explain the gain only if it changes the odds "
+            "of an action by more than these factors (only then can the interval reach 0)."
+        ),
+        Table("", ("an unrecorded cause", "factor up to which the gain stands"), rows),
+        Paragraph((
+            f"The first must be at least {_asked(found.asked)} (",
+            Code("hidden_cause"),
+            f"; the default is {_asked(ASKED)}). The recorded state itself changes the odds of the actions "
+            f"that the policy asks for {times(cause.recorded)} times (median).",
+        )),
+    ]  # fmt: skip
 
 
 def not_excluded(kind: str) -> str:
@@ -300,10 +304,13 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
     if kind == "shown":
         said.append(f"The first factor had to be {asked}.")
     elif kind not in _CLAIMS_NOTHING:
+        if kind == "fragile":
+            said.append(_DO_NOT_ACT)
         said.append(
-            "The gain stands against unrecorded causes that change the odds of an action up to "
-            f"{times(cause['each_step'])} times (anew at each step) or {times(cause['lasting'])} times (of "
-            f"any kind, each decision by itself); the first has to be {asked}."
+            f"The gain {'stands' if kind == 'fragile' else 'would stand'} only against unrecorded causes "
+            f"that change the odds of an action up to {times(cause['each_step'])} times (anew at each step) "
+            f"or {times(cause['lasting'])} times (of any kind, each decision by itself); the first has to be "
+            f"{asked}."
         )
     else:
         said.append(f"Factor of a hidden cause that was asked for: {asked}.")

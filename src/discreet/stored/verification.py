@@ -460,8 +460,9 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         again = Path(name)
         write_schema(schema, again / "schema.toml")
         write_plan(
-            again, planned, guarantee, settings, replanned=document["replanned"], version=document["version"]
-        )
+            again, planned, guarantee, settings, replanned=document["replanned"], version=document["version"],
+            drawn=folder,
+        )  # fmt: skip
         made = {path.name: path for path in sorted(again.iterdir())}
         expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
         stated = set(document["files"])
