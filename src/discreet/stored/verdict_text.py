@@ -178,11 +178,16 @@ def _consistency(found: Verdict) -> list[str]:
         "is where they went next, plus what people earn from there.",
         "",
         f"* Actions compared: {_tested(test.contrasts, test.scale)}",
-        f"* States compared: {_tested(test.levels, test.scale)}",
+        f"* {_levels(test)} compared: {_tested(test.levels, test.scale)}",
         f"* Of the changed decisions, {percent(found.covered)} are at actions that were compared.",
         "",
         *outweighed,
     ]
+
+
+def _levels(test: Consistency) -> str:
+    """Return what has a level: states, and groups where there are any."""
+    return "States and groups" if test.of_groups.any() else "States"
 
 
 def _hidden_cause(found: Verdict) -> list[str]:
