@@ -3,8 +3,9 @@
 Whatever the source, a batch is an Arrow table with the columns ``user``, ``episode`` (int64 or text),
 ``step``, ``state``, ``action``, ``next_state`` (int64: indices, steps from 0), ``reward`` (float64, in the
 file's units) and ``number`` (int64: the row's place in the whole source); where the schema has groups of
-users, also ``group`` (int64). What cannot be read as a number or is no label of the schema is kept as a
-code that no check passes, never repaired: :mod:`.validate` counts it. Only one batch is in memory at a time. Which places can be read: :mod:`.places`, and Minari.
+users, also ``group`` (int64). What cannot be read as a number or is no label of the schema is kept as a code
+that no check passes, never repaired: :mod:`.validate` counts it. Only one batch is in memory at a time. Which
+places can be read: :mod:`.places`, and Minari.
 
 A user's or episode's name is an integer where every place says so, else a text; ``7`` in a CSV file and
 7 in a Parquet file are the same user, ``07`` and `` 7`` are others: a data set must write a name in

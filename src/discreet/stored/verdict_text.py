@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from discreet.offline.consistency import Discrepancies
+from discreet.offline.consistency import Consistency, Discrepancies
 from discreet.offline.deviations import Gain
 from discreet.offline.hidden_cause import LARGEST
 from discreet.offline.verdict import ASKED, Verdict
