@@ -448,8 +448,8 @@ def write_schema(schema: Schema, path: str | Path) -> None:
     lines += ["", "[provenance]"]
     lines += [f"{fact} = {quoted(source)}" for fact, source in schema.provenance.items()]
     if schema.groups is not None:
-        column, labels = quoted(schema.groups.column), _listed(schema.groups.labels)
-        lines += ["", "[groups]", f"column = {column}", f"labels = {labels}"]
+        lines += ["", "[groups]", f"column = {quoted(schema.groups.column)}"]
+        lines.append(f"labels = {_listed(schema.groups.labels)}")
     if schema.declared:
         lines += ["", "[declared]"]
         lines += [f"{name} = {quoted(said)}" for name, said in schema.declared.items()]

@@ -73,13 +73,14 @@ def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, 
     begins = told.begins
     known = told.visits[begins] > max(STANDS_OUT * told.noise.visits, LEAST_USERS)
     outcome, gain = np.full((many, 3), np.nan), np.full((many, 4), np.nan)
-    for group in np.flatnonzero(known).tolist():
+    told_of: list[int] = np.flatnonzero(known).tolist()
+    for group in told_of:
         q, sd = mean_outcome(told, int(begins[group]))
         outcome[group] = least + scale * np.clip([q, q - width * sd, q + width * sd], 0.0, 1.0)
     if count == 0:
         gain[:] = 0.0
     elif isinstance(path, TransitionPath):
-        for group, one in zip(np.flatnonzero(known), group_gains(path, count, begins[known]), strict=True):
+        for group, one in zip(told_of, group_gains(path, count, begins[known]), strict=True):
             off = width * one.deviation
             ends = np.clip([one.estimate, one.estimate - off, one.estimate + off], -1.0, 1.0)
             gain[group] = scale * np.append(ends, one.noise)
@@ -89,16 +90,22 @@ def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, 
     of = levels.where[own] - told.layout.states
     expected[of] = outcome[of, 0] - scale * levels.value[own]
     apart[of] = levels.value[own] / levels.deviation[own]
+    expected = np.clip(expected, least, most)
     return tuple(
         GroupResult(
-            g,
-            float(told.visits[begins[g]]),
-            told.noise.visits,
-            float(told.visits[begins[g]] / told.episodes),
-            *outcome[g].tolist(),
-            float(np.clip(expected[g], least, most)),
-            float(apart[g]),
-            *gain[g].tolist(),
+            group=g,
+            users=float(told.visits[row]),
+            deviation=told.noise.visits,
+            share=float(told.visits[row] / told.episodes),
+            mean=float(outcome[g, 0]),
+            low=float(outcome[g, 1]),
+            high=float(outcome[g, 2]),
+            expected=float(expected[g]),
+            apart=float(apart[g]),
+            gain=float(gain[g, 0]),
+            gain_low=float(gain[g, 1]),
+            gain_high=float(gain[g, 2]),
+            gain_noise=float(gain[g, 3]),
         )
-        for g in range(many)
+        for g, row in enumerate(begins.tolist())
     )
