@@ -190,6 +190,8 @@ class Spec(Sized):
     features : the public feature map in which the world is linear, or None (tabular).
     initial : (S,) law of the first state if it is public, else None.
     returns : units, bounds and rules of an episode's return; None: rewards in [0, 1] are added up.
+    groups : number of public groups of users, at least 1. Decision points count users by group at the start
+        of an episode (:mod:`discreet.offline.first_visits`); other learners take no notice.
 
     Raises ``ValueError`` where an array has another shape or a value outside its range, where ``features``
     are of other sizes than ``layout``, or ``initial`` does not add up to 1.
@@ -205,8 +207,10 @@ class Spec(Sized):
     features: Features | MixtureFeatures | None = None
     initial: Floats | None = None
     returns: Returns | None = None
+    groups: int = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", checks.integer("groups", self.groups, 1))
         if self.returns is not None and not isinstance(self.returns, Returns):
             raise ValueError(f"returns = {checks.said(self.returns)}: must be Returns or None")
         if self.users is not None:

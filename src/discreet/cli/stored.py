@@ -588,6 +588,8 @@ def forecast_gain_stored(
     from discreet.privatizers.central import Central
     from discreet.stored import power
 
+    if public.groups is not None:
+        say("discreet: [groups] are left out of the forecast; they do not change the noise of a release")
     rows = []
     with rows_bar() as progress:
         progress("make the world", 0, None)

@@ -336,6 +336,11 @@ def parse_declaration(
     for key in _MADE:
         if key in content:
             raise ValueError(f"{key}: must be left out, [prepare] makes it")
+    if "groups" in content:
+        raise ValueError(
+            "groups: must be left out, [prepare] makes no column of groups; add the column to the prepared "
+            "rows, and [groups] to their schema"
+        )
     empty = _texts("prepare.empty", asked["empty"]) if "empty" in asked else ()
     values = {
         name: _value(name, one, "step" in asked, empty)

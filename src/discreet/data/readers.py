@@ -2,9 +2,10 @@
 
 Whatever the source, a batch is an Arrow table with the columns ``user``, ``episode`` (int64 or text),
 ``step``, ``state``, ``action``, ``next_state`` (int64: indices, steps from 0), ``reward`` (float64, in the
-file's units) and ``number`` (int64: the row's place in the whole source). What cannot be read as a number
-or is no label of the schema is kept as a code that no check passes, never repaired: :mod:`.validate`
-counts it. Only one batch is in memory at a time. Which places can be read: :mod:`.places`, and Minari.
+file's units) and ``number`` (int64: the row's place in the whole source); where the schema has groups of
+users, also ``group`` (int64). What cannot be read as a number or is no label of the schema is kept as a code
+that no check passes, never repaired: :mod:`.validate` counts it. Only one batch is in memory at a time. Which
+places can be read: :mod:`.places`, and Minari.
 
 A user's or episode's name is an integer where every place says so, else a text; ``7`` in a CSV file and
 7 in a Parquet file are the same user, ``07`` and `` 7`` are others: a data set must write a name in
@@ -180,6 +181,7 @@ class Source:
                 ("state", self.schema.state_labels),
                 ("next_state", self.schema.state_labels),
                 ("action", self.schema.action_labels),
+                *((("group", self.schema.groups.labels),) if self.schema.groups is not None else ()),
             )
         }
         asked = {name: types[part] for name, part in wanted.items()}
@@ -199,7 +201,8 @@ class Source:
         if "reward" not in parts:
             parts["reward"] = np.full(raw.num_rows, np.nan)
         numbers = np.arange(first, first + raw.num_rows)
-        return pa.table({**{name: parts[name] for name in _PARTS}, "number": numbers})
+        named = _PARTS if self.schema.groups is None else (*_PARTS, "group")
+        return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
         """One column of ours, whatever its type in the file."""
@@ -214,6 +217,8 @@ class Source:
         """Of what one column of ours holds."""
         if name == "action":
             return self.schema.action_labels
+        if name == "group" and self.schema.groups is not None:
+            return self.schema.groups.labels
         return self.schema.state_labels if name in ("state", "next_state") else None
 
     def _check_type(self, name: str, kind: Any) -> None:
@@ -310,12 +315,15 @@ def open_source(
     if isinstance(where, str) and where.startswith("minari:"):
         name = where.removeprefix("minari:")
         _minari(name)
+        if schema.groups is not None:
+            raise Broken(f"{where}: has no column of groups, [groups] must be left out of the schema")
         return Source(schema, minari=name)
     source = Source(schema, places_of(where, Text(delimiter, decimal, encoding), sql, reads))
     wanted = _wanted(schema, users_only=False)
     for place in source.places:
         if isinstance(place, TextFile):
-            for label in (*(schema.state_labels or ()), *(schema.action_labels or ())):
+            groups = () if schema.groups is None else schema.groups.labels
+            for label in (*(schema.state_labels or ()), *(schema.action_labels or ()), *groups):
                 if label in EMPTY:  # a last next state of this name would become the terminal state
                     raise Broken(
                         f"{place.name}: the label {label!r} is an empty cell in CSV: give it in Parquet"
@@ -330,6 +338,8 @@ def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
     wanted = {getattr(schema.columns, part.name): part.name for part in fields(schema.columns)}
     if not schema.reads_rewards:
         del wanted[schema.columns.reward]
+    if schema.groups is not None:
+        wanted[schema.groups.column] = "group"
     return {schema.columns.user: "user"} if users_only else wanted
 
 
@@ -337,8 +347,9 @@ def _require(place: Place, wanted: dict[str, str]) -> None:
     names = place.names(list(wanted))
     for name, part in wanted.items():
         if names.count(name) != 1:
+            key = "groups.column" if part == "group" else f"{part}_column"
             raise Broken(
-                f"{place.name}: must have one column {name!r} ({part}_column), has {names.count(name)}"
+                f"{place.name}: must have one column {name!r} ({key}), has {names.count(name)}"
                 f"{instead(place, name, list(wanted)) if name not in names else ''}"
             )
 

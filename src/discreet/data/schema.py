@@ -23,6 +23,9 @@ ledger holds (:mod:`discreet.stored.codebook`). Nothing in this module reads a p
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
     [provenance]
     states = "literature"           # "protocol", "literature", "other data", "private release", "this data"
+    [groups]                        # public groups of users, for decision points only; may be left out
+    column = "sex"                  # holds one label a user, the same in all rows
+    labels = ["female", "male", "other"]                    # at most 12
     [declared]                      # for the data protection officer's page; all may be left out
     controller = "..."              # also contact, purpose, legal_basis, recipients, retention, columns
 
@@ -62,10 +65,12 @@ FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",
 )  # fmt: skip
+ALL_FACTS = (*FACTS, "groups")  # with the one that few schemas have
 DECLARED = ("controller", "contact", "purpose", "legal_basis", "recipients", "retention", "columns")
 """What may be declared for the page of a data protection officer: one line each."""
 _LARGEST = 2**31 - 1
 _LONGEST = 500  # characters of a declared line
+MOST_GROUPS = 12
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,30 @@ class Columns:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"column {twice[0]!r} is named twice: every column must have its own name")
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Public groups that users belong to, each to one.
+
+    column : what the file calls the column. labels : of the groups, at most 12. All of them are public; which
+    one a user belongs to is not.
+
+    Raises ``ValueError`` if a label is given twice, or is no text of one line, or if there are too many.
+    """
+
+    column: str
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        text_of("groups.column", self.column)
+        put = tuple(text_of("groups.labels", label) for label in self.labels)
+        object.__setattr__(self, "labels", put)
+        if not 1 <= len(put) <= MOST_GROUPS:
+            raise ValueError(f"groups.labels has {len(put)} entries: must have 1 to {MOST_GROUPS}")
+        twice = sorted({label for label in put if put.count(label) > 1})
+        if twice:
+            raise ValueError(f"groups.labels holds {twice[0]!r} twice: labels must differ")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +158,8 @@ class Schema:
     provenance : mapping of facts to where they come from
     declared : mapping of :data:`DECLARED` to one line of text each
         What a data protection officer asks beside the numbers; printed as it stands.
+    groups : Groups, optional
+        Public groups of users, for decision points: outcome and gain are told for each.
 
     Raises
     ------
@@ -159,6 +190,7 @@ class Schema:
     outcomes: Mapping[int, float] | None = None
     return_bound: tuple[float, float] | None = None
     declared: Mapping[str, str] = field(default_factory=dict)
+    groups: Groups | None = None
 
     def __post_init__(self) -> None:
         text_of("dataset", self.dataset)
@@ -195,9 +227,13 @@ class Schema:
         if self.outcomes is not None and not all(low <= x <= high for x in self.outcomes.values()):
             raise ValueError(f"reward.outcomes: must be in [{low!r}, {high!r}]")
         self.returns.bounds(self.horizon)
+        if self.groups is not None and self.groups.column in vars(self.columns).values():
+            raise ValueError(
+                f"groups.column = {self.groups.column!r}: must be a column of its own, it is named already"
+            )
         self._check_arrays()
         for fact, source in self.provenance.items():
-            checks.choice("provenance key", fact, FACTS)
+            checks.choice("provenance key", fact, FACTS if self.groups is None else ALL_FACTS)
             checks.choice(f"provenance.{fact}", source, PROVENANCES)
         for name, said in self.declared.items():
             checks.choice("declared key", name, DECLARED)
@@ -250,7 +286,8 @@ class Schema:
         known = self.known
         if known is not None:
             known = np.broadcast_to(known, (self.horizon, *known.shape[1:]))
-        return Spec(self.layout, users, self.stationary, known, returns=self.returns)
+        groups = 1 if self.groups is None else len(self.groups.labels)
+        return Spec(self.layout, users, self.stationary, known, returns=self.returns, groups=groups)
 
     @property
     def reads_rewards(self) -> bool:
@@ -260,7 +297,7 @@ class Schema:
     @property
     def from_this_data(self) -> tuple[str, ...]:
         """The facts that were read off the private data itself: each is a leak to be printed."""
-        return tuple(fact for fact in FACTS if self.provenance.get(fact) == "this data")
+        return tuple(fact for fact in ALL_FACTS if self.provenance.get(fact) == "this data")
 
     @property
     def unstated(self) -> tuple[str, ...]:
@@ -270,8 +307,9 @@ class Schema:
             "stationary": self.stationary,
             "terminal": bool(self.terminal),
             "features": self.features is not None,
+            "groups": self.groups is not None,
         }
-        return tuple(fact for fact in FACTS if used.get(fact, True) and fact not in self.provenance)
+        return tuple(fact for fact in ALL_FACTS if used.get(fact, True) and fact not in self.provenance)
 
     @cached_property
     def hash(self) -> str:
@@ -279,7 +317,7 @@ class Schema:
         plain: dict[str, Any] = {
             part.name: getattr(self, part.name)
             for part in fields(self)
-            if part.name not in ("layout", "columns", "provenance", "known", "features", "declared")
+            if part.name not in ("layout", "columns", "provenance", "known", "features", "declared", "groups")
         }
         plain |= {
             "version": 1,
@@ -300,6 +338,8 @@ class Schema:
                 del plain[name]
         if self.declared:
             plain["declared"] = dict(self.declared)
+        if self.groups is not None:
+            plain["groups"] = {"column": self.groups.column, "labels": self.groups.labels}
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -407,6 +447,9 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         lines.append(f"features = {{ file = {file}, bound = {float(schema.feature_bound)!r} }}")
     lines += ["", "[provenance]"]
     lines += [f"{fact} = {quoted(source)}" for fact, source in schema.provenance.items()]
+    if schema.groups is not None:
+        lines += ["", "[groups]", f"column = {quoted(schema.groups.column)}"]
+        lines.append(f"labels = {_listed(schema.groups.labels)}")
     if schema.declared:
         lines += ["", "[declared]"]
         lines += [f"{name} = {quoted(said)}" for name, said in schema.declared.items()]
@@ -426,7 +469,7 @@ _COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}
 _REQUIRED = ("dataset", "horizon", "unit", "states", "actions", "reward")
 _OPTIONAL = (
     *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "stationary", "terminal", "features",
-    "provenance", "return_bound", "declared",
+    "provenance", "return_bound", "declared", "groups",
 )  # fmt: skip
 
 
@@ -484,7 +527,16 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         outcomes=outcomes,
         return_bound=_return_bound(content.get("return_bound")),
         declared=dict(table_of("declared", content.get("declared", {}))),
+        groups=_groups(content.get("groups")),
     )
+
+
+def _groups(value: Any) -> Groups | None:
+    if value is None:
+        return None
+    given = table_of("groups", value)
+    check_keys("groups.", given, ("column", "labels"), ("column", "labels"))
+    return Groups(given["column"], tuple(_list("groups.labels", given["labels"])))
 
 
 def _outcomes(value: Any, states: int, labels: tuple[str, ...] | None) -> dict[int, float] | None:

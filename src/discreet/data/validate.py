@@ -60,9 +60,14 @@ _MOST_HASHES = 2**25  # of users whose rows lie together in no order: 256 MB
 
 KINDS = (
     "empty cell", "state", "action", "reward", "inadmissible action", "step", "repeated step", "missing step",
-    "broken chain", "short episode", "left terminal", "too many episodes", "malformed line",
+    "broken chain", "short episode", "left terminal", "too many episodes", "group", "two groups",
+    "malformed line",
 )  # fmt: skip
-"""The kinds of offences, in the order of the kernel's codes; the last is the CSV reader's."""
+"""The kinds of offences, in the order of the kernel's codes and then of :data:`GROUP` and :data:`TWO_GROUPS`;
+the last is the CSV reader's.
+"""
+GROUP, TWO_GROUPS = kernels.KINDS, kernels.KINDS + 1
+_CODES = kernels.KINDS + 2
 
 
 class DataError(ValueError):
@@ -95,12 +100,15 @@ class Checked:
         Rows read so far.
     names : Arrow array
         What the file calls these users, in their order, those without an episode that counts among them.
+    group : (n,) int64, optional
+        The group of an episode's user, where the schema has groups.
     """
 
     trajectories: Trajectories
     user: Ints
     rows: int
     names: Any = None
+    group: Ints | None = None
 
 
 def episodes(
@@ -439,6 +447,7 @@ class _Unit:
     names: Any
     trajectories: Trajectories | None = None
     user: Ints | None = None  # from 0
+    group: Ints | None = None
 
 
 class _Check:
@@ -457,8 +466,8 @@ class _Check:
         self.arrival = np.zeros(0 if schema.outcomes is None else layout.states)
         for state, reward in (schema.outcomes or {}).items():
             self.arrival[state] = reward
-        self.found = np.zeros(kernels.KINDS, np.int64)
-        self.first = np.full(kernels.KINDS, -1, np.int64)
+        self.found = np.zeros(_CODES, np.int64)
+        self.first = np.full(_CODES, -1, np.int64)
         self.users = self.rows = 0
         self.alike = Alike()
 
@@ -466,13 +475,18 @@ class _Check:
         """Whole users, checked and put together: depends on nobody else, in any thread."""
         table, new_user, new_episode = _sorted(unit(), self.schema.horizon)
         schema, layout = self.schema, self.schema.layout
-        found, first = np.zeros(kernels.KINDS, np.int64), np.full(kernels.KINDS, -1, np.int64)
+        found, first = np.zeros(_CODES, np.int64), np.full(_CODES, -1, np.int64)
         step, state, action, after, number = (
             _read_only(table, name) for name in ("step", "state", "action", "next_state", "number")
         )
         reward = _read_only(table, "reward")
         users = _array(table, "user")
         keyless = _nameless(users) | _nameless(_array(table, "episode"))
+        group = None
+        if schema.groups is not None:
+            group = _read_only(table, "group")
+            keyless |= (group == MISSING).astype(np.uint8)
+            _check_groups(group, number, new_user, found, first)
         terminal = schema.terminal[0] if schema.terminal else -1
         most = schema.episodes_per_user if schema.contribute == "error" else 2**62
         kernels.check_rows(
@@ -497,7 +511,8 @@ class _Check:
             state, action, reward, after, new_episode, keep, float(schema.low), float(schema.high),
             self.absorbing, terminal, self.idle, self.known, self.arrival, states, actions, rewards,
         )  # fmt: skip
-        return unit_of(Trajectories(states, actions, rewards), user[keep != 0])
+        own = None if group is None else np.array(group[starts[keep != 0]])
+        return unit_of(Trajectories(states, actions, rewards), user[keep != 0], own)
 
     def taken(self, unit: _Unit) -> Checked | None:
         """One unit after the other: the episodes, with numbers of their users that go on."""
@@ -511,7 +526,7 @@ class _Check:
             return None
         user = unit.user + self.users
         self.users += unit.users
-        return Checked(unit.trajectories, user, self.rows, unit.names)
+        return Checked(unit.trajectories, user, self.rows, unit.names, unit.group)
 
     def _choose(self, table: pa.Table, starts: Ints, user: NDArray[Any], keep: Flags) -> None:
         """Of users with more than m episodes keep the m whose keyed hashes are the least."""
@@ -573,7 +588,24 @@ class _Check:
             + ("end in a terminal state" if schema.terminal else "go on, no terminal state is declared"),
             kernels.LEFT: "the episode leaves a terminal state",
             kernels.MANY: f"the {schema.unit} has more than episodes_per_user = {schema.episodes_per_user}",
+            GROUP: "the group must be one of the schema's labels (groups.labels): declare the label, or "
+            "replace it in the file by one that is declared, such as 'other'",
+            TWO_GROUPS: f"the {schema.unit} is of another group in an earlier row: give all rows of a "
+            f"{schema.unit} one label, such as that of the first episode",
         }[code]
+
+
+def _check_groups(group: Ints, number: Ints, new_user: Flags, found: Ints, first: Ints) -> None:
+    """Count rows whose group is no label, or another one than that of the user's first row that has one."""
+    good = group >= 0
+    user = np.cumsum(new_user) - 1
+    begins = np.flatnonzero(good)
+    own = np.full(len(new_user), -1)
+    own[user[begins][::-1]] = group[begins][::-1]  # the first one is written last
+    for code, wrong in ((GROUP, ~good & (group != MISSING)), (TWO_GROUPS, good & (group != own[user]))):
+        if wrong.any():
+            found[code] += int(wrong.sum())
+            first[code] = int(number[wrong].min())
 
 
 def _read_only(table: pa.Table, name: str) -> NDArray[Any]:

@@ -34,7 +34,8 @@ class TrajectoryWriter:
     path : ends in ``.parquet`` or ``.csv``
         An existing file is replaced when the new one is complete.
     schema : Schema
-        Column names, labels, first step, the range into which rewards are put back.
+        Column names, labels, first step, the range into which rewards are put back. Users are of its groups
+        in turn.
     trim : bool
         Leave out the steps that begin in a terminal state of the schema (but an episode's first one).
 
@@ -117,6 +118,10 @@ class TrajectoryWriter:
                 names.next_state: _named(after, schema.state_labels),
             }
         )
+        if schema.groups is not None:  # made-up users are of them in turn
+            labels = schema.groups.labels
+            own = np.repeat(number // each % len(labels), horizon)
+            table = table.append_column(schema.groups.column, _named(own, labels))
         if self.trim and schema.terminal:
             first = np.tile(np.arange(horizon) == 0, len(trajectories))
             table = table.filter(pa.array(first | ~np.isin(state, schema.terminal)))

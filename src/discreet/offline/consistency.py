@@ -12,8 +12,15 @@ Two kinds of discrepancy are tested, in units of the range of returns:
     contrast  D(s, a) = [q(s, a) - v(s)] - sum_t [P(t | s, a) - P(t | s)] y_s(t)                           (1)
     level     L(s)    = v(s) - sum_t P(t | s) y_s(t)                                                       (2)
 
-with q and v the mean returns of first visits by action and by state, and y_s(t) what is earned from an
-arrival in t on, seen from a first visit to s:
+Where users belong to public groups, the start state has a level for each group g instead of one for all,
+
+    L(g)      = q(start, g) - sum_t P(t | start, g) y_start(t).                                            (4)
+
+A group's users begin where P(. | start, g) says; if their outcome does not follow from that, the state leaves
+out something that the group tells. y_start is the same for all groups, since all begin at the first step.
+
+In (1) and (2), q and v are the mean returns of first visits by action and by state, and y_s(t) what is earned
+from an arrival in t on, seen from a first visit to s:
 
     y_s(t) = w(t)                                              where t is terminal
     y_s(t) = w(t) + v(t) + sum_h f_h(s) V_h+1(t) / x(s) - sum_h f_h(t) V_h(t) / x(t)     elsewhere.        (3)
@@ -28,13 +35,14 @@ Covariance. (1) and (2) are linear, to first order, in three numbers per row or 
 
     a_r = g_r (dG_r - (q_r - ybar_r) dN_r - sum_t y_s(t) dM_r(t)),   b_s the same over the rows of s,
     l_t = g_t (dG_t - v_t dN_t):    dD(s, a) = a_r - b_s - sum_t [P_r(t) - P_s(t)] l_t,   dL(s) = b_s - P_s l,
+    dL(g) = a_r - P_r l   with r = (start, g),
 
-with g the reciprocal of a count. So the covariance of all discrepancies is A X A' with X the covariance of
-(a, b, l). *Noise*: rows have independent noise, and X is a sum of blocks by state. *Sampling*: users of the
-fitted chain are simulated, their records are put through the same map; times users and episodes a user.
-This keeps the correlation of one user's records and of the two readings. Added are: the product of the noise
-of transitions and the error of v (second order), the error of the correction for the time that is left (by
-refits to releases drawn from the fitted model), and a term for outcomes that nobody met.
+with g_r, g_s, g_t reciprocals of counts. So the covariance of all discrepancies is A X A' with X the
+covariance of (a, b, l). *Noise*: rows have independent noise, and X is a sum of blocks by state. *Sampling*:
+users of the fitted chain are simulated, their records are put through the same map; times users and episodes
+a user. This keeps the correlation of one user's records and of the two readings. Added are: the product of
+the noise of transitions and the error of v (second order), the error of the correction for the time that is
+left (by refits to releases drawn from the fitted model), and a term for outcomes that nobody met.
 
 A state whose visits do not stand out of noise has no v of its own; the mean of other states stands in, and
 half of the probability that leads to such states is allowed as a bias.
@@ -84,6 +92,7 @@ _REFITS = 10
 _UNSEEN = 1.5  # users whom nobody met, who fared otherwise
 _LEAST_RANGE = 0.1  # of what next states are worth, for those users
 _AT_ONCE = 512
+_NOBODY: Ints = np.zeros(0, np.int64)
 LARGEST, SQUARES = 5e-4, 1e-5  # p below which the largest and the sum of squares reject
 
 
@@ -104,10 +113,10 @@ class Model(NamedTuple):
 class Discrepancies(NamedTuple):
     """Discrepancies of one kind, K of them, in units of the range of returns.
 
-    where : (K,) rows of the layout (contrasts) or states (levels). value : (K,). deviation : (K,) standard
-    deviations. bias : (K,) allowances. z : (K,) of what exceeds the allowance. largest, squares : p of the
-    two statistics, 1 if nothing is tested. size : sum over states of visits a user times the discrepancy that
-    exceeds allowance and two deviations.
+    where : (K,) rows of the layout (contrasts) or states (levels; S + 1 + g for group g). value : (K,).
+    deviation : (K,) standard deviations. bias : (K,) allowances. z : (K,) of what exceeds the allowance.
+    largest, squares : p of the two statistics, 1 if nothing is tested. size : sum over states of visits a
+    user times the discrepancy that exceeds allowance and two deviations.
     """
 
     where: Ints
@@ -162,6 +171,11 @@ class Consistency:
     model: Model
     tested: bool
     scale: float
+
+    @property
+    def of_groups(self) -> Bools:
+        """(K,) bool, the levels that are of groups."""
+        return np.asarray(self.levels.where >= self.model.usual.shape[0])
 
     def covered(self, visits: Floats, rows: Ints) -> float:
         """Return the share of first visits to changed states whose asked-for row was tested.
@@ -259,8 +273,14 @@ class _Test:
             np.where(self.clear, self.counts.visits, 0.0)
             / np.where(self.known, self.visits, 1.0)[self.row_state]
         )
-        chosen = (self.cells[self.row_state] > 1) & (share > _SHARES[0]) & (share < _SHARES[1])
+        chosen = told.decided & (share > _SHARES[0]) & (share < _SHARES[1])
         self.testable: Bools = self.clear & chosen
+        # groups, whose levels take the place of that of the start state
+        begins = told.begins if told.question.groups > 1 else _NOBODY
+        self.groups: Ints = begins[self.clear[begins]]
+        self.levels: Bools = self.known & self.live
+        if told.question.groups > 1:
+            self.levels[told.question.start] = False
 
     def run(self) -> Consistency:
         told, model, state, counts = self.told, self.model, self.row_state, self.counts
@@ -274,31 +294,39 @@ class _Test:
         centred = worth - centre[:, None]
         step_state = (arrivals * centred).sum(axis=1) * g_state
         step_row = (counts.moves * centred[state]).sum(axis=1) * g_row
-        used, levels = np.flatnonzero(self.testable), np.flatnonzero(own)
-        people, records = self._simulated(used)
+        used, levels, groups = np.flatnonzero(self.testable), np.flatnonzero(self.levels), self.groups
+        people, records = self._simulated(np.concatenate([used, groups]))
         often = np.bincount(records.row, minlength=told.layout.rows)
         used = used[often[used] >= _RECORDS]
         levels = levels[told.per_state(often.astype(np.float64))[levels] >= _RECORDS]
+        groups = groups[often[groups] >= _RECORDS]
 
         slopes = _Slopes(
             g_row, g_state, q - step_row, v - step_state, np.where(own, g_state, 0.0), v, centred
         )
         away = model.moves[used] - model.usual[state[used]]  # of contrasts; then of levels
-        onward = np.concatenate([away, model.usual[levels]])
+        onward = np.concatenate([away, model.usual[levels], model.moves[groups]])
         each = self._sampling(slopes, people, records)
         both = self._noise(slopes) + told.episodes * told.question.episodes * each
-        covariance = self._covariance(used, levels, onward, both)
-        covariance += self._second_order(slopes, used, levels, worth, later, onward)
+        covariance = self._covariance(used, levels, onward, both, groups)
+        covariance += self._second_order(slopes, used, levels, worth, later, onward, groups)
         bias = 0.5 * np.abs(onward[:, ~known & self.live]).sum(axis=1)
         reached = np.maximum(self.visits, 0.0) / told.episodes
         contrast = q - v[state] - step_row + step_state[state]
         level = v + 0.5 - self._base() - centre - step_state
+        own_level = q + 0.5 - self._base() - centre[state] - step_row
+        group = told.layout.states + told.layout.row_action[groups]
         split = slice(None, used.size), slice(used.size, None)
         contrasts, tops = (
             _judged(where, value, bias[part], covariance[part, part], weight)
             for where, value, part, weight in (
                 (used, contrast[used], split[0], reached[state[used]]),
-                (levels, level[levels], split[1], reached[levels]),
+                (
+                    np.concatenate([levels, group]),
+                    np.concatenate([level[levels], own_level[groups]]),
+                    split[1],
+                    np.concatenate([reached[levels], np.maximum(counts.visits[groups], 0.0) / told.episodes]),
+                ),
             )
         )
         tested = np.zeros(state.size, bool)
@@ -428,17 +456,20 @@ class _Test:
         mean = np.asarray(table.sum(axis=0)).ravel() / people
         return np.asarray((table.T @ table).toarray() / people - np.outer(mean, mean))
 
-    def _covariance(self, used: Ints, levels: Ints, onward: Floats, spread: Floats) -> Floats:
+    def _covariance(
+        self, used: Ints, levels: Ints, onward: Floats, spread: Floats, groups: Ints = _NOBODY
+    ) -> Floats:
         """Return A X A' of the module docstring, in blocks of discrepancies."""
         rows, states = self.row_state.size, self.told.layout.states
-        split, many = used.size, used.size + levels.size
+        many, last = len(onward), used.size + levels.size
 
         def through(table: Floats) -> Floats:
             """A times a (rows + 2 states, n) table."""
             a, b, level = table[:rows], table[rows : rows + states], table[rows + states :]
             found = -onward @ level
-            found[:split] += a[used] - b[self.row_state[used]]
-            found[split:] += b[levels]
+            found[: used.size] += a[used] - b[self.row_state[used]]
+            found[used.size : last] += b[levels]
+            found[last:] += a[groups]
             return np.asarray(found)
 
         found = np.zeros((many, many))
@@ -448,18 +479,19 @@ class _Test:
         return 0.5 * (found + found.T)
 
     def _second_order(
-        self, slopes: _Slopes, used: Ints, levels: Ints, worth: Floats, later: list[Floats], onward: Floats
-    ) -> Floats:
+        self, slopes: _Slopes, used: Ints, levels: Ints, worth: Floats, later: list[Floats], onward: Floats,
+        groups: Ints,
+    ) -> Floats:  # fmt: skip
         """Return what is added to the covariance: products of errors, the time correction, outcomes not
         met.
         """
-        told, state, split = self.told, self.row_state, used.size
+        told, state = self.told, self.row_state
         of_level = slopes.g_level > 0.0
         squared = (told.noise.returns * slopes.g_level) ** 2 * self.cells + 0.25 * slopes.g_level
         missed = told.noise.moves**2 * float(squared[of_level].sum())
-        g = np.concatenate([slopes.g_row[used], slopes.g_state[levels]])
-        cells = np.concatenate([np.ones(split), self.cells[levels]])
-        owner = np.concatenate([state[used], levels])
+        g = np.concatenate([slopes.g_row[used], slopes.g_state[levels], slopes.g_row[groups]])
+        cells = np.concatenate([np.ones(used.size), self.cells[levels], np.ones(groups.size)])
+        owner = np.concatenate([state[used], levels, state[groups]])
         ranges = np.maximum(np.ptp(worth, axis=1), _LEAST_RANGE)[owner]
         found = np.diag(missed * cells * g**2 + (_UNSEEN * told.question.episodes * ranges * g) ** 2)
         off = np.stack([(onward * error[owner]).sum(axis=1) for error in later])

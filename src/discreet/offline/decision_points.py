@@ -134,9 +134,12 @@ class DecisionPoints(Knobs):
         """One release, after all users, whose policy may have been any."""
         return Schedule.one_shot(users, plans="stochastic")
 
-    def told(self, people: Trajectories, spec: Spec) -> Trajectories:
-        """Episodes of ``people`` in the world of ``spec`` as the query counts them."""
-        return self.question(spec).told(people)
+    def told(self, people: Trajectories, spec: Spec, group: Ints | None = None) -> Trajectories:
+        """Episodes of ``people`` in the world of ``spec`` as the query counts them.
+
+        group : (n,) integers in [0, G), where the spec has groups.
+        """
+        return self.question(spec).told(people, group)
 
     def learn(self, release: Release | StepwiseRelease, spec: Spec, level: float = 0.95) -> DecisionPolicy:
         """The policy from one release of first visits in the world of ``spec``.
@@ -167,12 +170,13 @@ def _policy(path: Path, count: int, spec: Spec, asked: float, guarantee: Guarant
     told, states = path.told, spec.states
     layout = told.layout
     least, most = told.question.bounds
-    visits = layout.from_rows(told.visits[None], fill=-np.inf)[0][:-1]
+    real = slice(None, -1), slice(None, spec.actions)  # less the start state and its groups
+    visits = layout.from_rows(told.visits[None], fill=-np.inf)[0][real]
     usual = visits.argmax(axis=1)
     changed = path.changed(count)[:-1]
     action = np.where(changed, path.action[:-1], usual)
     known = np.where(path.supported, path.whole.q, path.whole.value[layout.row_state])
-    q = layout.from_rows(known[None], fill=-np.inf)[0][:-1]
+    q = layout.from_rows(known[None], fill=-np.inf)[0][real]
     expected = np.clip(path.whole.value + path.shrunk - path.spread, 0.0, 1.0)[:-1]
     own = np.flatnonzero(changed)
     q[own, action[own]] = expected[own]

@@ -394,8 +394,7 @@ class Path:
         """
         least, most = self.told.question.bounds
         layout, scale = self.told.layout, most - least
-        free = np.diff(layout.state_ptr)[layout.row_state] > 1
-        visits = np.where(free, self.visits[layout.row_state], 0.0)
+        visits = np.where(self.told.decided, self.visits[layout.row_state], 0.0)
         weight = visits * weights
         lacking = float(weight[~self.supported].sum() / weight.sum()) if weight.any() else 1.0
         if lacking > 0.05:
@@ -418,6 +417,7 @@ class Path:
             return Gain(0.5 * (least + most), least, most, self.level, scale, scale, 1.0, 0.0)
         mean = float(np.clip(self.whole.value[told.question.start], 0.0, 1.0))
         noise = math.hypot(told.noise.returns, (mean - 0.5) * told.noise.visits) / told.episodes
+        noise *= math.sqrt(told.question.groups)  # so many cells are added up
         spread = max(mean * (1.0 - mean), 0.25 / told.episodes) * told.question.episodes
         sampling = math.sqrt(spread / told.episodes)
         width = -float(ndtri((1.0 - self.level) / 2)) * math.hypot(noise, sampling)
@@ -510,7 +510,7 @@ def path_of(told: Told, level: float = 0.95) -> Path:
     key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
     whole, choosing, judging = _halves(told, key)
     visits, share = choosing.visits, choosing.share
-    offered = choosing.used & (share > LEAST_TAKEN) & (share < MOST_TAKEN)
+    offered = choosing.used & (share > LEAST_TAKEN) & (share < MOST_TAKEN) & (state != told.question.start)
     prior = prior_of(choosing.gain, choosing.variance, visits[state], offered)
     shrunk = np.where(offered, choosing.gain * prior / (prior + choosing.variance), -1.0)
     table = np.full((layout.states, layout.actions), -1.0)

@@ -9,9 +9,26 @@ table for all steps (``CountQuery(stationary=True, first=True)``):
 
 * visits N(s, a), transitions M(s, a, s') and centred returns G(s, a) = sum of (G_h - 1/2).
 
+Groups. Where users belong to one of G public groups, the group is the action of the start state: its record
+is (start, group, first state), and the start state has G rows. Nothing else changes.
+
 Telling an episode this way is a map from one person's records to one person's records, so the sensitivities
 are those of the query (:mod:`discreet.core.counts`): m = min(S + 1, H + 1) records of a person, in different
-pairs.
+pairs. Neighbours replace one person's whole record, the group included. This needs no argument of its own: a
+group is an action, and the bound is over all trajectories of the layout. In full, with w_v, w_t, w_r the
+weights of the three families and
+
+    W_1 = max(2 w_v + 2 w_t + w_r, 2 w_t + w_r),   W_2 = max(2 w_v^2 + 2 w_t^2 + w_r^2 / 2, 2 w_t^2 + w_r^2),
+
+say that two episodes visit u and v states first, the start state among them, c of them both; u, v <= m. In a
+state of both each has one record, in one pair or in two, and the sums change by at most W. In a state of one
+alone one record is missing: w_v + w_t + w_r / 2, or w_v^2 + w_t^2 + w_r^2 / 4, at most W / 2. So
+
+    l1 <= (c + (u + v - 2 c) / 2) W_1 <= m W_1,   l2^2 <= m W_2,
+
+and with k episodes a person, by the triangle inequality, k times l1 and l2. The start state is a state of
+both, of any groups. With two groups or more both bounds can be attained where W is the case of different
+pairs; without groups the start records are in one pair, and the bounds are not attained.
 
 Why returns. To know what an action earns from M one must know the value of each of S next states, and noise
 enters S cells: sigma ||V||_2, some sqrt(S) / 4 times what one cell's noise is. The sum of returns is one
@@ -59,6 +76,8 @@ class FirstVisits:
         ``stationary`` must be declared; ``returns`` says how an episode's return is added up.
     episodes : int
         At most so many episodes are of one person: the noise is for that, and so are deviations of sampling.
+
+    ``spec.groups`` is the number G of public groups of users.
 
     Raises
     ------
@@ -110,15 +129,21 @@ class FirstVisits:
         return self.spec.states
 
     @property
+    def groups(self) -> int:
+        """G, the number of public groups of users: actions of the start state."""
+        return self.spec.groups
+
+    @property
     def layout(self) -> Layout:
-        """S + 1 states, H + 1 steps; one action in the start state and in terminal ones."""
+        """S + 1 states, H + 1 steps; G actions in the start state, one in terminal ones."""
         own = self.spec.layout
-        mask = np.zeros((own.states + 1, own.actions), bool)
-        mask[:-1] = own.row_index >= 0
+        actions = max(own.actions, self.groups)
+        mask = np.zeros((own.states + 1, actions), bool)
+        mask[:-1, : own.actions] = own.row_index >= 0
         ends = list(self.returns.terminal)
-        mask[ends] = np.arange(own.actions) == mask[ends].argmax(axis=1)[:, None]
-        mask[-1, 0] = True
-        return Layout(own.states + 1, own.actions, own.horizon + 1, mask)
+        mask[ends] = np.arange(actions) == mask[ends].argmax(axis=1)[:, None]
+        mask[-1, : self.groups] = True
+        return Layout(own.states + 1, actions, own.horizon + 1, mask)
 
     def query(self) -> CountQuery:
         """What is summed over people."""
@@ -127,14 +152,15 @@ class FirstVisits:
             episodes=self.episodes,
         )  # fmt: skip
 
-    def told(self, people: Trajectories) -> Trajectories:
+    def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """The same episodes as records of H + 1 steps, with what is left to be earned as rewards.
 
-        people : states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1]. Raises ``ValueError`` if the
-        arrays do not have these shapes, or a state or a reward is out of range; actions are checked when
-        they are counted.
+        people : states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1]. group : (n,) integers in [0, G),
+        None where there is one group. Raises ``ValueError`` if the arrays do not have these shapes, or a
+        state, a reward or a group is out of range; actions are checked when they are counted.
         """
         horizon, n = self.spec.horizon, len(people)
+        begun = self._begun(group, n)
         states, actions = np.asarray(people.states), np.asarray(people.actions)
         if states.shape != (n, horizon + 1) or actions.shape != (n, horizon):
             raise ValueError(
@@ -155,9 +181,22 @@ class FirstVisits:
         begin = np.full((n, 1), self.start, states.dtype)
         return Trajectories(
             np.concatenate([begin, states], axis=1),
-            np.concatenate([np.zeros((n, 1), actions.dtype), actions], axis=1),
+            np.concatenate([begun[:, None].astype(actions.dtype), actions], axis=1),
             np.concatenate([left[:, :1], left], axis=1),
         )
+
+    def _begun(self, group: Ints | None, n: int) -> Ints:
+        """(n,) actions of the start records."""
+        if group is None:
+            if self.groups > 1:
+                raise ValueError(f"group: must be given, there are {self.groups} groups")
+            return np.zeros(n, np.int64)
+        found = np.asarray(group)
+        if found.shape != (n,) or found.dtype.kind not in "iu":
+            raise ValueError(f"group: must be {n} integers, one for each episode")
+        if n and not (found.min() >= 0 and found.max() < self.groups):
+            raise ValueError(f"group: must be in [0, {self.groups - 1}]")
+        return found.astype(np.int64)
 
     def _rewards(self, people: Trajectories) -> Floats:
         """(n, H) rewards in the user's units; terminal states pay 0."""
@@ -201,7 +240,7 @@ class FirstVisits:
         heavy: bool = False,
     ) -> Told:
         """Sums by rows, with the standard deviations of one cell of each, of so many people."""
-        begun = float(visits[self.layout.row_index[self.start, 0]])
+        begun = float(visits[self.layout.row_state == self.start].sum())
         return Told(self, visits, moves, returns, _Noise(*noise), float(people), max(begun, 1.0), heavy)
 
 
@@ -240,6 +279,18 @@ class Told:
     def per_state(self, table: Floats) -> Floats:
         """(R, ...) added up over the actions of a state: (S + 1, ...)."""
         return np.asarray(np.add.reduceat(table, self.layout.state_ptr[:-1], axis=0))
+
+    @property
+    def begins(self) -> Ints:
+        """(G,) rows of the start state, one a group."""
+        return np.flatnonzero(self.layout.row_state == self.question.start)
+
+    @property
+    def decided(self) -> NDArray[np.bool_]:
+        """(R,) bool, rows of states in which people had a choice. Nobody chooses a group."""
+        layout = self.layout
+        several = np.diff(layout.state_ptr)[layout.row_state] > 1
+        return np.asarray(several & (layout.row_state != self.question.start))
 
     def consistent(self, moves: Floats | None = None, visits: Floats | None = None) -> Floats:
         """(R, S + 1) transitions that are not negative and add up to visits: least squares, then a

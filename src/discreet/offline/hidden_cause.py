@@ -127,8 +127,7 @@ def _rows(path: Path, count: int) -> Ints:
 def _recorded(path: Path, rows: Ints) -> float:
     """Return the median, by visits, of exp |logit e(a | s) - logit e(a)| over changed states."""
     told, layout = path.told, path.told.layout
-    free = np.diff(layout.state_ptr)[layout.row_state] > 1
-    weight = np.maximum(told.visits, 0.0) * free
+    weight = np.maximum(told.visits, 0.0) * told.decided
     of_action = np.bincount(layout.row_action, weight, layout.actions)
     overall = np.clip(of_action / max(float(of_action.sum()), 1e-300), 1e-3, 1.0 - 1e-3)
     own = np.clip(path.share[rows], 1e-3, 1.0 - 1e-3)

@@ -19,7 +19,7 @@ from discreet.offline.consistency import LEAST_USERS, STANDS_OUT, Consistency
 from discreet.offline.evaluation import reciprocal
 from discreet.offline.first_visits import Told
 
-__all__ = ["Outcome", "outcomes_of"]
+__all__ = ["Outcome", "mean_outcome", "outcomes_of"]
 
 _LEAST_SPREAD = 0.02  # of the range of returns, squared: no outcome is as sure as a mean near an end says
 
@@ -46,6 +46,15 @@ class Outcome(NamedTuple):
     apart: float
 
 
+def mean_outcome(told: Told, row: int) -> tuple[float, float]:
+    """Return the mean return of a row, in [0, 1], and its standard deviation."""
+    noise = told.noise
+    inverse = float(reciprocal(told.visits[row : row + 1], noise.visits)[0])
+    q = float(np.clip(told.returns[row] * inverse + 0.5, 0.0, 1.0))
+    spread = told.question.episodes * max(q * (1.0 - q), _LEAST_SPREAD) * inverse
+    return q, math.sqrt((noise.returns**2 + ((q - 0.5) * noise.visits) ** 2) * inverse**2 + spread)
+
+
 def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[Outcome, ...]]:
     """Return by state the outcomes of its actions, in states with a choice whose visits stand out of noise.
 
@@ -59,16 +68,15 @@ def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int
     visits = told.per_state(told.visits)
     known = visits > np.maximum(STANDS_OUT * noise.visits * np.sqrt(cells), LEAST_USERS)
     known &= (cells > 1) & ~found.model.terminal
+    known[told.question.start] = False  # nobody chooses where to begin
     rows = np.flatnonzero((told.visits > max(STANDS_OUT * noise.visits, LEAST_USERS)) & known[state])
     apart: NDArray[np.float64] = np.full(layout.rows, np.nan)
     apart[found.contrasts.where] = found.contrasts.value / found.contrasts.deviation
     table: dict[int, list[Outcome]] = {}
     for row in rows.tolist():
         s = int(state[row])
-        inverse = float(reciprocal(told.visits[row : row + 1], noise.visits)[0])
-        q = float(np.clip(told.returns[row] * inverse + 0.5, 0.0, 1.0))
-        spread = told.question.episodes * max(q * (1.0 - q), _LEAST_SPREAD) * inverse
-        off = width * math.sqrt((noise.returns**2 + ((q - 0.5) * noise.visits) ** 2) * inverse**2 + spread)
+        q, deviation = mean_outcome(told, row)
+        off = width * deviation
         step = q - float(found.by_returns[row]) + float(found.by_transitions[row])
         step_off = width * float(found.step_deviation[row])
         mean, low, high, expected, least_step, most_step = (

@@ -63,7 +63,7 @@ from discreet.offline.first_visits import Told
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["TransitionPath", "path_of"]
+__all__ = ["GroupGain", "TransitionPath", "group_gains", "path_of"]
 
 _CLEAR = 4.0  # norms of the noise in a row's cells that its count exceeds, where it is taken as released
 _UNSEEN = 1.5  # people in a half whom nobody met, who fared otherwise than all that were seen
@@ -138,29 +138,44 @@ class _Chain:
             reached[h] = reached[h - 1] @ moves
         return worth, reached
 
-    def gains(self, order: Ints, action: Ints, counts: Ints) -> tuple[Floats, Floats, Floats]:
+    def gains(
+        self, order: Ints, action: Ints, counts: Ints, begin: int | None = None
+    ) -> tuple[Floats, Floats, Floats]:
         """(n,) of (1) where the first so many states are changed, and two (n, n) covariances of their errors:
         of all, and of privacy's noise alone.
+
+        begin : row of the start state, of the group that it is of; None: of all people. A group's first step
+        is that row's under both policies: the row enters as one of a state that is changed in both.
         """
         layout, start = self.told.layout, self.told.question.start
         order = order[: int(counts.max())]
         rows = layout.row_index[order, action[order]]
+        theirs, worth_before, reached_before = self.usual, self.worth, self.reached
+        if begin is not None:
+            order, rows = np.concatenate([[start], order]), np.concatenate([[begin], rows])
+            counts = counts + 1
+            theirs = theirs.copy()
+            theirs[start] = self.moves[begin] / self.taken[begin]
+            worth_before, reached_before = self._followed(theirs)
         taken = self.moves[rows] / self.taken[rows][:, None]
-        ours, done, found = self.usual.copy(), 0, np.zeros(counts.size)
+        ours, done, found = theirs.copy(), 0, np.zeros(counts.size)
         pooled = np.zeros((counts.size, layout.states, layout.states))  # by a cell of any row of a state
         own = np.zeros((counts.size, order.size, layout.states))  # and by one of the new action's row
-        ahead = self.paid + self.worth[1:]
-        before = self.reached.T @ ahead
+        before = reached_before.T @ (self.paid + worth_before[1:])
         for i, count in enumerate(counts.tolist()):
             ours[order[done:count]], done = taken[done:count], count
             worth, reached = self._followed(ours)
-            found[i] = worth[0, start] - self.worth[0, start]
+            found[i] = worth[0, start] - worth_before[0, start]
             after = reached.T @ (self.paid + worth[1:])
             changed = after[order[:count]]
+            if begin is not None:
+                changed[0] -= before[start]
             changed = changed - (taken[:count] * changed).sum(axis=1, keepdims=True)
             own[i, :count] = changed / self.taken[rows[:count]][:, None]
             after[order[:count]] = 0.0
             both = after - before
+            if begin is not None:
+                both[start] = 0.0
             both -= (self.usual * both).sum(axis=1, keepdims=True)
             both[self.ends] = 0.0
             pooled[i] = both / self.seen[:, None]
@@ -274,6 +289,32 @@ class TransitionPath(Path):
         return self.kept
 
 
+class GroupGain(NamedTuple):
+    """Gain of the users of a group, in units of the range of returns: estimate, deviation, and the part of it
+    that is due to privacy.
+    """
+
+    estimate: float
+    deviation: float
+    noise: float
+
+
+def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGain, ...]:
+    """What the policy that changes the first ``count`` states, at least 1, gains for the users of each group.
+
+    begins : rows of the start state, one for each group asked for. The gain is sum_t P_g(t) (V_pi(t) -
+    V_b(t)), by the half that did not choose; its deviation is the larger of what both halves say.
+    """
+    choosing, judging = (_Chain(path.told, half) for half in _halves(path.told, path.key))
+    counts, found = np.array([count]), []
+    for row in begins.tolist():
+        gain, errors, noise = judging.gains(path.order, path.action, counts, row)
+        others = choosing.gains(path.order, path.action, counts, row)[1]
+        sizes = np.sqrt(np.maximum([errors[0, 0], others[0, 0], noise[0, 0]], 0.0))
+        found.append(GroupGain(float(gain[0]), float(sizes[:2].max()), float(sizes[2])))
+    return tuple(found)
+
+
 def path_of(told: Told, level: float = 0.95) -> Path:
     """The policies that change more and more states, and what they gain, by returns or by transitions.
 
@@ -345,6 +386,7 @@ def _order(path: Path, chain: _Chain) -> tuple[Ints, Ints, Floats, Floats, Float
     out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
     enough = chain.taken > max(out * math.sqrt(2.0) * told.noise.visits, 10.0)
     offered = path.supported & enough & (share > LEAST_TAKEN) & (share < MOST_TAKEN)
+    offered &= state != told.question.start
     prior = prior_of(gain, variance, visits[state], offered)
     believed = np.where(offered, gain * prior / (prior + variance), -1.0)
     table = np.full((layout.states, layout.actions), -1.0)

@@ -203,7 +203,7 @@ def count_part(
         )
     tally, people = Tally(kind.query, _GRID), list[Hashes]()
     for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
-        tally.add(kind.told(part.trajectories), part.user)
+        tally.add(kind.told(part.trajectories, part.group), part.user)
         people.append(_hashed(part.names, key))
     if not people:
         raise ValueError("source: holds no rows")

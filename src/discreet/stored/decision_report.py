@@ -22,6 +22,7 @@ from discreet.offline.decision_points import DecisionPolicy
 from discreet.offline.deviations import Gain
 from discreet.offline.deviations import Path as Points
 from discreet.offline.first_visits import Told
+from discreet.offline.groups import GroupResult, groups_of
 from discreet.offline.outcomes import Outcome, outcomes_of
 from discreet.offline.verdict import Verdict
 from discreet.protocol import StepwiseRelease
@@ -103,7 +104,7 @@ class DecisionReport(ReportPage):
     decisions at pairs that stand out of noise. ended : share of episodes that came to a terminal
     state before the last step.
     measured : "returns" or "transitions", what the gain is read off. outcomes : of actions, by state; changed
-    states first.
+    states first. groups : of each declared group of users, with its label.
     """
 
     __repr__ = brief
@@ -129,6 +130,7 @@ class DecisionReport(ReportPage):
     ended: float
     measured: str
     outcomes: tuple[tuple[StateOutcome, ...], ...]
+    groups: tuple[tuple[str, GroupResult], ...] = ()
 
     supposed: ClassVar[str] = (
         "the state holds all that matters for what follows. What of this can be tested, and what cannot, "
@@ -173,13 +175,14 @@ class DecisionReport(ReportPage):
             "outcomes": [one.to_dict() for state in self.outcomes for one in state],
             "path": [list(point) for point in self.path],
             "noise": dict(self.noise),
+            **({"groups": [_plain_group(*one) for one in self.groups]} if self.groups else {}),
         }
 
     def blocks(self) -> list[Block]:
         """Everything that the report says; the first block is the verdict."""
         return [
-            *self._head(), *rests_on(self.judged), *self._change_blocks(), *self._outcome_blocks(),
-            *self._tail(),
+            *self._head(), *self._group_blocks(), *rests_on(self.judged), *self._change_blocks(),
+            *self._outcome_blocks(), *self._tail(),
         ]  # fmt: skip
 
     def _head(self) -> list[Block]:
@@ -215,6 +218,48 @@ class DecisionReport(ReportPage):
                 "policies that need no data, for one decision a state."
             ),
         ]
+
+    def _group_blocks(self) -> list[Block]:
+        """Return the table of groups."""
+        if not self.groups:
+            return []
+        level = f"{100 * self.gain.level:g} %"
+        head = (
+            "group", "people (± noise)", f"what they earned ({level} interval)",
+            "expected from where they began", "standard errors apart", f"gain ({level} interval)",
+        )  # fmt: skip
+        rows: list[tuple[Text, ...]] = []
+        for label, one in self.groups:
+            few = np.isnan(one.mean)
+            rows.append((
+                label, f"{one.users:,.0f} ± {one.deviation:,.0f}",
+                "too few people" if few else
+                f"{number(one.mean)} ({number(one.low)} to {number(one.high)})",
+                "not tested" if np.isnan(one.apart) else number(one.expected),
+                "" if np.isnan(one.apart) else f"{one.apart:.1f}",
+                "not told" if np.isnan(one.gain) else
+                f"{number(one.gain)} ({number(one.gain_low)} to {number(one.gain_high)})",
+            ))  # fmt: skip
+        blocks: list[Block] = [
+            Heading(2, "By group"),
+            Table("", head, tuple(rows)),
+            Paragraph(
+                "Groups and their labels were declared before the data were read. The intervals of a column "
+                "hold for all groups together (Bonferroni), and for this policy alone. The gain of a group is "
+                "that of the policy for people who begin where this group begins. It supposes that an action "
+                "in a state does the same in every group. If what a group earned does not follow from where "
+                "it began, the recorded state leaves out something that the group tells; this is tested "
+                "below, among the states."
+            ),
+        ]
+        if self.measured != "transitions" and self.states_changed:
+            blocks.append(
+                Paragraph(
+                    "No gain by group is told in this release: the gain of all people is read off what they "
+                    "earned, which does not say how it is shared among groups."
+                )
+            )
+        return blocks
 
     def _change_blocks(self) -> list[Block]:
         heading = Heading(2, "What is changed")
@@ -434,8 +479,7 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
     )  # fmt: skip
     ends = list(told.question.returns.terminal)
     ended = float(np.clip(told.per_state(told.visits)[ends].sum() / told.episodes, 0.0, 1.0))
-    free = np.diff(told.layout.state_ptr)[told.layout.row_state] > 1
-    weight = np.maximum(told.visits, 0.0) * free
+    weight = np.maximum(told.visits, 0.0) * told.decided
     return DecisionReport(
         verdict=first_sentence(judged, behaviour, learned.changes, ended, names.row),
         judged=judged,
@@ -458,6 +502,7 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
         guarantee=str(learned.guarantee),
         measured=path.measured,
         outcomes=_outcomes(learned, names),
+        groups=_groups(learned, schema),
     )
 
 
@@ -495,6 +540,22 @@ def _plain_policies(path: Points) -> dict[str, Floats]:
     often = np.zeros(layout.rows)
     often[layout.row_index[np.arange(layout.states), table.argmax(axis=1)]] = 1.0
     return {"uniform": uniform, "first action": first, "most frequent action": often}
+
+
+def _groups(learned: DecisionPolicy, schema: Schema) -> tuple[tuple[str, GroupResult], ...]:
+    """Return what is told of each group, with its label."""
+    found = groups_of(learned.path, learned.changes, learned.verdict.consistency)
+    labels = None if schema.groups is None else schema.groups.labels
+    return tuple((_label(labels, one.group), one) for one in found)
+
+
+def _plain_group(label: str, one: GroupResult) -> dict[str, Any]:
+    """Return plain values; what is not told is None."""
+    numbers = {
+        name: None if isinstance(value, float) and not np.isfinite(value) else value
+        for name, value in one._asdict().items()
+    }
+    return {**numbers, "group": label}
 
 
 class _Names:

@@ -235,7 +235,7 @@ def learn(
             session.submit_tally(source.tally)
         elif not isinstance(source, SiteSums):
             for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
-                session.submit_many(kind.told(part.trajectories), part.user)
+                session.submit_many(kind.told(part.trajectories, part.group), part.user)
         if not session.users:
             raise ValueError("source: holds no rows")
         if private:

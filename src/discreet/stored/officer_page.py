@@ -161,7 +161,7 @@ def _fields(doc: Document) -> Iterator[tuple[str, str]]:
         (
             f"up to {people['episodes_per_user']} episode{'s' if people['episodes_per_user'] > 1 else ''} "
             f"of up to {people['horizon']} steps, each one of {people['states']} states, one of "
-            f"{people['actions']} actions and a reward"
+            f"{people['actions']} actions and a reward" + _group_of(people)
         ),
     )
     yield "Reward of one step", _reward(data["reward"])
@@ -175,6 +175,13 @@ def _fields(doc: Document) -> Iterator[tuple[str, str]]:
     yield "Method", f"{doc['configuration']['algorithm']}, after one release {noise}"
     yield "Trust", _TRUST.get(guarantee["trust"], guarantee["trust"])
     yield "Date", doc["date"]
+
+
+def _group_of(people: Document) -> str:
+    groups = people.get("groups")
+    if groups is None:
+        return ""
+    return f"; and one of {len(groups['labels'])} declared groups ({', '.join(groups['labels'])})"
 
 
 def _reward(reward: Document) -> str:

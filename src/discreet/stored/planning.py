@@ -160,8 +160,8 @@ class _Told(ABC):
             yield part
         self.say(what, total, total)
 
-    def told(self, people: Trajectories) -> Trajectories:
-        """Episodes as the release counts them."""
+    def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
+        """Episodes as the release counts them; group : (n,) of their users, where the schema has groups."""
         return people
 
     def room(self, session: Any) -> int:
@@ -278,8 +278,8 @@ class _FirstVisits(_OneRelease):
                 "for decision-points, whose noise rests on it"
             )
 
-    def told(self, people: Trajectories) -> Trajectories:
-        return self.question.told(people)
+    def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
+        return self.question.told(people, group)
 
     def again(self, path: Path, settings: Settings) -> Planned:
         stored = read_release(path)
@@ -393,6 +393,11 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
         made = _Counts(schema, learner)
     else:
         raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
+    if schema.groups is not None and not isinstance(made, _FirstVisits):
+        raise ValueError(
+            f"groups: must be left out of the schema for {name_of(learner)}, only decision-points counts "
+            "people by group"
+        )
     made.progress = progress
     return made
 

@@ -366,6 +366,9 @@ def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
             "actions": schema.layout.actions,
             "pairs": schema.layout.rows,
             "provenance": dict(schema.provenance),
+            **({} if schema.groups is None else {"groups": {
+                "column": schema.groups.column, "labels": list(schema.groups.labels),
+            }}),
             "schema": schema.hash,
         },
         "data": _data(schema),
@@ -715,6 +718,12 @@ def _covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
         f"One {facts.schema.unit}: {whole}, with all states, actions, rewards, and their order; against "
         "exchange for any other admissible record."
     )
+    groups = facts.schema.groups
+    if groups is not None:
+        yield (
+            f"Which group the {facts.schema.unit} is of ({groups.column}): it is exchanged with the rest of "
+            f"the record. The labels ({', '.join(groups.labels)}) are declared, and public."
+        )
     attackers = said["attackers"]
     if facts.guarantee.randomness == "seeded":
         attackers = "who neither know nor guess the seed, whatever they know of everybody else's data"

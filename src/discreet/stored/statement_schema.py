@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from discreet.core import checks
-from discreet.data.schema import DECLARED, FACTS, Columns
+from discreet.data.schema import ALL_FACTS, DECLARED, Columns
 from discreet.offline.verdict import KINDS
 from discreet.written.promises import OLDEST, VERSION
 
@@ -56,12 +56,12 @@ _SUMS = (
 _TOTALS = {"type": "object", "properties": dict.fromkeys(_SUMS, _SUM), "additionalProperties": _SUM}
 
 
-def _table(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """An object with exactly these keys."""
+def _table(properties: Mapping[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
+    """An object with exactly these keys; it may lack those that are optional."""
     return {
         "type": "object",
         "properties": dict(properties),
-        "required": list(properties),
+        "required": [name for name in properties if name not in optional],
         "additionalProperties": False,
     }
 
@@ -101,7 +101,8 @@ JSON_SCHEMA: dict[str, Any] = {
             "sentence": _TEXT,
             "warnings": _list(_TEXT),
             "population": _table(
-                {
+                optional=("groups",),
+                properties={
                     "dataset": _LINE,
                     "unit": _LINE,
                     "users": _COUNT,
@@ -114,11 +115,17 @@ JSON_SCHEMA: dict[str, Any] = {
                     "pairs": _COUNT,
                     "provenance": {
                         "type": "object",
-                        "properties": dict.fromkeys(FACTS, _LINE),
+                        "properties": dict.fromkeys(ALL_FACTS, _LINE),
                         "additionalProperties": False,
                     },
+                    "groups": _table(
+                        {
+                            "column": _LINE,
+                            "labels": _list(_LINE),
+                        }
+                    ),
                     "schema": _HASH,
-                }
+                },
             ),
             "data": _table(
                 {

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from discreet.offline.consistency import Discrepancies
+from discreet.offline.consistency import Consistency, Discrepancies
 from discreet.offline.deviations import Gain
 from discreet.offline.hidden_cause import LARGEST
 from discreet.offline.verdict import ASKED, Verdict
@@ -185,11 +185,16 @@ def _consistency(found: Verdict) -> list[Block]:
         ),
         Bullets((
             f"Actions compared: {_tested(test.contrasts, test.scale)}",
-            f"States compared: {_tested(test.levels, test.scale)}",
+            f"{_levels(test)} compared: {_tested(test.levels, test.scale)}",
             f"Of the changed decisions, {percent(found.covered)} are at actions that were compared.",
         )),
         *([outweighed] if rejects and found.kind in ("fragile", "unchecked", "shown") else []),
     ]  # fmt: skip
+
+
+def _levels(test: Consistency) -> str:
+    """Return what has a level: states, and groups where there are any."""
+    return "States and groups" if test.of_groups.any() else "States"
 
 
 def _hidden_cause(found: Verdict) -> list[Block]:
