@@ -203,5 +203,7 @@ def test_commands_rehearse_and_forecast_with_groups(tmp_path: Path) -> None:
     assert "groups" not in call("forecast", "--schema", schema, *budget).stderr  # the noise of such a release
     call("learn", "--synthetic", "--schema", schema, *budget, "--out", tmp_path / "rehearsed")
     assert bad(tmp_path / "rehearsed") == []
-    refused = call("forecast", "--schema", schema, *budget, "--algorithm", "dp-apvi", code=2)
-    assert "groups: must be left out of the schema for dp-apvi" in " ".join(refused.stderr.split())
+    for algorithm, more in (("dp-apvi", ()), ("dp-pevi", ()), ("dp-pevi", ("--target-gain", 3))):
+        how = ("--schema", schema, *budget, "--algorithm", algorithm, *more)
+        said = " ".join(call("forecast", *how, code=2).stderr.split())
+        assert f"groups: must be left out of the schema for {algorithm}, only decision-points" in said
