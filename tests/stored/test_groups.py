@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from commands import call
 from pyarrow import parquet
 
 import discreet as dr
@@ -18,7 +19,7 @@ from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded
 from discreet.data.made_up import write_made_up
 from discreet.data.readers import open_source
-from discreet.data.schema import Groups, Schema, read_schema
+from discreet.data.schema import Groups, Schema, read_schema, write_schema
 from discreet.data.writers import write_cohort
 from discreet.offline.policies import read_policy
 from discreet.storage.ledger import Ledger
@@ -189,3 +190,20 @@ def test_a_release_of_other_groups_is_another_question(folder: Path, tmp_path: P
     assert bad(copy)
     with pytest.raises(ValueError, match="is not the schema of the release beside it"):
         plan_again(copy / "release.parquet", dr.DecisionPoints(), tmp_path / "again")
+
+
+@pytest.mark.usefixtures("figures_are_sketched", "own_ledger")
+def test_commands_rehearse_and_forecast_with_groups(tmp_path: Path) -> None:
+    schema = tmp_path / "S.toml"
+    write_schema(GROUPED, schema)
+    budget = ["--users", 60, "--epsilon", 1, "--delta", 1e-6]
+    gain = call("forecast", "--schema", schema, *budget, "--target-gain", 3, "--draws", 2)
+    assert "[groups] are left out of the forecast" in gain.stderr
+    assert "chance that a gain is shown" in " ".join(gain.stdout.split())
+    assert "groups" not in call("forecast", "--schema", schema, *budget).stderr  # the noise of such a release
+    call("learn", "--synthetic", "--schema", schema, *budget, "--out", tmp_path / "rehearsed")
+    assert bad(tmp_path / "rehearsed") == []
+    for algorithm, more in (("dp-apvi", ()), ("dp-pevi", ()), ("dp-pevi", ("--target-gain", 3))):
+        how = ("--schema", schema, *budget, "--algorithm", algorithm, *more)
+        said = " ".join(call("forecast", *how, code=2).stderr.split())
+        assert f"groups: must be left out of the schema for {algorithm}, only decision-points" in said

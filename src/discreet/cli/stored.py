@@ -555,7 +555,7 @@ def forecast_gain_stored(
     learner : algorithm (None: what `learn` runs), preset and options.
     """
     from discreet.data.schema import read_schema
-    from discreet.stored.planning import default_algorithm
+    from discreet.stored.planning import default_algorithm, refuse_groups
 
     public = read_schema(schema)
     if (target is None) == (world is None):
@@ -569,6 +569,7 @@ def forecast_gain_stored(
     algorithm, preset, option = learner
     algorithm = algorithm or default_algorithm(public)
     if algorithm in _LINEAR:
+        refuse_groups(public, algorithm)
         named = (algorithm, preset, option)
         _forecast_linear(public, users, epsilon, delta, target, world, draws, as_json, named)
         return

@@ -66,7 +66,7 @@ Floats = NDArray[np.float64]
 
 __all__ = [
     "Kind", "LinearSums", "Planned", "Settings", "default_algorithm", "kind_of", "learner_of", "name_of",
-    "options_of", "write_plan",
+    "options_of", "refuse_groups", "write_plan",
 ]  # fmt: skip
 
 Privatizer = Central | NoPrivacy
@@ -393,13 +393,19 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
         made = _Counts(schema, learner)
     else:
         raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
-    if schema.groups is not None and not isinstance(made, _FirstVisits):
-        raise ValueError(
-            f"groups: must be left out of the schema for {name_of(learner)}, only decision-points counts "
-            "people by group"
-        )
+    if not isinstance(made, _FirstVisits):
+        refuse_groups(schema, name_of(learner))
     made.progress = progress
     return made
+
+
+def refuse_groups(schema: Schema, algorithm: str) -> None:
+    """Raise ``ValueError`` where the schema has groups, which the learner of this name does not know."""
+    if schema.groups is not None:
+        raise ValueError(
+            f"groups: must be left out of the schema for {algorithm}, only decision-points counts people by "
+            "group"
+        )
 
 
 # ------------------------------------------------------------------------------ learners by name

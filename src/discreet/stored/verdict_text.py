@@ -94,8 +94,9 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         return (
             f"Not shown: {_INCOMPLETE}. What people went on to earn does not follow from the states that "
             f"they visited (by {number(size)} per person); the gain, {number(gain.estimate)}, is not large "
-            "enough beside that. Possible reasons are a missing or late measurement, a change with the "
-            f"step, or a horizon that cuts episodes off.{late}"
+            f"enough beside that.{_in_a_group(found.consistency)} Possible reasons are a missing or late "
+            "measurement, a change with the step, or a horizon that cuts episodes off."
+            f"{late}"
         )
     if found.kind == "fragile":
         return (
@@ -112,6 +113,14 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         f"over what people did, {usual}. The recorded state itself changes these odds "
         f"{times(found.cause.recorded)} times."
     )
+
+
+def _in_a_group(test: Consistency) -> str:
+    """Return a sentence where the largest level is that of a group."""
+    of = test.of_groups
+    if not of.any() or not of[int(abs(test.levels.z).argmax())]:
+        return ""
+    return " It is largest, in standard errors, in a group of people (see the table by group)."
 
 
 def _condition(each_step: float, lasting: float, ended: float) -> str:
