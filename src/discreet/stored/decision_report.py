@@ -244,12 +244,12 @@ class DecisionReport(ReportPage):
             Heading(2, "By group"),
             Table("", head, tuple(rows)),
             Paragraph(
-                "Groups and their labels were declared before the data were read. The intervals of a column "
-                "hold for all groups together (Bonferroni), and for this policy alone. The gain of a group is "
-                "that of the policy for people who begin where this group begins. It supposes that an action "
-                "in a state does the same in every group. If what a group earned does not follow from where "
-                "it began, the recorded state leaves out something that the group tells; this is tested "
-                "below, among the states."
+                "Groups and their labels were declared before the data were read. The intervals of a "
+                "column hold for all groups together (Bonferroni), and for this policy alone. The gain of "
+                "a group is that of the policy for people who begin where this group begins. It supposes "
+                "that an action in a state does the same in every group. If what a group earned does not "
+                "follow from where it began, the recorded state leaves out something that the group "
+                "tells; this is tested below, among the states."
             ),
         ]
         if self.measured != "transitions" and self.states_changed:
