@@ -105,7 +105,7 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     rows = told.layout.row_index[own, path.action[own]]
     if covered(testable(told, model), path.visits[own], rows) < _COVERED:
         return False
-    gain = path.gain(count)
+    gain = path.worst(count)
     return largest_strength(gain, path, lambda s: loss_each_step(path, count, s, model), asked) >= asked
 
 
