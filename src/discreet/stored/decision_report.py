@@ -451,6 +451,7 @@ def _judged(found: Verdict) -> dict[str, Any]:
         "consistency": {"made": test.tested, "contrasts": of(test.contrasts), "levels": of(test.levels)},
         "covered": found.covered,
         "hinted": found.hinted,
+        "censored": None if found.censored is None else found.censored._asdict(),
     }  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         return (
             f"Not shown to be better than what people did: changing what is done in {states} gains "
             f"{number(gain.estimate)} ({interval}) over what people did, {usual}. "
-            "If it is better, more people or more budget can show it."
+            f"If it is better, more people or more budget can show it.{_open_ends(found)}"
         )
     if found.kind == "contradicted":
         return (
@@ -97,16 +97,24 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         return (
             f"Not shown: {_FRAGILE}. {expected}, but that stands only against unrecorded causes that change "
             f"the odds of an action up to {times(found.cause.each_step)} times at a step. The factor must "
-            f"be at least {_asked(found.asked)}."
+            f"be at least {_asked(found.asked)}.{_open_ends(found)}"
         )
     if found.kind == "unchecked":
-        return f"Not shown: {_UNCHECKED} ({_why(found)}). {expected}."
+        return f"Not shown: {_UNCHECKED} ({_why(found)}). {expected}.{_open_ends(found)}"
     condition = _condition(found.cause.each_step, found.cause.one_decision, ended)
     return (
         f"Shown, {condition}: changing what is done in {states} gains {number(gain.estimate)} ({interval}) "
         f"over what people did, {usual}. The recorded state itself changes these odds "
-        f"{times(found.cause.recorded)} times."
+        f"{times(found.cause.recorded)} times.{_open_ends(found)}"
     )
+
+
+def _open_ends(found: Verdict) -> str:
+    """Return what the first line says of ends whose outcome is not known."""
+    if found.censored is None:
+        return ""
+    share = percent(found.censored.share)
+    return f" The outcome of {share} of the episodes is not known: the interval allows for any."
 
 
 def _condition(each_step: float, lasting: float, ended: float) -> str:
@@ -155,7 +163,8 @@ def _more(difference: float) -> str:
 
 def rests_on(found: Verdict) -> list[str]:
     """Return paragraphs on what the verdict rests on, and on what no release can exclude, in Markdown."""
-    return ["## What this rests on", "", *_consistency(found), *_hidden_cause(found), *_not_excluded(found)]
+    parts = (_consistency(found), _hidden_cause(found), _censored(found), _not_excluded(found))
+    return ["## What this rests on", "", *(line for part in parts for line in part)]
 
 
 def _consistency(found: Verdict) -> list[str]:
@@ -203,6 +212,21 @@ def _hidden_cause(found: Verdict) -> list[str]:
         f"The first must be at least {_asked(found.asked)} (`hidden_cause`; the default is {_asked(ASKED)}). "
         "The recorded state itself changes the odds of the actions that the policy asks for "
         f"{times(cause.recorded)} times (median).",
+        "",
+    ]
+
+
+def _censored(found: Verdict) -> list[str]:
+    if found.censored is None:
+        return []
+    share, deviation = (percent(part) for part in found.censored)
+    return [
+        f"**Censored ends.** The outcome of {share} of the episodes (± {deviation} of noise) is not known. "
+        "The interval of the gain holds for every outcome that they can have, and this outcome may differ by "
+        "the state and action before. The same is true of the factors above. All estimates, the table of "
+        "outcomes and both readings count such an episode as the middle of the range, as the release does. "
+        "At other outcomes the release cannot be compared with itself. The outcome of these people may "
+        "depend on the recorded state and on the action; on more than that it must not.",
         "",
     ]
 
@@ -256,7 +280,7 @@ def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     if report.get("kind") != "decision points":
         return None
-    tests = report["consistency"]
+    tests, censored = report["consistency"], report["censored"]
     return {
         "kind": report["verdict_kind"],
         "hidden_cause": {name: max(1.0, float(report["hidden_cause"][name])) for name in _FACTORS},
@@ -265,6 +289,7 @@ def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
             for name in ("contrasts", "levels")
         },
         **{name: share_of(report[name]) for name in ("covered", "ended")},
+        "censored": None if censored is None else {name: share_of(part) for name, part in censored.items()},
     }
 
 
@@ -312,6 +337,13 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
         f"{_compared(told['levels_p'])}; of the changed decisions, {percent(told['covered'])} are at "
         "actions that were compared. The first line of report.md has the numbers."
     )
+    censored = told["censored"]
+    if censored is not None:
+        said.append(
+            f"The outcome of {percent(censored['share'])} of the episodes "
+            f"(± {percent(censored['deviation'])} of noise) is not known (censored ends): the gain and the "
+            "factors allow for the worst."
+        )
     return " ".join(said)
 
 
