@@ -846,24 +846,27 @@ def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
 
     A learner that knows the rule knows between which numbers a return lies, not only each step's reward.
     """
-    on, reward, ends = _named_table(asked, "on"), plain.get("reward"), _listed(plain.get("terminal", []))
-    known = not isinstance(reward, Mapping) or "outcomes" in reward or reward.get("known", False) is not False
-    if not on or known or "value" in asked or not isinstance(ends, list) or not set(on) <= set(ends):
+    on, ends = _named_table(asked, "on"), _listed(plain.get("terminal", []))
+    reward, censored = _named_table(plain, "reward"), plain.get("censored")
+    ranged = {"low", "high"} <= set(reward) and "outcomes" not in reward
+    if not on or not ranged or reward.get("known", False) is not False or "value" in asked:
+        return {}
+    if not isinstance(ends, list) or any(label not in ends for label in on):
         return {}
     paid = {label: checks.real(f"prepare.reward.on.{label}", amount) for label, amount in on.items()}
-    if plain.get("censored") in paid:
+    if any(label == censored for label in paid):
         raise ValueError(
-            f"prepare.reward.on.{plain['censored']}: must be left out, the outcome of a censored end is open"
+            f"prepare.reward.on.{censored}: must be left out, the outcome of a censored end is open"
         )
     if not any(paid.values()):
         return {}
-    low, high = (checks.real(f"reward.{key}", reward.get(key, 0.0)) for key in ("low", "high"))
+    low, high = (checks.real(f"reward.{key}", reward[key]) for key in ("low", "high"))
     for label, amount in paid.items():
         if not low <= amount <= high:
             raise ValueError(
                 f"prepare.reward.on.{label} = {amount!r}: must be in the range of reward, [{low!r}, {high!r}]"
             )
-    outcomes = {label: paid.get(label, 0.0) for label in ends if label != plain.get("censored")}
+    outcomes = {label: paid.get(label, 0.0) for label in ends if label != censored}
     bound = [min(0.0, *outcomes.values()), max(0.0, *outcomes.values())]
     return {"reward": {**reward, "outcomes": outcomes}, "return_bound": plain.get("return_bound", bound)}
 
