@@ -108,9 +108,11 @@ class Returns:
         the records' own rewards are not read. The states must be terminal.
     least, most : bounds of an episode's return, in the user's units; a return beyond them counts as the
         bound. None: what the rest implies (H low and H high, or the smallest and the largest outcome).
+    censored : a terminal state of episodes whose outcome is not known. It counts as the middle of the bounds
+        (``outcomes`` then holds that), and whoever judges a policy tries both bounds. Needs outcomes.
 
-    Raises ``ValueError`` where a number is not finite, ``high`` is not above ``low``, or outcomes are of
-    states that are not terminal, or all 0.
+    Raises ``ValueError`` where a number is not finite, ``high`` is not above ``low``, outcomes are of states
+    that are not terminal, or all 0, or ``censored`` is not terminal or has an outcome of its own.
     """
 
     low: float = 0.0
@@ -119,6 +121,7 @@ class Returns:
     outcomes: Mapping[int, float] | None = None
     least: float | None = None
     most: float | None = None
+    censored: int | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -140,6 +143,23 @@ class Returns:
         for name in ("least", "most"):
             if getattr(self, name) is not None:
                 put(self, name, checks.real(name, getattr(self, name)))
+        if self.censored is not None:
+            self._put_middle(checks.integer("censored", self.censored, 0))
+
+    def _put_middle(self, censored: int) -> None:
+        """Let a censored end count as the middle of the bounds."""
+        if self.outcomes is None:
+            raise ValueError(
+                f"censored = {censored}: must be given with outcomes; what those who left would have earned "
+                "is bounded only where ends alone pay, by rule"
+            )
+        if censored not in self.terminal:
+            raise ValueError(f"censored = {censored}: must be a terminal state")
+        least, most = self.bounds(1)
+        middle = 0.5 * least + 0.5 * most
+        if self.outcomes.get(censored, middle) != middle:
+            raise ValueError(f"outcomes[{censored}]: must be left out, the outcome of a censored end is open")
+        object.__setattr__(self, "outcomes", {**self.outcomes, censored: middle})
 
     def bounds(self, horizon: int) -> tuple[float, float]:
         """(least, most) return of an episode of at most ``horizon`` steps. ``ValueError`` if there is none

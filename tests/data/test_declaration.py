@@ -68,6 +68,7 @@ def test_what_is_declared() -> None:
     assert codes.tolist() == [2, 3, -1]
 
 
+ENDS = 'states = { h = "home" }'
 BAD = [
     ("[prepare]", "[prepared]", "prepare.user is missing"),
     ('user = "who"', "", "prepare.user is missing"),
@@ -135,7 +136,37 @@ BAD = [
     ("on = { home = 1.0 }", "", "must have value, or on, or both"),
     ("on = { home = 1.0 }", 'value = "k"', "must be a number"),
     ("[prepare.reward]\non = { home = 1.0 }", "", "prepare.reward is missing"),
+    ("on = { home = 1.0 }", "on = { home = 2.0 }", "prepare.reward.on.home = 2.0: must be in the range of"),
+    (ENDS, f'{ENDS}\ncensored = ["t", ""]', None),
+    (ENDS, f'{ENDS}\ncensored = ["t", ""]\nmissing = "censored"', None),
+    (ENDS, f"{ENDS}\ncensored = []", r"prepare.end.censored = \[\]: must be a list"),
+    (ENDS, f'{ENDS}\ncensored = "t"', "prepare.end.censored = 't': must be a list"),
+    (ENDS, f"{ENDS}\ncensored = [3]", "prepare.end.censored = 3: must be a text"),
+    (ENDS, f'{ENDS}\ncensored = ["t", " t"]', "must name everything once"),
+    (ENDS, f'{ENDS}\ncensored = ["h "]', "'h' is in prepare.end.states too"),
+    (ENDS, f'{ENDS}\ncensored = [""]\nmissing = "home"', "prepare.end.missing = 'home': must be left out"),
+    (ENDS, f'{ENDS}\ncensored = [""]\nmissing = "refuse"', "prepare.end.missing = 'refuse': must be"),
+    (ENDS, 'states = { h = "home", c = "censored" }\ncensored = ["t"]', "is the state of censored ends"),
+    ('states = { h = "home" }', 'states = { h = "x" }\ncensoring = ["t"]', "unknown key prepare.end.censor"),
+    ("on = { home = 1.0 }", "on = { censored = 1.0 }", "prepare.reward.on = 'censored': must be one of"),
 ]  # fmt: skip
+
+
+def test_what_censored_ends_need() -> None:
+    text = GOOD.replace(ENDS, f'{ENDS}\ncensored = ["t"]')
+    steps = text.replace("on = { home = 1.0 }", 'value = "x"')
+    with pytest.raises(ValueError, match="censored: must be given with reward.outcomes"):
+        parsed(steps)
+    with pytest.raises(ValueError, match="prepare.reward.on.censored: must be left out"):
+        parsed(text.replace("home = 1.0", "home = 1.0, censored = 1.0"))
+    with pytest.raises(ValueError, match="censored: must be left out beside prepare.end.censored"):
+        parsed(text.replace("horizon = 4", 'horizon = 4\ncensored = "home"'))
+    named = text.replace('product = ["x"]', 'rules = [{ label = "censored" }]', 1)
+    with pytest.raises(ValueError, match="prepare.states: has a label 'censored'"):
+        parsed(named)
+    assert parsed(text).schema.censored == 4
+    assert parsed(text).end_missing is None
+    assert parsed(text.replace('["t"]', '["t", ""]')).end_missing == 1
 
 
 @pytest.mark.parametrize(("old", "new", "message"), BAD)

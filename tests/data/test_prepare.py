@@ -370,10 +370,6 @@ def test_ranges_unreadable_cells_and_copies_as_declared(tmp_path: Path) -> None:
         write(tmp_path, strict, rows, name="other")
 
 
-PAYS_AT_ENDS = "ignore:prepare.reward.on pays in ends only:UserWarning"
-
-
-@pytest.mark.filterwarnings(PAYS_AT_ENDS)
 def test_several_files_with_facts_and_items(tmp_path: Path) -> None:
     """A long table of items, a file of stays with outcomes, one of people; each column where it is."""
     text = """
@@ -472,7 +468,6 @@ on = { home = 1.0 }
         prepare([events, stays[:1], people], tmp_path / "P.toml", tmp_path / "none")
 
 
-@pytest.mark.filterwarnings(PAYS_AT_ENDS)
 def test_terminal_states_that_are_seen(tmp_path: Path) -> None:
     """A declared terminal state ends an episode when it is reached; what follows is left out and counted."""
     text = SMALL.replace("horizon = 2", 'horizon = 3\nterminal = { states = ["high"] }')
@@ -490,18 +485,85 @@ def test_terminal_states_that_are_seen(tmp_path: Path) -> None:
     assert [row[2:4] for row in made(out)] == [(0, "low"), (1, "low")]
 
 
-def test_rewards_at_ends_alone_are_better_said_by_rule(tmp_path: Path) -> None:
-    """The warning names what to declare; that is silent, and so are rewards that steps pay too."""
+def test_rewards_at_ends_alone_become_a_rule(tmp_path: Path) -> None:
+    """The schema that is written has the rule, as if it had been declared, and the screen says so."""
     text = SMALL.replace("horizon = 2", 'horizon = 3\nterminal = { states = ["high"] }')
-    rows = changed(when=[0.0, 1.0, 5.0]) | {"x": [-1.0, 1.0, -1.0]}
-    with pytest.warns(
-        UserWarning, match=r'Declare reward = \{ outcomes = \{ "high" = 1 \} \}, and no prepare'
-    ) as told:
-        write(tmp_path, text, rows)
-    assert "up to 3 rewards of an episode" in str(told[0].message)
+    rows = pd.DataFrame(changed(when=[0.0, 1.0, 5.0]) | {"x": [-1.0, 1.0, -1.0]})
+    declared = parse_declaration(tomllib.loads(text), tmp_path, text)
+    found = prepare(rows, declared, tmp_path / "made")
+    assert found.notes[0].startswith(
+        'prepare.reward.on pays at ends only, so the schema has reward.outcomes = { "high" = 1 } and '
+        "return_bound = [0, 1]"
+    )
     ruled = text.replace("[prepare.reward]\non = { high = 1.0 }", "")
-    ruled = re.sub(r"reward = \{ low.*\}", 'reward = { outcomes = { "high" = 1 } }', ruled)
-    assert made(write(tmp_path, ruled, rows, name="ruled"))[0][-1] == "high"
+    ruled = re.sub(
+        r"reward = \{ low.*\}",
+        'reward = { low = 0, high = 1, outcomes = { "high" = 1 } }\nreturn_bound = 1.0', ruled,
+    )  # fmt: skip
+    plain = parse_declaration(tomllib.loads(ruled), tmp_path, ruled)
+    assert not prepare(rows, plain, tmp_path / "ruled").notes
+    assert made(tmp_path / "ruled")[0][-1] == "high"
+    of_rule = read_schema(tmp_path / "made" / "schema.toml")
+    assert of_rule.hash == read_schema(tmp_path / "ruled" / "schema.toml").hash
+    assert of_rule.outcomes == {1: 1.0}
+    assert of_rule.return_bound == (0.0, 1.0)
+    keeps = text.replace("horizon = 3", "horizon = 3\nreturn_bound = [0.0, 2.0]")
+    assert parse_declaration(tomllib.loads(keeps), tmp_path).schema.return_bound == (0.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("on = { high = 1.0 }", "on = { low = 1.0 }"),  # a state that does not end an episode
+        ("on = { high = 1.0 }", "on = { high = 1.0, low = 0.5 }"),
+        ("on = { high = 1.0 }", 'on = { high = 1.0 }\nvalue = "pay"'),
+        ("on = { high = 1.0 }", "on = { high = 0.0 }"),
+    ],
+)
+def test_rewards_that_are_no_rule_of_ends_stay_as_they_are(tmp_path: Path, old: str, new: str) -> None:
+    text = SMALL.replace("horizon = 2", 'horizon = 3\nterminal = { states = ["high"] }').replace(old, new)
+    text = text.replace(
+        "[prepare.states]", '[prepare.values.pay]\ncolumn = "x"\nwithin = "last"\n[prepare.states]'
+    )
+    declared = parse_declaration(tomllib.loads(text), tmp_path)
+    assert not declared.ruled
+    assert (declared.schema.outcomes, declared.schema.return_bound) == (None, None)
+
+
+CENSORED = """
+[prepare.end]
+column = "out"
+states = { h = "home", d = "dead" }
+censored = ["transferred", ""]
+"""
+
+
+def test_censored_ends_are_a_state_and_nobody_is_left_out(tmp_path: Path) -> None:
+    text = SMALL.replace("on = { high = 1.0 }", "on = { home = 1.0 }").replace(
+        "[prepare.reward]", f"{CENSORED}[prepare.reward]"
+    )
+    rows = pd.DataFrame([
+        {"who": who, "when": float(at), "x": -1.0, "a": "go", "out": out}
+        for who, out in enumerate(["h", "d", " transferred ", "", None, "NA"]) for at in range(2)
+    ])  # fmt: skip
+    declared = parse_declaration(tomllib.loads(text), tmp_path, text)
+    found = prepare(rows, declared, tmp_path / "made")
+    last = [row[-1] for row in made(tmp_path / "made") if row[2] == 1]
+    assert last == ["home", "dead", *["censored"] * 4]
+    assert (found.people, found.counts["episodes with a censored end"]) == (6, 4)
+    assert "66.7% of the episodes end censored (4 of 6). Nobody is left out" in found.notes[1]
+    schema = read_schema(tmp_path / "made" / "schema.toml")
+    assert schema.state_labels == ("low", "high", "home", "dead", "censored")
+    assert schema.terminal == (2, 3, 4)
+    assert schema.censored == 4
+    assert schema.outcomes == {2: 1.0, 3: 0.0}
+    assert schema.returns.outcomes == {2: 1.0, 3: 0.0, 4: 0.5}
+    unknown = rows.assign(out=rows["out"].replace("h", "moved"))
+    with pytest.raises(Refused, match="end: unknown category"):
+        prepare(unknown, declared, tmp_path / "unknown")
+    only = text.replace('["transferred", ""]', '["transferred"]')
+    with pytest.raises(Refused, match="without an outcome: 3"):
+        prepare(rows, parse_declaration(tomllib.loads(only), tmp_path, only), tmp_path / "only")
 
 
 def test_masks_rewards_and_too_many_episodes(tmp_path: Path) -> None:

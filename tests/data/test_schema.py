@@ -121,6 +121,45 @@ def test_the_hash_is_of_facts_not_of_words(content, folder) -> None:
     assert len({first.hash, *(schema.hash for schema in changed)}) == 1 + len(changed)
 
 
+def test_a_censored_end(tmp_path) -> None:
+    """It is a terminal state without an outcome, which counts as the middle; schemas without one keep their
+    hashes.
+    """
+    text = """
+    dataset = "d"
+    unit = "u"
+    horizon = 3
+    states = ["ill", "home", "dead", "left"]
+    actions = 2
+    terminal = ["home", "dead", "left"]
+    reward = { outcomes = { home = 1.0, dead = -2.0 } }
+    """
+    plain = parse_schema(tomllib.loads(text))
+    schema = parse_schema(tomllib.loads(text + 'censored = "left"'))
+    assert schema.censored == 3
+    assert schema.hash != plain.hash
+    assert schema.returns.outcomes == {1: 1.0, 2: -2.0, 3: -0.5}
+    assert schema.returns.bounds(3) == plain.returns.bounds(3)
+    assert replace(schema.returns, low=-3.0).outcomes == schema.returns.outcomes
+    write_schema(schema, tmp_path / "S.toml")
+    assert read_schema(tmp_path / "S.toml").hash == schema.hash
+    for old, new, said in (
+        ('"left"', '"lost"', "censored = 'lost': must be one of"),
+        ('"left"', '"ill"', "censored = 'ill'|censored = 0: must be a terminal state"),
+        ('"left"', '"dead"', "reward.outcomes: must not name the censored state"),
+        ('"left"', "[]", r"censored = \[\]: must be one of"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            parse_schema(tomllib.loads(text + 'censored = "left"'.replace(old, new)))
+    with pytest.raises(ValueError, match="censored: must be given with reward.outcomes"):
+        parse_schema(tomllib.loads(text.replace("outcomes = { home = 1.0, dead = -2.0 }", "low = 0, high = 1")
+                                   + 'censored = "left"'))  # fmt: skip
+    with pytest.raises(ValueError, match="censored = 7: must be a terminal state"):
+        replace(schema.returns, censored=7)
+    with pytest.raises(ValueError, match="outcome of a censored end is open"):
+        replace(schema.returns, outcomes={1: 1.0, 3: 0.1})
+
+
 def test_labels_and_their_tables(content, folder) -> None:
     content["states"] = ["a", "b", "c"]
     content["actions"] = {"labels": ["x", "y"], "mask": "m.csv"}

@@ -139,7 +139,6 @@ def test_rows_that_are_trajectories_already(tmp_path: Path) -> None:
     assert read_schema(tmp_path / "S.toml").columns.user == "User"
 
 
-@pytest.mark.filterwarnings("ignore:prepare.reward.on pays in ends only:UserWarning")
 def test_a_skeleton_that_is_filled_in_works(tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {

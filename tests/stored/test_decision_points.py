@@ -188,8 +188,9 @@ def test_the_statement_and_its_pages_hold_the_verdict(folder: Path) -> None:
         "kind": "shown", "hidden_cause": report["hidden_cause"],
         "contrasts_p": report["consistency"]["contrasts"]["p"],
         "levels_p": report["consistency"]["levels"]["p"],
-        "covered": report["covered"], "ended": report["ended"],
+        "covered": report["covered"], "ended": report["ended"], "censored": None,
     }  # fmt: skip
+    assert document["data"]["reward"]["censored"] is None
     assert document["configuration"]["options"]["learner"]["hidden_cause"] == 1.1
     said = "Shown, if no unrecorded cause changes the odds of an action more than "
     for page in ("statement.md", "officer.md", "officer.html"):
@@ -256,6 +257,107 @@ def test_what_is_asked_of_a_hidden_cause_is_stated(folder: Path, tmp_path: Path)
     assert "the first has to be at least 20.00 (hidden_cause; the default is 1.10)" in page
 
 
+LEFT = replace(
+    SCHEMA, layout=Layout(6, 3, 12), terminal=(3, 4, 5), censored=5,
+    state_labels=("mild", "ill", "severe", "dead", "home", "moved"),
+)  # fmt: skip
+
+
+def world_that_people_leave() -> tuple[TabularMDP, np.ndarray, TabularMDP]:
+    """One in ten severe people is moved elsewhere at each step, whatever the action, and dies there in nine
+    cases of ten; with the same world in which that is seen.
+    """
+    known, behaviour = world(0.25)
+    moves = np.zeros((6, 3, 6))
+    moves[:5, :, :5] = known.transitions[0]
+    moves[2, :, :5] *= 0.9
+    moves[2, :, 5] = 0.1
+    moves[5, :, 5] = 1.0
+    start = np.array([0.3, 0.3, 0.4, 0.0, 0.0, 0.0])
+    paid = np.zeros_like(moves)
+    paid[:3, :, 4] = 1.0
+    seen = paid.copy()
+    seen[:3, :, 5] = 0.1
+    made = (TabularMDP(moves, table, start, horizon=12, terminal=(3, 4, 5)) for table in (paid, seen))
+    shown, true = made
+    return shown, np.repeat(np.concatenate([behaviour[0], behaviour[0, :1]])[None], 12, axis=0), true
+
+
+@pytest.fixture(scope="module")
+def censored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("left")
+    mdp, behaviour, _ = world_that_people_leave()
+    plain = replace(LEFT, outcomes=None, censored=None)
+    write_cohort(mdp, behaviour, 20_000, out / "people.parquet", plain, seed=5)
+    learn(
+        open_source(out / "people.parquet", LEFT), dr.DecisionPoints(), out / "folder", ledger=None,
+        randomness=Seeded(4), privatizer=dr.Central(epsilon=2.0, delta=1e-6),
+    )  # fmt: skip
+    return out / "folder"
+
+
+def test_ends_that_are_not_known_widen_the_interval_and_are_told(censored: Path) -> None:
+    """The true gain lies within it though only severe people leave, who mostly die."""
+    report, document = (json.loads((censored / f"{one}.json").read_text()) for one in ("report", "statement"))
+    _, behaviour, true = world_that_people_leave()
+    policy = behaviour.copy()
+    for change in report["changes"]:
+        state = LEFT.state_labels.index(change["state"])  # type: ignore[union-attr]
+        policy[:, state] = np.eye(3)[("wait", "drug / A", "drug B").index(change["action"])]
+    gain = report["gain"]
+    assert gain["low"] < 10.0 * (value(true, policy) - value(true, behaviour)) < gain["high"]
+    assert report["measured"] == "transitions"
+    assert report["verdict_kind"] == "shown"
+    share = report["censored"]["share"]
+    people = 20_000 * share
+    assert 0.05 < share < 0.2
+    assert 0.0 < report["censored"]["deviation"] < 0.01
+    assert people > 1_000
+    usual = report["values"]["behaviour"]
+    assert usual["low"] < 10.0 * value(true, behaviour) < usual["high"]
+    text = (censored / "report.md").read_text("utf-8")
+    said = f"The outcome of {100 * share:.1f} % of the episodes is not known: the interval allows for any."
+    assert said in text.splitlines()[0]
+    assert "**Censored ends.** " in text
+    assert document["data"]["reward"]["censored"] == "moved"
+    assert document["data"]["reward"]["outcomes"] == {"home": 10.0}
+    assert document["verdict"]["censored"] == report["censored"]
+    for page in ("statement.md", "officer.md"):
+        page_text = (censored / page).read_text("utf-8")
+        assert f"The outcome of {100 * share:.1f} % of the episodes (± " in page_text
+    assert "; the outcome of 'moved' is not known (censored ends)" in (censored / "officer.md").read_text(
+        "utf-8"
+    )
+    assert [check.name for check in verify(censored) if not check.ok] == []
+
+
+def test_planning_again_keeps_censored_ends(censored: Path, tmp_path: Path) -> None:
+    made = plan_again(censored / "release.parquet", dr.DecisionPoints(most_changes=1), tmp_path / "again")
+    assert made.statement.document["verdict"]["censored"] is not None
+
+
+@pytest.mark.parametrize(
+    "learner", [dr.DPAPVI(), dr.APVI(), dr.DPPEVI(rho=1.0)], ids=["dp-apvi", "apvi", "pevi"]
+)
+def test_other_learners_refuse_censored_ends_before_anything_is_spent(
+    rows: Path, tmp_path: Path, learner: Any
+) -> None:
+    with Ledger.open(tmp_path / "book.sqlite") as book, pytest.raises(ValueError, match="with censored ends"):
+        learn(open_source(rows, LEFT), learner, tmp_path / "out", ledger=book)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_forged_share_of_censored_ends_is_found(
+    censored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "_check_plan", lambda *_: iter(()))
+    copy = tmp_path / "copy"
+    shutil.copytree(censored, copy)
+    document = json.loads((copy / "statement.json").read_text())
+    document["verdict"]["censored"] = None
+    assert "statement.verdict.censored" in sealed(copy, document)
+
+
 def test_a_rehearsal_shows_nothing_of_anybody(rows: Path, tmp_path: Path) -> None:
     made = learn(
         open_source(rows, SCHEMA), dr.DecisionPoints(), tmp_path / "out", ledger=None, randomness=Seeded(3),
@@ -273,7 +375,7 @@ def test_a_rehearsal_shows_nothing_of_anybody(rows: Path, tmp_path: Path) -> Non
 def test_no_page_claims_a_gain_without_its_conditions(kind: str, ended: float) -> None:
     factors = {"asked": 1.1, "each_step": 1.236, "lasting": 1.129, "recorded": 1.8}
     told = {"kind": kind, "hidden_cause": factors, "contrasts_p": 1e-9, "levels_p": None, "covered": 0.5}
-    line = verdict_text.verdict_line({**told, "ended": ended})
+    line = verdict_text.verdict_line({**told, "ended": ended, "censored": None})
     assert f"(kind of verdict: {kind})" in line
     assert "p below 1e-6; states compared: not tested; of the changed decisions, 50.0 % are" in line
     assert "1.10 (hidden_cause; the default is 1.10)" in line

@@ -1,6 +1,7 @@
 """Before spending: how likely a gain is shown, how many people or which epsilon it takes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,8 @@ def test_a_made_up_world_has_the_gain_that_was_asked_for() -> None:
         power.made_up_world(SCHEMA, 25.0)
     with pytest.raises(ValueError, match="target_gain = 19.9: must be smaller"):
         power.made_up_world(SCHEMA, 19.9)
+    with pytest.raises(ValueError, match="target_gain: must be left out with censored ends"):
+        power.made_up_world(replace(SCHEMA, censored=6), 1.5)
 
 
 def test_more_people_and_more_budget_show_more() -> None:

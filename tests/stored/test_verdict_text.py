@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from discreet.core.layout import Layout
+from discreet.offline.censored import CensoredShare
 from discreet.offline.consistency import Consistency, Discrepancies, Model
 from discreet.offline.deviations import Gain
 from discreet.offline.first_visits import FirstVisits
@@ -57,6 +58,21 @@ def verdict(kind: str, **changes: Any) -> Verdict:
 
 def rested_on(found: Verdict) -> str:
     return report_markdown(rests_on(found))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ends_that_are_not_known_are_told_where_an_interval_is(kind: str) -> None:
+    found = verdict(kind, censored=CensoredShare(0.1234, 0.005))
+    line = said(found)
+    words = " The outcome of 12.3 % of the episodes is not known: the interval allows for any."
+    assert (
+        line.endswith(words)
+        == ("interval" in line)
+        == (kind in ("not shown", "fragile", "unchecked", "shown"))
+    )
+    text = rested_on(found)
+    assert "**Censored ends.** The outcome of 12.3 % of the episodes (± 0.5 % of noise) is not known." in text
+    assert "Censored" not in rested_on(verdict(kind))
 
 
 def said(found: Verdict, ended: float = 1.0, changes: int = 4) -> str:

@@ -79,6 +79,20 @@ def test_a_table_is_the_world_that_it_says(tmp_path: Path, name: str) -> None:
     assert -1.0 + 4.0 * usual == pytest.approx(expected, abs=1e-9)
 
 
+def test_a_censored_end_of_a_table_pays_the_middle(tmp_path: Path) -> None:
+    """And the forecast's gains are judged with the worst of it."""
+    frame, *_ = table()
+    schema = replace(SCHEMA, censored=3, outcomes={4: 3.0}, low=0.0)
+    world = dr.read_world(written(frame, tmp_path), schema)
+    same = dr.read_world(written(frame, tmp_path), replace(schema, censored=None, outcomes={3: 1.5, 4: 3.0}))
+    np.testing.assert_array_equal(world.mdp.rewards, same.mdp.rewards)
+    assert world.returns.censored == 3
+    both = [
+        dr.forecast_gain(one, 100_000, dr.Central(epsilon=10.0, delta=1e-6), draws=5) for one in (world, same)
+    ]
+    assert both[0].chance < both[1].chance
+
+
 def test_what_is_left_out_is_alike_for_all(tmp_path: Path) -> None:
     frame, *_ = table()
     world = dr.read_world(written(frame.drop(columns=["start", "share"]), tmp_path), SCHEMA)

@@ -92,12 +92,14 @@ def prepare(
         )  # fmt: skip
     facts = {"folder": str(out), "people": made.people, "episodes": made.episodes, "steps": made.steps}
     if as_json:
-        print_json({**facts, "counts": dict(made.counts), "private": True})
+        print_json({**facts, "counts": dict(made.counts), "notes": list(made.notes), "private": True})
         return
     table = new_table("done", "how often", right=("how often",))
     for what, count in made.counts.items():
         table.add_row(what, f"{count:,}")
     console().print(table)
+    for note in made.notes:
+        console().print(note, markup=False)
     console().print(
         f"{made.people:,} people, {made.episodes:,} episodes, {made.steps:,} steps. These counts, like the "
         "rows, are private."

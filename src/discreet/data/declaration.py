@@ -31,6 +31,7 @@ and a section ``[prepare]`` that says how they are made of records as they are. 
     [prepare.end]
     column = "outcome"
     states = { home = "discharged", died = "dead" }
+    censored = ["transferred", ""]    # those whose outcome is not known: a terminal state "censored"
     [prepare.reward]
     on = { discharged = 1.0 }
 
@@ -84,6 +85,7 @@ UNITS = {
     "day": 86400 * SECOND,
 }
 MOST_LABELS = 100_000
+CENSORED = "censored"  # the terminal state of episodes whose outcome is not known
 
 _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*$")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -248,7 +250,8 @@ class Declaration:
     values : by name; states, actions : Partition
     end : Value of an episode's outcome, with terminal labels; end_missing : the label of no outcome, None
         refuses
-    reward : name of a value, or None; on : reward on arrival at a terminal label
+    reward : name of a value, or None; on : reward on arrival at a label
+    ruled : whether the schema's ``outcomes`` were made of ``on``, which pays at ends only
     decision : microseconds after a step began at which a step without an action counts as decided, None
         where no value has ``before``
     strict : whether readings after the action are refused, not only warned of
@@ -278,6 +281,7 @@ class Declaration:
     empty: tuple[str, ...] = ()
     decision: int | None = None
     strict: bool = False
+    ruled: bool = False
     files: tuple[Path, ...] = ()
     text: str = field(default="", repr=False)
 
@@ -351,6 +355,11 @@ def parse_declaration(
     actions = _partition("prepare.actions", asked["actions"], values, folder, files)
     end, end_labels, end_missing = _end(asked.get("end"), empty)
     labels = (*states.labels, *end_labels)
+    censored = end is not None and "censored" in asked["end"]
+    if censored and CENSORED in states.labels:
+        raise ValueError(
+            f"prepare.states: has a label {CENSORED!r}, which stands for censored ends: must be another one"
+        )
     twice = sorted({label for label in end_labels if label in states.labels})
     if twice:
         raise ValueError(f"prepare.end.states: {twice[0]!r} is a state already: must be another label")
@@ -362,7 +371,12 @@ def parse_declaration(
     plain["terminal"] = _terminal(plain.get("terminal", []), end_labels)
     if not _listed(plain["terminal"]):
         del plain["terminal"]
-    schema = parse_schema(plain, folder)
+    if censored:
+        if "censored" in plain:
+            raise ValueError("censored: must be left out beside prepare.end.censored, which names the state")
+        plain["censored"] = CENSORED
+    ruled = _rule_of_ends(asked.get("reward"), plain)
+    schema = parse_schema({**plain, **ruled}, folder)
     reward, on = _reward(asked.get("reward"), values, labels, schema, plain)
     folded = checks.choice("prepare.names", asked.get("names", "as written"), ("as written", "folded"))
     time = _time(asked["time"]) if "time" in asked else None
@@ -407,6 +421,7 @@ def parse_declaration(
         empty=empty,
         decision=decision,
         strict=checks.flag("prepare.strict", asked.get("strict", False)),
+        ruled=bool(ruled),
         files=tuple(files),
         text=text,
     )
@@ -783,18 +798,88 @@ def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[Value | None, tuple[s
     if asked is None:
         return None, (), None
     given = table_of("prepare.end", asked)
-    allowed = ("column", "states", "missing", "where", "within", "unreadable", "empty")
+    allowed = ("column", "states", "censored", "missing", "where", "within", "unreadable", "empty")
     check_keys("prepare.end.", given, allowed, ("column", "states"))
     categories, labels = _categories("prepare.end.states", given["states"])
     assert categories is not None and labels is not None
+    texts = {text: labels[index] for text, index in categories.items()}
+    none = given.get("missing", "refuse")
+    if "censored" in given:
+        if CENSORED in labels:
+            raise ValueError(
+                f"prepare.end.states: {CENSORED!r} is the state of censored ends: must be another label"
+            )
+        labels = (*labels, CENSORED)
+        left = _censored(given["censored"], texts)
+        texts |= dict.fromkeys((text for text in left if text), CENSORED)
+        if "" in left:
+            if given.get("missing", CENSORED) != CENSORED:
+                raise ValueError(
+                    f"prepare.end.missing = {checks.said(none)}: must be left out, prepare.end.censored "
+                    "names the empty cell"
+                )
+            none = CENSORED
     missing = None
-    if given.get("missing", "refuse") != "refuse":
-        label = text_of("prepare.end.missing", given["missing"])
+    if none != "refuse":
+        label = text_of("prepare.end.missing", none)
         labels = labels if label in labels else (*labels, label)
         missing = labels.index(label)
-    plain = {key: value for key, value in given.items() if key not in ("states", "missing")}
-    value = _value("end", {**plain, "of": "episode", "categories": given["states"]}, False, empty)
+    plain = {key: value for key, value in given.items() if key not in ("states", "censored", "missing")}
+    value = _value("end", {**plain, "of": "episode", "categories": texts}, False, empty)
     return value, labels, missing
+
+
+def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
+    """The texts of censored ends; "" is the empty cell."""
+    name = "prepare.end.censored"
+    if not isinstance(asked, list) or not asked:
+        raise ValueError(f"{name} = {checks.said(asked)}: must be a list of texts of the column, not empty")
+    found = [text.strip() if isinstance(text, str) else text for text in asked]
+    for text in found:
+        if text != "":
+            text_of(name, text)
+    if len(set(found)) < len(found):
+        raise ValueError(f"{name} = {checks.said(asked)}: must name everything once")
+    both = sorted(set(found) & {text.strip() for text in states})
+    if both:
+        raise ValueError(f"{name}: {both[0]!r} is in prepare.end.states too: must be in one of them")
+    return found
+
+
+def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of the schema that say what ends pay, where ``on`` pays at ends only; {} where it does not.
+
+    A learner that knows the rule knows between which numbers a return lies, not only each step's reward.
+    """
+    on, ends = _named_table(asked, "on"), _listed(plain.get("terminal", []))
+    reward, censored = _named_table(plain, "reward"), plain.get("censored")
+    ranged = {"low", "high"} <= set(reward) and "outcomes" not in reward
+    if not on or not ranged or reward.get("known", False) is not False or "value" in asked:
+        return {}
+    if not isinstance(ends, list) or any(label not in ends for label in on):
+        return {}
+    paid = {label: checks.real(f"prepare.reward.on.{label}", amount) for label, amount in on.items()}
+    if any(label == censored for label in paid):
+        raise ValueError(
+            f"prepare.reward.on.{censored}: must be left out, the outcome of a censored end is open"
+        )
+    if not any(paid.values()):
+        return {}
+    low, high = (checks.real(f"reward.{key}", reward[key]) for key in ("low", "high"))
+    for label, amount in paid.items():
+        if not low <= amount <= high:
+            raise ValueError(
+                f"prepare.reward.on.{label} = {amount!r}: must be in the range of reward, [{low!r}, {high!r}]"
+            )
+    outcomes = {label: paid.get(label, 0.0) for label in ends if label != censored}
+    bound = [min(0.0, *outcomes.values()), max(0.0, *outcomes.values())]
+    return {"reward": {**reward, "outcomes": outcomes}, "return_bound": plain.get("return_bound", bound)}
+
+
+def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
+    """A table within a table, {} where one of them is none: others say what is wrong then."""
+    found = asked.get(key) if isinstance(asked, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def _reward(

@@ -86,7 +86,8 @@ class Refused(ValueError):
 class Prepared:
     """What was made: a folder with ``rows.parquet``, ``schema.toml``, the declaration and its files.
 
-    people, episodes, steps : of the result. counts : what was done to how many; PRIVATE, like the rows.
+    people, episodes, steps : of the result. counts : what was done to how many; notes : what else the owner
+    should know, a sentence each. Both are PRIVATE, like the rows.
     """
 
     __repr__ = brief
@@ -97,6 +98,7 @@ class Prepared:
     episodes: int
     steps: int
     counts: Mapping[str, int] = field(repr=False)
+    notes: tuple[str, ...] = field(default=(), repr=False)
 
 
 @claims_out
@@ -182,22 +184,34 @@ def prepare(
                 f"the rows that were made break their own schema, nothing is kept: {error}"
             ) from None
     maker.warn()
-    _warn_of_ends(declared)
-    return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts)
+    notes = (*_rule_of_ends(declared), *_censored_ends(maker, schema))
+    return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
 
 
-def _warn_of_ends(declared: Declaration) -> None:
-    """Say that only ends pay, where the declaration does not say it to the learner."""
+def _rule_of_ends(declared: Declaration) -> Iterator[str]:
+    """Say that the schema has a rule which the declaration did not name."""
     schema, labels = declared.schema, declared.schema.state_labels or ()
-    if declared.reward is not None or not declared.on or not set(declared.on) <= set(schema.terminal):
+    if not declared.ruled or schema.outcomes is None or schema.return_bound is None:
         return
-    paid = ", ".join(f"{quoted(labels[end])} = {declared.on.get(end, 0.0):g}" for end in schema.terminal)
-    warnings.warn(
-        f"prepare.reward.on pays in ends only, which a learner does not know of a range of rewards: noise is "
-        f"for up to {schema.horizon} rewards of an episode, and little will be shown. Declare "
-        f"reward = {{ outcomes = {{ {paid} }} }}, and no prepare.reward",
-        UserWarning,
-        stacklevel=3,
+    paid = ", ".join(f"{quoted(labels[end])} = {amount:g}" for end, amount in schema.outcomes.items())
+    least, most = schema.return_bound
+    yield (
+        f"prepare.reward.on pays at ends only, so the schema has reward.outcomes = {{ {paid} }} and "
+        f"return_bound = [{least:g}, {most:g}]: rewards follow from where an episode ends, and the noise is "
+        f"for one of them rather than for {schema.horizon}."
+    )
+
+
+def _censored_ends(maker: Maker, schema: Schema) -> Iterator[str]:
+    """Say how many ends are censored, and what follows."""
+    if schema.censored is None:
+        return
+    least, most = schema.returns.bounds(schema.horizon)
+    yield (
+        f"{maker.censored / maker.episodes:.1%} of the episodes end censored ({maker.censored:,} of "
+        f"{maker.episodes:,}). Nobody is left out: in a release such an episode counts as the middle, "
+        f"{0.5 * least + 0.5 * most:g}, and a gain is shown only if it holds whatever these people went on "
+        f"to earn between {least:g} and {most:g}."
     )
 
 
@@ -301,7 +315,7 @@ class Maker:
         self.places: Sequence[Place] = reader.places
         self.alike = Alike()
         self.counts: Counter[str] = Counter()
-        self.people = self.episodes = self.steps = self.acted_steps = 0
+        self.people = self.episodes = self.steps = self.acted_steps = self.censored = 0
         self.late_steps: Counter[str] = Counter()
         schema = declared.schema
         self.absorbing = np.zeros(schema.layout.states + 1, bool)  # the last one: no state
@@ -811,6 +825,9 @@ class Maker:
                 "next_state": pa.DictionaryArray.from_arrays(pa.array(after, pa.int32()), self.state_words),
             }
         )
+        censored = self.declared.schema.censored
+        self.censored += 0 if censored is None else int((after == censored).sum())
+        self.counts["episodes with a censored end"] = self.censored
         self.people += int(new.sum())
         self.episodes += int(begins.sum())
         self.steps += len(at)

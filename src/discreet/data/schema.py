@@ -19,6 +19,7 @@ ledger holds (:mod:`discreet.stored.codebook`). Nothing in this module reads a p
     terminal = 713                  # or several, or { states = [713, 714], unfinished = "terminal" }
     reward = { low = 0.0, high = 1.0, known = false }       # known = "rewards.npy"
     # or { outcomes = { home = 1.0, dead = 0.0 } }: paid on arrival in a terminal state, by rule
+    # censored = "transferred"      # with outcomes: a terminal state of those whose outcome is not known
     return_bound = 1.0              # or [-1.0, 1.0]: what a whole episode can earn, if less than all steps
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
     [provenance]
@@ -151,6 +152,10 @@ class Schema:
     return_bound : (float, float), optional
         The least and the most that an episode can earn, in the file's units; what lies beyond counts as the
         bound. None: what all steps, or one outcome, could earn.
+    censored : int, optional
+        A terminal state of episodes whose outcome is not known. In a release they count as the middle between
+        the least and the most; a gain is evaluated with what is worst and what is best for it. Needs
+        ``outcomes``, which must not name it. Decision points are the only learner that takes it.
     known : (1 or H, S, A) float64, optional
         Known mean rewards, already scaled to [0, 1]; then the file's rewards are not read.
     features, feature_bound : (S, A, d) float64, optional; float
@@ -191,6 +196,7 @@ class Schema:
     return_bound: tuple[float, float] | None = None
     declared: Mapping[str, str] = field(default_factory=dict)
     groups: Groups | None = None
+    censored: int | None = None
 
     def __post_init__(self) -> None:
         text_of("dataset", self.dataset)
@@ -226,6 +232,8 @@ class Schema:
             raise ValueError("reward.outcomes: must not be given together with known rewards")
         if self.outcomes is not None and not all(low <= x <= high for x in self.outcomes.values()):
             raise ValueError(f"reward.outcomes: must be in [{low!r}, {high!r}]")
+        if self.censored is not None:
+            self._check_censored(self.censored)
         self.returns.bounds(self.horizon)
         if self.groups is not None and self.groups.column in vars(self.columns).values():
             raise ValueError(
@@ -239,6 +247,17 @@ class Schema:
             checks.choice("declared key", name, DECLARED)
             if len(text_of(f"declared.{name}", said)) > _LONGEST:
                 raise ValueError(f"declared.{name} has {len(said)} characters: must have at most {_LONGEST}")
+
+    def _check_censored(self, state: int) -> None:
+        if state not in self.terminal:
+            raise ValueError(f"censored = {checks.said(state)}: must be a terminal state")
+        if self.outcomes is None:
+            raise ValueError(
+                "censored: must be given with reward.outcomes; what those who left would have earned is "
+                "bounded only where ends alone pay, by rule"
+            )
+        if state in self.outcomes:
+            raise ValueError("reward.outcomes: must not name the censored state, whose outcome is open")
 
     def _check_arrays(self) -> None:
         """Known rewards and features: shapes, ranges; copies that nobody can change, 0 where inadmissible."""
@@ -273,7 +292,7 @@ class Schema:
     def returns(self) -> Returns:
         """How an episode's return is added up, in the file's units."""
         least, most = self.return_bound or (None, None)
-        return Returns(self.low, self.high, self.terminal, self.outcomes, least, most)
+        return Returns(self.low, self.high, self.terminal, self.outcomes, least, most, self.censored)
 
     @property
     def named(self) -> Named:
@@ -333,7 +352,7 @@ class Schema:
             "known": _digest(self.known),
             "features": _digest(self.features),
         }
-        for name in ("outcomes", "return_bound"):  # schemas without them keep their hashes
+        for name in ("outcomes", "return_bound", "censored"):  # schemas without them keep their hashes
             if plain[name] is None:
                 del plain[name]
         if self.declared:
@@ -442,6 +461,9 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         lines.append(f"terminal = {{ states = {_listed(ends)}, unfinished = {quoted(schema.unfinished)} }}")
     if schema.return_bound is not None:
         lines.append(f"return_bound = [{', '.join(repr(float(end)) for end in schema.return_bound)}]")
+    if schema.censored is not None:
+        labels, state = schema.state_labels, schema.censored
+        lines.append(f"censored = {state if labels is None else quoted(labels[state])}")
     if schema.features is not None:
         file = array("features", schema.features)
         lines.append(f"features = {{ file = {file}, bound = {float(schema.feature_bound)!r} }}")
@@ -469,7 +491,7 @@ _COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}
 _REQUIRED = ("dataset", "horizon", "unit", "states", "actions", "reward")
 _OPTIONAL = (
     *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "stationary", "terminal", "features",
-    "provenance", "return_bound", "declared", "groups",
+    "provenance", "return_bound", "declared", "censored", "groups",
 )  # fmt: skip
 
 
@@ -526,6 +548,7 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         provenance=dict(table_of("provenance", content.get("provenance", {}))),
         outcomes=outcomes,
         return_bound=_return_bound(content.get("return_bound")),
+        censored=_censored(content.get("censored"), states, state_labels),
         declared=dict(table_of("declared", content.get("declared", {}))),
         groups=_groups(content.get("groups")),
     )
@@ -565,6 +588,15 @@ def _return_bound(value: Any) -> tuple[float, float] | None:
     if not least < most:
         raise ValueError(f"return_bound = {checks.said(value)}: the most must be above the least")
     return least, most
+
+
+def _censored(value: Any, states: int, labels: tuple[str, ...] | None) -> int | None:
+    """The index of the censored state."""
+    if value is None:
+        return None
+    if labels is None:
+        return checks.integer("censored", value, 0, states - 1)
+    return labels.index(checks.choice("censored", value, labels))
 
 
 def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:

@@ -227,6 +227,7 @@ horizon = 0                  # FILL IN: most steps of an episode
 episodes_per_user = 1        # most episodes of one person
 {sizes}reward = {{ low = 0.0, high = 0.0 }}   # FILL IN: the range of the reward of one step
 # reward = {{ outcomes = {{ home = 1.0 }} }}  # instead, where only ends pay: no other rewards, and less noise
+# return_bound = 1.0         # what a whole episode can earn, if that is less than all steps
 # stationary = true          # if the world is the same at every step
 """
 _SOURCES = """
@@ -253,6 +254,7 @@ def _schema(names: Mapping[str, str]) -> str:
     sizes = 'states = 0                   # FILL IN: how many, or ["healthy", "ill"]\n'
     sizes += "actions = 0                  # FILL IN\n"
     tail = "# terminal = [0]             # states in which episodes end\n"
+    tail += "# censored = 0               # one of them: that of people whose outcome is not known\n"
     head = _TOP.format(sizes=sizes) + tail
     return head + ("\n".join(own) + "\n" if own else "") + _SOURCES
 
@@ -317,10 +319,11 @@ def _declaration(columns: Mapping[str, str], left: Sequence[str]) -> str:
         "[prepare.end]                # the outcome of an episode",
         f"column = {guess(ends)}{mark(ends)}",
         'states = { "FILL IN" = "FILL IN" }   # text of the file = label of a terminal state',
+        '# censored = ["transferred", ""]      # texts of people whose outcome is not known; "": none',
         "",
         "[prepare.reward]",
         f"value = {quoted('FILL IN')}             # one of the values, or",
-        'on = { "FILL IN" = 0.0 }     # the reward on arrival in a state',
+        'on = { "FILL IN" = 0.0 }     # the reward on arrival in a state; of ends alone: a rule, less noise',
     ]
     if rewards:
         lines.append(f"# perhaps of the column {rewards[0]}")

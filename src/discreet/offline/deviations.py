@@ -78,7 +78,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -89,6 +89,7 @@ from scipy.special import ndtri
 from discreet.core import checks
 from discreet.core.noise.streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 from discreet.core.shown import brief
+from discreet.offline.censored import censored_share, ends_censored
 from discreet.offline.evaluation import reciprocal
 from discreet.offline.first_visits import Told
 
@@ -208,6 +209,8 @@ class Path:
 
     def clear(self, count: int) -> bool:
         """Is the interval of the gain above 0, for the first so many states? No other point is looked at."""
+        if self.told.question.returns.censored is not None:
+            return False
         if not count or not self.estimate[count - 1] > self._width(count) * self.deviation[count - 1]:
             return False
         return self._gain(count, self._revisits(np.array([count]))[0]).shown
@@ -222,7 +225,15 @@ class Path:
         if count == 0:
             return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
         known = self._ratios.get(count)
-        return self._gain(count, self._revisits(np.array([count]))[0] if known is None else known)
+        found = self._gain(count, self._revisits(np.array([count]))[0] if known is None else known)
+        if self.told.question.returns.censored is None:
+            return found
+        least, most = self.told.question.bounds  # returns do not say to how many censored ends an action led
+        return replace(found, low=least - most, high=most - least)
+
+    def worst(self, count: int) -> Gain:
+        """The gain with the worst outcomes of censored ends; without such ends :meth:`gain`."""
+        return self.gain(count)
 
     def _gain(self, count: int, revisits: tuple[float, float, float]) -> Gain:
         """With r and its two deviations."""
@@ -400,14 +411,27 @@ class Path:
         if lacking > 0.05:
             return None, lacking
         weight = np.where(self.supported, weight, 0.0)
+        off = self._open(weights)
         one = float(weight @ self.whole.gain)
         sd = math.sqrt(float((weight * weight) @ self.whole.variance))
         noise = math.sqrt(float((weight * weight) @ self.whole.noise))
         width = -float(ndtri((1.0 - self.level) / 2))
         return Gain(
-            scale * one, max(scale * (one - width * sd), -scale), min(scale * (one + width * sd), scale),
+            scale * one, max(scale * (one - off - width * sd), -scale),
+            min(scale * (one + off + width * sd), scale),
             self.level, scale * noise, scale * math.sqrt(max(sd * sd - noise * noise, 0.0)), 1.0, 0.0,
         ), lacking  # fmt: skip
+
+    def _open(self, weights: Floats) -> float:
+        """How far outcomes of censored ends can move what a policy gains at first visits."""
+        told = self.told
+        if told.question.returns.censored is None:
+            return 0.0
+        moves = told.consistent()
+        laws = moves / np.maximum(moves.sum(axis=1, keepdims=True), 1e-9)
+        chance = ends_censored(told, laws, self._usual(moves)[0])
+        visits = np.where(self.supported, self.visits[told.layout.row_state], 0.0)
+        return 0.5 * float((visits * np.abs(weights - self.share)) @ chance)
 
     def behaviour(self) -> Gain:
         """The value of what people did, with its interval, in the user's units: read off the start state."""
@@ -421,6 +445,9 @@ class Path:
         spread = max(mean * (1.0 - mean), 0.25 / told.episodes) * told.question.episodes
         sampling = math.sqrt(spread / told.episodes)
         width = -float(ndtri((1.0 - self.level) / 2)) * math.hypot(noise, sampling)
+        left = censored_share(told)
+        if left is not None:
+            width += 0.5 * (left.share + 2.0 * left.deviation)
         low, high = max(mean - width, 0.0), min(mean + width, 1.0)
         return Gain(
             least + scale * mean, least + scale * low, least + scale * high, self.level, scale * noise,

@@ -36,6 +36,9 @@ cell, and the visits need a quarter of its precision only. And a sum of returns 
 price is the luck of the whole rest of the episode, Var(G) in place of Var(V(s')), which is the lesser evil
 under privacy as long as there are fewer than some (sigma sqrt(S))^2 visits.
 
+An episode whose outcome is not known ends in a censored state, and its return counts as the middle of the
+bounds, whoever it is of: one more return in [0, 1], so that no sensitivity changes.
+
 Whether a visit is the first is settled before its action is taken and its outcome known: conditionally on
 (s, a) the return of a counted record has the law of any visit's at that step, if the world is the same at
 every step. With a horizon that cuts episodes off, later visits have less left to earn: the first ones
@@ -113,7 +116,8 @@ class FirstVisits:
 
     @property
     def arrival(self) -> Floats:
-        """(S + 1,) what coming to each state adds to a return by rule, in units of the range of returns.
+        """(S + 1,) what coming to each state adds to a return by rule, in units of the range of returns; to a
+        censored end the middle.
 
         An episode pays once at most, and returns beyond the bounds count as the bound.
         """

@@ -79,7 +79,7 @@ def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, 
         outcome[group] = least + scale * np.clip([q, q - width * sd, q + width * sd], 0.0, 1.0)
     if count == 0:
         gain[:] = 0.0
-    elif isinstance(path, TransitionPath):
+    elif isinstance(path, TransitionPath) and told.question.returns.censored is None:
         for group, one in zip(told_of, group_gains(path, count, begins[known]), strict=True):
             off = width * one.deviation
             ends = np.clip([one.estimate, one.estimate - off, one.estimate + off], -1.0, 1.0)

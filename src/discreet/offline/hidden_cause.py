@@ -24,6 +24,15 @@ a] with h in [1/L, L] and E h = 1, so h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L
 changes at first visits is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), with r the factor for later visits. Of
 repeated changes under a cause that lasts nothing useful is bounded (Namkoong et al. 2020, arXiv 2003.05623).
 
+Censored ends. Their outcome is open within the range of returns (:mod:`discreet.offline.transitions`), also
+that of people who would have left had they been treated otherwise. The gain with the worst outcomes is set
+against the loss. In (1) what is counterfactual, (1 - e) h P_a, takes the lowest outcome; what was recorded
+takes an outcome per state and action, the same under the policy and under what people did, and low where the
+policy under the cause comes more often than people did. Since that changes who comes where, cause and
+outcomes are improved in turn until neither changes; the loss is the gain with the worst outcomes without a
+cause, less that with cause and outcomes found. In bound B, q may be off by half the chance that an
+episode ends censored, and the loss is the largest over such q.
+
 Errors. The loss is estimated, too. Its standard deviation follows by the delta method with the worst h held
 fixed (envelope theorem: the derivative of the minimum in (1) by P_a(t) is h(t) (y(t) - m), m the y at which h
 changes), and is added to that of the gain by squares.
@@ -36,13 +45,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.shown import brief
-from discreet.offline.consistency import Consistency, Model
+from discreet.offline.censored import ends_censored
+from discreet.offline.consistency import Consistency, Model, model_of
 from discreet.offline.deviations import Gain, Path
 from discreet.offline.evaluation import reciprocal
 from discreet.offline.first_visits import Told
@@ -88,10 +98,14 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
     if not count:
         return HiddenCause(1.0, 1.0, 1.0)
     rows = _rows(path, count)
+    if path.told.question.returns.censored is not None:
+        gain = path.worst(count)
     return HiddenCause(
         largest_strength(gain, path, lambda strength: loss_each_step(path, count, strength, found.model)),
         largest_strength(
-            gain, path, lambda strength: loss_one_decision(path, count, strength, gain.revisits)
+            gain,
+            path,
+            lambda strength: loss_one_decision(path, count, strength, gain.revisits, found.model),
         ),
         _recorded(path, rows),
     )
@@ -142,21 +156,109 @@ def _recorded(path: Path, rows: Ints) -> float:
 def loss_each_step(path: Path, count: int, strength: float, model: Model) -> Loss:
     """Return the loss by (1) of the policy that changes the first ``count`` states, at strength L."""
     told = path.told
-    layout, arrival = told.layout, told.question.arrival
     own, rows = path.order[:count], _rows(path, count)
+    alone = now = _OpenEnds.of(told, model, own, rows)
+    if alone is None or now is None:
+        return _loss(told, own, rows, strength, model)[0]
+    for _ in range(_ROUNDS):
+        found, visits = _loss(told, own, rows, strength, model, alone, now)
+        again = now.against(visits)
+        if again == now:
+            break
+        now = again
+    return found
+
+
+_ROUNDS = 8  # in which a cause and outcomes of censored ends are improved in turn
+
+
+@dataclass(frozen=True, eq=False)
+class _OpenEnds:
+    """Outcomes of censored ends beyond the middle, in units of the range.
+
+    end : the censored state. visits : (S + 1,) of what users did. own : (K,) changed states. state : (S + 1,)
+    of rows other than ``new``. new : (K,) of the new actions' rows, as far as recorded.
+    """
+
+    end: int
+    visits: Floats
+    own: Ints
+    state: Floats
+    new: Floats
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _OpenEnds)
+            and np.array_equal(self.state, other.state)
+            and np.array_equal(self.new, other.new)
+        )
+
+    @classmethod
+    def of(cls, told: Told, model: Model, own: Ints, rows: Ints) -> _OpenEnds | None:
+        """Return the worst outcomes without a hidden cause; None where no end is censored."""
+        end = told.question.returns.censored
+        if end is None:
+            return None
+        policy = model.usual.copy()
+        policy[own] = model.moves[rows]
+        usual, ours = (_visits(told, chain) for chain in (model.usual, policy))
+        none = cls(end, usual, own, np.zeros(usual.size), np.zeros(own.size))
+        state = -0.5 * np.sign(ours - usual)
+        state[own] = 0.5
+        share = np.clip(model.share[rows], 0.0, 1.0)
+        return replace(none, state=state, new=-0.5 * np.sign(ours[own] - share * usual[own]))
+
+    def against(self, visits: Floats) -> _OpenEnds:
+        """Return the worst outcomes under a cause with which the policy's users make these visits."""
+        state = -0.5 * np.sign(visits - self.visits)
+        new = state[self.own]
+        state[self.own] = 0.5
+        return replace(self, state=state, new=new)
+
+
+def _visits(told: Told, chain: Floats) -> Floats:
+    """Return (S + 1,) expected visits of an episode in a chain."""
+    here = np.eye(told.layout.states)[told.question.start]
+    total = here.copy()
+    for _ in range(told.layout.horizon - 1):
+        here = here @ chain
+        total += here
+    return np.asarray(total)
+
+
+def _loss(
+    told: Told, own: Ints, rows: Ints, strength: float, model: Model,
+    alone: _OpenEnds | None = None, ends: _OpenEnds | None = None,
+) -> tuple[Loss, Floats]:  # fmt: skip
+    """Return the loss by (1), and (S + 1,) visits under the cause.
+
+    alone, ends : outcomes of censored ends without and with the cause.
+    """
+    layout, arrival = told.layout, told.question.arrival
     laws, share = model.moves[rows], np.clip(model.share[rows], 0.0, 1.0)[:, None]
     policy = model.usual.copy()
     policy[own] = laws
-    steps, states, start = layout.horizon, layout.states, told.question.start
+    steps, states, start, count = layout.horizon, layout.states, told.question.start, own.size
     value, low = np.zeros((steps + 1, states)), np.zeros((steps + 1, states))
     worst = np.empty((steps, count, states))  # h of each step
     border = np.empty((steps, count))
+    shift = np.zeros(states)  # of the counterfactual part: the lowest outcome of a censored end
+    more, of_new = np.zeros(states), np.zeros(count)
+    whole = more
+    if ends is not None and alone is not None:
+        shift[ends.end] = -0.5
+        more, of_new = model.usual[:, ends.end] * ends.state, laws[:, ends.end] * ends.new
+        more[own] = 0.0
+        whole = model.usual[:, ends.end] * alone.state
+        whole[own] = laws[:, ends.end] * alone.new
     for h in range(steps - 1, -1, -1):
-        value[h] = policy @ (arrival + value[h + 1])
+        value[h] = policy @ (arrival + value[h + 1]) + whole
         y = arrival + low[h + 1]
-        worst[h], border[h] = _worst(y, laws, strength)
-        low[h] = model.usual @ y
+        worst[h], border[h] = _worst(y + shift, laws, strength)
+        low[h] = model.usual @ y + more
         low[h][own] = ((share + (1.0 - share) * worst[h]) * laws) @ y
+        if ends is not None:
+            low[h][own] += share[:, 0] * of_new + (1.0 - share[:, 0]) * ((worst[h] * laws) @ shift)
     lost = float(value[0, start] - low[0, start])
 
     # slopes in the law of a changed row, in a state's usual law, and in the share of the action
@@ -165,9 +267,11 @@ def loss_each_step(path: Path, count: int, strength: float, model: Model) -> Los
     changed, of_share = np.zeros((count, states)), np.zeros(count)
     y = arrival + low[1:]
     for h in range(steps):
-        tilted = worst[h] * (y[h] - border[h][:, None])
+        tilted = worst[h] * (y[h] + shift - border[h][:, None])
         changed -= least[h, own, None] * tilted
         of_share -= least[h, own] * (((1.0 - worst[h]) * laws) @ y[h])
+        if ends is not None:
+            of_share -= least[h, own] * (of_new - (worst[h] * laws) @ shift)
         if h + 1 < steps:
             there = (share + (1.0 - share) * worst[h]) * laws
             reached[h + 1] = reached[h] @ policy
@@ -176,8 +280,41 @@ def loss_each_step(path: Path, count: int, strength: float, model: Model) -> Los
         (1.0 - share) * changed + reached[:, own].T @ (arrival + value[1:]) - share * (least[:, own].T @ y)
     )
     usual = reached.T @ (arrival + value[1:]) - least.T @ y
+    visits = least.sum(axis=0)
     usual[own] = 0.0
-    return Loss(lost, math.sqrt(_variance(told, model, rows, usual, changed, of_share)))
+    if ends is not None and alone is not None:
+        ours, end = reached.sum(axis=0), ends.end
+        moved, of_moved = ends.state - alone.state, ends.new - alone.new  # of what users did
+        changed[:, end] += ours[own] * alone.new - share[:, 0] * visits[own] * ends.new
+        changed[:, end] += share[:, 0] * ends.visits[own] * of_moved
+        usual[:, end] += ours * alone.state - visits * ends.state + ends.visits * moved
+        usual[own, end] = 0.0
+        of_share += ends.visits[own] * laws[:, end] * of_moved
+        paid = model.usual[:, end] * moved
+        paid[own] = share[:, 0] * laws[:, end] * of_moved
+        lost += float(ends.visits @ paid)
+        visited = _slopes_of_paid(told, model.usual, paid)
+        usual += visited
+        # a changed state's usual law is made of the action's law, its share, and the law of the others
+        rest = np.maximum(1.0 - share, 1e-9)
+        others = (model.usual[own] - share * laws) / rest
+        changed += share * visited[own]
+        of_share += ((laws - others) * visited[own]).sum(axis=1)
+        usual[own] = np.sqrt(rest) * visited[own]
+    return Loss(lost, math.sqrt(_variance(told, model, rows, usual, changed, of_share))), visits
+
+
+def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
+    """Return (S + 1, S + 1) how a sum of payments at visits to states depends on where these go next."""
+    steps, states = told.layout.horizon, told.layout.states
+    worth = np.zeros((steps + 1, states))
+    for h in range(steps - 1, -1, -1):
+        worth[h] = chain @ worth[h + 1] + paid
+    here, found = np.eye(states)[told.question.start], np.zeros((states, states))
+    for h in range(steps):
+        found += np.outer(here, worth[h + 1])
+        here = here @ chain
+    return found
 
 
 def _worst(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
@@ -220,10 +357,13 @@ def _variance(
 
 
 # ---------------------------------------------------------------------------------- one decision
-def loss_one_decision(path: Path, count: int, strength: float, revisits: float) -> Loss:
+def loss_one_decision(
+    path: Path, count: int, strength: float, revisits: float, model: Model | None = None
+) -> Loss:
     """Return the loss of single changes at first visits under any cause of strength L.
 
-    revisits : r, the factor by which later visits multiply the gain of first ones.
+    revisits : r, the factor by which later visits multiply the gain of first ones. model : projected counts
+    of the release, if they are at hand, for the chance that an episode ends censored.
     """
     told, rows = path.told, _rows(path, count)
     own = told.layout.row_state[rows]
@@ -232,6 +372,10 @@ def loss_one_decision(path: Path, count: int, strength: float, revisits: float) 
     visits = np.maximum(told.visits[rows], 1.0)
     inverse = np.where(known, reciprocal(visits, noise.visits), 1.0)
     q = np.where(known, np.clip(path.whole.q[rows], 0.0, 1.0), 0.5)
+    model = model_of(told) if model is None else model
+    half = 0.5 * ends_censored(told, model.moves, model.usual)[rows]
+    # the loss rises up to q = L / (1 + L), and falls from there on
+    q = np.clip(strength / (1.0 + strength), np.maximum(q - half, 0.0), np.minimum(q + half, 1.0))
     by_ratio, by_rest = q / strength, 1.0 - strength * (1.0 - q)
     least = np.maximum(by_ratio, by_rest)
     slope = 1.0 - np.where(by_ratio >= by_rest, 1.0 / strength, strength)

@@ -30,6 +30,20 @@ e = 2 binomial(M, 1/2) - M + noise of the release's law. Without noise these are
 sample, independent given what people did. All choices are made by the first, all judgements by the second;
 their deviation is the larger of what both halves say it is.
 
+Censored ends. Of episodes that end in the censored state c the outcome is not known; a release counts it as
+the middle of the range of returns. Let u(s, a) in [-1/2, 1/2] be what those who come to c from s after a went
+on to earn beyond that, on average, in units of the range. With x(s, a) the expected visits of an episode,
+
+    gain(u) = gain(0) + sum_{s, a} [x_pi(s, a) - x_b(s, a)] P(c | s, a) u(s, a).                       (2)
+
+Visits do not depend on u, so the worst u is known: 1/2 below the middle where the policy comes more often
+than people did, 1/2 above it where it comes less often. The best u is the reverse. A row that is no new
+action of a changed state is visited less under the policy; in unchanged states all rows are alike. Both are
+evaluated like (1), by the same counts, with their own variances, and an interval reaches from the low end of
+the worst to the high end of the best. For the true u, gain(u) lies between both, whatever drove people to
+leave, if what they went on to earn depends on state and action alone. The point of the path is chosen by the
+worst. Without transitions that stand out nothing is known of P(c | s, a), and a gain may be anything.
+
 The path. Single decisions are weighed by (P_a - P_b) W with W the mean of what follows over first visits,
 shrunk and ordered as there. Policies are some of the first k states of the order (each of the first eight,
 then ever more). All are judged together: the band is the quantile of the largest of their correlated errors.
@@ -38,7 +52,7 @@ then ever more). All are judged together: the band is the quantile of the larges
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -127,25 +141,29 @@ class _Chain:
         variance = 2.0 * told.question.episodes * np.maximum(self.moves, 0.0)
         self.luck, self.noise = variance, np.full_like(variance, 2.0 * noise.moves**2)
 
-    def _followed(self, moves: Floats) -> tuple[Floats, Floats]:
-        """(H + 1, S + 1) what is still to come at each step, arrivals paid; chance to be there."""
+    def _followed(self, moves: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
+        """(H + 1, S + 1) what is still to come at each step, arrivals paid; chance to be there.
+
+        more : (S + 1,) what a step from each state is worth beside its arrivals.
+        """
         steps, states = self.told.layout.horizon, self.told.layout.states
         worth, reached = np.zeros((steps + 1, states)), np.zeros((steps, states))
         for h in range(steps - 1, -1, -1):
-            worth[h] = moves @ (self.paid + worth[h + 1])
+            worth[h] = moves @ (self.paid + worth[h + 1]) + more
         reached[0, self.told.question.start] = 1.0
         for h in range(1, steps):
             reached[h] = reached[h - 1] @ moves
         return worth, reached
 
     def gains(
-        self, order: Ints, action: Ints, counts: Ints, begin: int | None = None
+        self, order: Ints, action: Ints, counts: Ints, begin: int | None = None, sides: Ints | None = None
     ) -> tuple[Floats, Floats, Floats]:
         """(n,) of (1) where the first so many states are changed, and two (n, n) covariances of their errors:
         of all, and of privacy's noise alone.
 
         begin : row of the start state, of the group that it is of; None: of all people. A group's first step
         is that row's under both policies: the row enters as one of a state that is changed in both.
+        sides : (n,) -1 for the worst, 1 for the best outcomes of censored ends in (2), 0 for their middle.
         """
         layout, start = self.told.layout, self.told.question.start
         order = order[: int(counts.max())]
@@ -163,8 +181,16 @@ class _Chain:
         own = np.zeros((counts.size, order.size, layout.states))  # and by one of the new action's row
         before = reached_before.T @ (self.paid + worth_before[1:])
         for i, count in enumerate(counts.tolist()):
+            if count < done:
+                ours, done = theirs.copy(), 0
             ours[order[done:count]], done = taken[done:count], count
             worth, reached = self._followed(ours)
+            side = 0 if sides is None else int(sides[i])
+            if side:
+                found[i], pooled[i], own[i, :count] = self._censored(
+                    order[:count], rows[:count], ours, reached, 0.5 * side
+                )
+                continue
             found[i] = worth[0, start] - worth_before[0, start]
             after = reached.T @ (self.paid + worth[1:])
             changed = after[order[:count]]
@@ -200,6 +226,45 @@ class _Chain:
         of_noise = covariance(self.noise)
         return found, of_noise + covariance(luck) + self._unseen(rows, own), of_noise
 
+    def _censored(
+        self, changed: Ints, rows: Ints, ours: Floats, reached: Floats, half: float
+    ) -> tuple[float, Floats, Floats]:
+        """The gain (2) of the policy that changes these states, with outcomes of censored ends that are the
+        worst (half < 0) or the best for it; its slopes in cells of any row of a state (S + 1, S + 1), and
+        what is added to them in cells of the new actions' rows (K, S + 1).
+
+        rows : of the new actions. ours : where the policy's people go on to, who are at ``reached``.
+        """
+        start, end = self.told.question.start, self.told.question.returns.censored
+        assert end is not None
+        usual_visits, visits = self.reached.sum(axis=0), reached.sum(axis=0)
+        each = half * np.sign(visits - usual_visits)  # u of a state's rows, but for new actions
+        each[changed] = -half
+        per_person = visits[changed] / self.taken[rows] - usual_visits[changed] / self.seen[changed]
+        new = half * np.sign(per_person)
+        of_new = usual_visits[changed] * (new - each[changed]) / self.seen[changed]
+        usual_more = self.usual[:, end] * each
+        usual_more[changed] += self.moves[rows, end] * (new - each[changed]) / self.seen[changed]
+        more = usual_more.copy()
+        more[changed] = ours[changed, end] * new
+        worth = self._followed(ours, more)[0]
+        usual_worth = self._followed(self.usual, usual_more)[0]
+        after = reached.T @ (self.paid + worth[1:])
+        after[:, end] += visits * each
+        own = after[changed]
+        own[:, end] += visits[changed] * (new - each[changed])
+        own = (own - (ours[changed] * own).sum(axis=1, keepdims=True)) / self.taken[rows][:, None]
+        own[:, end] -= of_new
+        after[changed] = 0.0
+        both = after - self.reached.T @ (self.paid + usual_worth[1:])
+        both[:, end] -= usual_visits * each
+        mean = (self.usual * both).sum(axis=1, keepdims=True)
+        mean[changed, 0] -= of_new * self.moves[rows, end]
+        both -= mean
+        both[self.ends] = 0.0
+        gain = float(worth[0, start] - usual_worth[0, start])
+        return gain, both / self.seen[:, None], own
+
     def _luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
         """(K, S + 1) luck of the cells of rows that are taken: of their own law or, where it is less sure, of
         what all did in that state. Few who were lucky alike are no sure thing.
@@ -233,15 +298,25 @@ def _capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_
     return np.where(clear | (variance.max(axis=0) == 0.0), 1.0, np.minimum(part, 1.0))[:, None]
 
 
+class _Judged(NamedTuple):
+    """(n,) gains of points of the path, and deviations of their errors: of all, of privacy's noise alone."""
+
+    estimate: Floats
+    deviation: Floats
+    noise: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class TransitionPath(Path):
     """A path that is judged by transitions.
 
     kept : the numbers of changed states that can be taken; ``expected``, ``risk``, ``estimate``,
-    ``deviation`` and ``noise`` are theirs.
+    ``deviation`` and ``noise`` are theirs. censored : the gains (2) with the worst and the best outcomes of
+    censored ends, None where there are no such ends; ``expected`` and ``risk`` are then of the worst.
     """
 
     kept: Ints
+    censored: tuple[_Judged, _Judged] | None = None
 
     def _at(self, count: int) -> int:
         found = np.flatnonzero(self.kept == count)
@@ -268,10 +343,23 @@ class TransitionPath(Path):
         checks.integer("count", count, 0)
         if count == 0:
             return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
+        middle = self._gain_by(count, _Judged(self.estimate, self.deviation, self.noise))
+        if self.censored is None:
+            return middle
+        worst, best = (self._gain_by(count, judged) for judged in self.censored)
+        return replace(middle, low=min(worst.low, best.low), high=max(worst.high, best.high))
+
+    def worst(self, count: int) -> Gain:
+        """The gain with the worst outcomes of censored ends."""
+        if self.censored is None or count == 0:
+            return self.gain(count)
+        return self._gain_by(count, self.censored[0])
+
+    def _gain_by(self, count: int, judged: _Judged) -> Gain:
         at, width = self._at(count), self._width(count)
         least, most = self.told.question.bounds
         scale = most - least
-        one, sd, noise = (float(table[at]) for table in (self.estimate, self.deviation, self.noise))
+        one, sd, noise = (float(table[at]) for table in judged)
         return Gain(
             scale * float(np.clip(one, -1.0, 1.0)), scale * float(np.clip(one - width * sd, -1.0, 1.0)),
             scale * float(np.clip(one + width * sd, -1.0, 1.0)), self.level, scale * noise,
@@ -320,7 +408,8 @@ def path_of(told: Told, level: float = 0.95) -> Path:
 
     level : in (0, 1), of all intervals. By transitions where rewards are a rule and the choosing halves of
     both expect a smaller deviation of one policy, that which returns take by default. What either thinks to
-    gain has no part in that.
+    gain has no part in that. With censored ends always by transitions, where these stand out: returns do not
+    say how many of them an action led to.
     """
     returns = deviations.path_of(told, level)
     return _by_transitions(returns) or returns
@@ -339,24 +428,44 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
     choosing, judging = _halves(told, key)
     first = _Chain(told, choosing)
     risk = math.sqrt(float(first.gains(returns.order, returns.action, count)[1][0, 0]))
-    if not risk < returns.default_risk:
+    censored = told.question.returns.censored is not None
+    if not (censored or risk < returns.default_risk):
         return None
     order, action, shrunk, spread, worth, plain = _order(returns, first)
     if not order.size:
         return None
     kept = _kept(order.size)
-    seen, errors, _ = first.gains(order, action, kept)
-    judged, covariance, noise = _Chain(told, judging).gains(order, action, kept)
+    second = _Chain(told, judging)
+    seen, risk_of, judged, covariance = _both_halves(first, second, order, action, kept)
+    ends = None
+    if censored:
+        twice, sides = np.tile(kept, 2), np.repeat([-1, 1], kept.size)
+        seen, risk_of, both, covariance = _both_halves(first, second, order, action, twice, sides)
+        split = slice(None, kept.size), slice(kept.size, None)
+        worst, best = (_Judged(*(table[part] for table in both)) for part in split)
+        ends, seen, risk_of = (worst, best), seen[split[0]], risk_of[split[0]]
     # what first visits gain is shrunk decision by decision: so is the whole
     expected = seen * (np.cumsum(worth) / np.maximum(np.cumsum(plain), 1e-300))[kept - 1]
-    risk_of = np.sqrt(np.diag(errors))
-    deviation = np.maximum(np.sqrt(np.diag(covariance)), risk_of)
     fields = {name: getattr(returns, name) for name in Path.__dataclass_fields__}
     return TransitionPath(**{
-        **fields, "order": order, "action": action, "expected": expected, "risk": risk_of, "estimate": judged,
-        "deviation": deviation, "noise": np.sqrt(np.diag(noise)), "shrunk": shrunk, "spread": spread,
+        **fields, "order": order, "action": action, "expected": expected, "risk": risk_of,
+        **judged._asdict(), "shrunk": shrunk, "spread": spread,
         "band": _band(covariance, (1.0 - DEFAULT) * (1.0 - returns.level), key), "kept": kept,
+        "censored": ends,
     })  # fmt: skip
+
+
+def _both_halves(
+    choosing: _Chain, judging: _Chain, order: Ints, action: Ints, counts: Ints, sides: Ints | None = None
+) -> tuple[Floats, Floats, _Judged, Floats]:
+    """What the choosing half sees of points of the path, and its deviation; what the judging half says, with
+    the larger deviation of both, and the covariance of its errors.
+    """
+    seen, errors, _ = choosing.gains(order, action, counts, sides=sides)
+    judged, covariance, noise = judging.gains(order, action, counts, sides=sides)
+    risk = np.sqrt(np.diag(errors))
+    deviation = np.maximum(np.sqrt(np.diag(covariance)), risk)
+    return seen, risk, _Judged(judged, deviation, np.sqrt(np.diag(noise))), covariance
 
 
 def _kept(most: int) -> Ints:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from discreet.core import checks
 from discreet.core.shown import brief
+from discreet.offline.censored import CensoredShare, censored_share
 from discreet.offline.consistency import Consistency, consistency_of, covered, model_of, testable
 from discreet.offline.deviations import Gain, Path
 from discreet.offline.hidden_cause import (
@@ -52,7 +53,8 @@ class Verdict:
     kind : one of ``KINDS``. gain : over what users did. asked : strength of a hidden cause at each step that
     the gain must survive. cause : strengths that it survives. consistency : the test of the release. covered
     : share of first visits to changed states at which the test looks. hinted : whether a test of little power
-    finds a hint of a contradiction.
+    finds a hint of a contradiction. censored : share of episodes whose outcome is not known, None where no
+    end is censored; gain and cause allow for the worst.
     """
 
     __repr__ = brief
@@ -64,6 +66,7 @@ class Verdict:
     consistency: Consistency
     covered: float
     hinted: bool
+    censored: CensoredShare | None = None
 
     @property
     def shown(self) -> bool:
@@ -89,7 +92,7 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
     kind = _kind(
         count, gain, found, cause.each_step >= asked, found.tested and share >= _COVERED and not hinted
     )
-    return Verdict(kind, gain, asked, cause, found, share, hinted)
+    return Verdict(kind, gain, asked, cause, found, share, hinted, censored_share(path.told))
 
 
 def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
@@ -105,7 +108,7 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     rows = told.layout.row_index[own, path.action[own]]
     if covered(testable(told, model), path.visits[own], rows) < _COVERED:
         return False
-    gain = path.gain(count)
+    gain = path.worst(count)
     return largest_strength(gain, path, lambda s: loss_each_step(path, count, s, model), asked) >= asked
 
 

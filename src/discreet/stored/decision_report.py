@@ -252,13 +252,16 @@ class DecisionReport(ReportPage):
                 "tells; this is tested below, among the states."
             ),
         ]
-        if self.measured != "transitions" and self.states_changed:
-            blocks.append(
-                Paragraph(
-                    "No gain by group is told in this release: the gain of all people is read off what they "
-                    "earned, which does not say how it is shared among groups."
-                )
+        why = ""
+        if self.judged.censored is not None:
+            why = "the outcome of some people is not known, and the interval of a group does not allow for it"
+        elif self.measured != "transitions":
+            why = (
+                "the gain of all people is read off what they earned, which does not say how it is shared "
+                "among groups"
             )
+        if why and self.states_changed:
+            blocks.append(Paragraph(f"No gain by group is told in this release: {why}."))
         return blocks
 
     def _change_blocks(self) -> list[Block]:
@@ -525,6 +528,7 @@ def _judged(found: Verdict) -> dict[str, Any]:
         "consistency": {"made": test.tested, "contrasts": of(test.contrasts), "levels": of(test.levels)},
         "covered": found.covered,
         "hinted": found.hinted,
+        "censored": None if found.censored is None else found.censored._asdict(),
     }  # fmt: skip
 
 

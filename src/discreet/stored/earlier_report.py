@@ -20,7 +20,7 @@ SINCE = 5
 """Version of the statement from which on there is a verdict on hidden causes."""
 COLUMN = "value"
 """Name of the values in ``policy.csv`` before that."""
-_LACKED = ("verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "outcomes")
+_LACKED = ("verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "censored", "outcomes")
 
 
 class EarlierReport(DecisionReport):

@@ -187,7 +187,9 @@ def _group_of(people: Document) -> str:
 def _reward(reward: Document) -> str:
     if reward["source"] == "outcomes":
         paid = ", ".join(f"{label} {earned:g}" for label, earned in reward["outcomes"].items())
-        return f"paid by rule on arrival in a last state ({paid}); no column is read"
+        left = reward.get("censored")  # of earlier versions there is none
+        more = "" if left is None else f"; the outcome of '{left}' is not known (censored ends)"
+        return f"paid by rule on arrival in a last state ({paid}); no column is read{more}"
     ends = f"from {reward['low']:g} to {reward['high']:g}"
     return f"{ends}, public; no column is read" if reward["source"] == "known" else f"{ends}, of a column"
 

@@ -385,6 +385,11 @@ Kind = _Counts | _FirstVisits | LinearSums
 def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
     """What is released for a learner, and how it plans. Raises ``ValueError`` on anything else."""
     made: Kind
+    if schema.censored is not None and not isinstance(learner, DecisionPoints):
+        raise ValueError(
+            f"algorithm = {name_of(learner)!r}: must be decision-points (stationary = true) with censored "
+            "ends, the only one that tries both bounds of what these people went on to earn"
+        )
     if isinstance(learner, linear.Linear):
         made = LinearSums(schema, learner)
     elif isinstance(learner, DecisionPoints):

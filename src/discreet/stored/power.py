@@ -334,8 +334,14 @@ def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
     Raises
     ------
     ValueError
-        If no effects of actions make up that much.
+        If no effects of actions make up that much, or the schema has censored ends: how often people leave
+        then decides what can be shown, and a world that is made up does not know it.
     """
+    if schema.censored is not None:
+        raise ValueError(
+            "target_gain: must be left out with censored ends, which a made-up world does not have; give a "
+            "world (--world TABLE) that says how often people leave"
+        )
     least, most = schema.returns.bounds(schema.horizon)
     gain = checks.real("target_gain", gain, 0.0, most - least, open_low=True, open_high=True)
     live = [s for s in range(schema.layout.states) if s not in schema.terminal]

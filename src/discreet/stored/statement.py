@@ -406,7 +406,7 @@ def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
 
 def _data(schema: Schema) -> dict[str, Any]:
     """What the rows are, and what was declared about them, as the schema says."""
-    labels, returns = schema.state_labels, schema.returns
+    labels, returns, end = schema.state_labels, schema.returns, schema.censored
     outcomes = None
     if schema.outcomes is not None:
         outcomes = {str(s) if labels is None else labels[s]: float(r) for s, r in schema.outcomes.items()}
@@ -419,6 +419,7 @@ def _data(schema: Schema) -> dict[str, Any]:
             "high": float(schema.high),
             "source": "known" if schema.known is not None else "column" if outcomes is None else "outcomes",
             "outcomes": outcomes,
+            "censored": None if end is None else str(end) if labels is None else labels[end],
             "return_low": float(least),
             "return_high": float(most),
         },

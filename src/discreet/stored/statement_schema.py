@@ -29,7 +29,7 @@ FORMAT = "discreet privacy statement"
 # 1: guarantees were sentences; 2: its sentence was about one release, and it held the command; 3: it did not
 # say what was declared, nor who signed the limit. These are not read any more.
 # 4: other sentences about epsilon, delta, rho and mu (discreet.written.earlier)
-ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds", "verdict")}
+ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds", "verdict", "data.reward.censored")}
 """Keys that a version added, as paths; what an earlier one lacks."""
 
 _TEXT = {"type": "string"}
@@ -137,6 +137,7 @@ JSON_SCHEMA: dict[str, Any] = {
                             "high": _NUMBER,
                             "source": {"enum": ["column", "known", "outcomes"]},
                             "outcomes": {"type": ["object", "null"], "additionalProperties": _NUMBER},
+                            "censored": {"anyOf": [{"type": "null"}, _TEXT]},
                             "return_low": _NUMBER,
                             "return_high": _NUMBER,
                         }
@@ -231,6 +232,9 @@ JSON_SCHEMA: dict[str, Any] = {
                             "levels_p": _P,
                             "covered": _RATE,
                             "ended": _RATE,
+                            "censored": {
+                                "anyOf": [{"type": "null"}, _table({"share": _RATE, "deviation": _RATE})]
+                            },
                         }
                     ),
                 ]

@@ -75,7 +75,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         return (
             f"Not shown to be better than what people did: changing what is done in {states} gains "
             f"{number(gain.estimate)} ({interval}) over what people did, {usual}. "
-            "If it is better, more people or more budget can show it."
+            f"If it is better, more people or more budget can show it.{_open_ends(found)}"
         )
     if found.kind == "contradicted":
         return (
@@ -103,15 +103,15 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
             f"Not shown: {_FRAGILE}. {_DO_NOT_ACT} A gain is called shown only if it stands against "
             f"unrecorded causes that change the odds of an action {_asked(found.asked)} times at a step. "
             f"This one stands only up to {times(found.cause.each_step)} times: a stronger cause could "
-            f"explain all of it. {refused}"
+            f"explain all of it. {refused}{_open_ends(found)}"
         )
     if found.kind == "unchecked":
-        return f"Not shown: {_UNCHECKED} ({_why(found)}). {refused}"
+        return f"Not shown: {_UNCHECKED} ({_why(found)}). {refused}{_open_ends(found)}"
     condition = _condition(found.cause.each_step, found.cause.one_decision, ended)
     return (
         f"Shown, {condition}: changing what is done in {states} gains {number(gain.estimate)} ({interval}) "
         f"over what people did, {usual}. The recorded state itself changes these odds "
-        f"{times(found.cause.recorded)} times."
+        f"{times(found.cause.recorded)} times.{_open_ends(found)}"
     )
 
 
@@ -121,6 +121,14 @@ def _in_a_group(test: Consistency) -> str:
     if not of.any() or not of[int(abs(test.levels.z).argmax())]:
         return ""
     return " It is largest, in standard errors, in a group of people (see the table by group)."
+
+
+def _open_ends(found: Verdict) -> str:
+    """Return what the first line says of ends whose outcome is not known."""
+    if found.censored is None:
+        return ""
+    share = percent(found.censored.share)
+    return f" The outcome of {share} of the episodes is not known: the interval allows for any."
 
 
 def _condition(each_step: float, lasting: float, ended: float) -> str:
@@ -170,7 +178,13 @@ def _more(difference: float) -> str:
 def rests_on(found: Verdict) -> list[Block]:
     """Return what the verdict rests on, and what no release can exclude."""
     excluded = Paragraph((Strong(f"{NOT_EXCLUDED}."), f" {not_excluded(found.kind)}"))
-    return [Heading(2, "What this rests on"), *_consistency(found), *_hidden_cause(found), excluded]
+    return [
+        Heading(2, "What this rests on"),
+        *_consistency(found),
+        *_hidden_cause(found),
+        *_censored(found),
+        excluded,
+    ]
 
 
 def _consistency(found: Verdict) -> list[Block]:
@@ -229,6 +243,23 @@ def _hidden_cause(found: Verdict) -> list[Block]:
     ]  # fmt: skip
 
 
+def _censored(found: Verdict) -> list[Block]:
+    if found.censored is None:
+        return []
+    share, deviation = (percent(part) for part in found.censored)
+    return [
+        Paragraph((
+            Strong("Censored ends."),
+            f" The outcome of {share} of the episodes (± {deviation} of noise) is not known. The interval of "
+            "the gain holds for every outcome that they can have, and this outcome may differ by the state "
+            "and action before. The same is true of the factors above. All estimates, the table of outcomes "
+            "and both readings count such an episode as the middle of the range, as the release does. At "
+            "other outcomes the release cannot be compared with itself. The outcome of these people may "
+            "depend on the recorded state and on the action; on more than that it must not.",
+        ))
+    ]  # fmt: skip
+
+
 def not_excluded(kind: str) -> str:
     """Return what no release can exclude, beside a verdict of this kind."""
     limit = (
@@ -274,7 +305,7 @@ def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     if report.get("kind") != "decision points":
         return None
-    tests = report["consistency"]
+    tests, censored = report["consistency"], report["censored"]
     return {
         "kind": report["verdict_kind"],
         "hidden_cause": {name: max(1.0, float(report["hidden_cause"][name])) for name in _FACTORS},
@@ -283,6 +314,7 @@ def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
             for name in ("contrasts", "levels")
         },
         **{name: share_of(report[name]) for name in ("covered", "ended")},
+        "censored": None if censored is None else {name: share_of(part) for name, part in censored.items()},
     }
 
 
@@ -333,6 +365,13 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
         f"{_compared(told['levels_p'])}; of the changed decisions, {percent(told['covered'])} are at "
         "actions that were compared. The first line of report.md has the numbers."
     )
+    censored = told["censored"]
+    if censored is not None:
+        said.append(
+            f"The outcome of {percent(censored['share'])} of the episodes "
+            f"(± {percent(censored['deviation'])} of noise) is not known (censored ends): the gain and the "
+            "factors allow for the worst."
+        )
     return " ".join(said)
 
 

@@ -108,8 +108,8 @@ def read_world(path: str | Path, schema: Schema) -> PublicWorld:
 
     width = schema.high - schema.low
     if schema.outcomes is not None:
-        arrival = np.zeros(states)
-        arrival[list(schema.outcomes)] = list(schema.outcomes.values())
+        arrival, ends_pay = np.zeros(states), schema.returns.outcomes or {}  # a censored end: the middle
+        arrival[list(ends_pay)] = list(ends_pay.values())
         paid = np.repeat(np.repeat(arrival[None, None], actions, axis=1), states, axis=0)
         paid[ends] = 0.0
         rewards = (paid[None] - schema.low) / width
