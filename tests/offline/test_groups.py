@@ -358,8 +358,9 @@ def true_values(one: Valid, begin: np.ndarray, policy: np.ndarray) -> np.ndarray
 
 
 def test_intervals_hold_the_truth_and_valid_worlds_are_not_rejected() -> None:
-    """Twelve releases. In 580 others (1 000 to 50 000 people, epsilon 1 to none) no level or contrast rejected,
-    and the intervals of gains held the truth of all groups together in 403 of 406. With other seeds one of these twelve would miss in some runs of a hundred.
+    """Twelve releases. In 580 others (1 000 to 50 000 people, epsilon 1 to none) no level or contrast
+    rejected, and the intervals of gains held the truth of all groups together in 403 of 406. With other seeds
+    one of these twelve would miss in some runs of a hundred.
     """
     held, levels, told_of = 0, [], 0
     for seed in range(12):
