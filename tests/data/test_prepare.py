@@ -575,7 +575,7 @@ def test_masks_rewards_and_too_many_episodes(tmp_path: Path) -> None:
         write(tmp_path, SMALL.replace("on = { high = 1.0 }", "on = { high = 3.0 }"), ROWS)
     stays = SMALL.replace('user = "who"', 'user = "who"\nepisode = "stay"')
     rows = {name: [*column, *column] for name, column in ROWS.items()} | {"stay": [1, 1, 1, 2, 2, 2]}
-    with pytest.raises(Refused, match="more than 1 episodes of one patient: 1"):
+    with pytest.raises(Refused, match="more than 1 episode of one patient: 1"):
         write(tmp_path, stays, rows)
     out = write(tmp_path, "episodes_per_user = 2\n" + stays, rows)
     assert check(open_source(out / "rows.parquet", read_schema(out / "schema.toml"))).episodes == 2

@@ -958,7 +958,7 @@ _FIGURES = (".png", ".svg")  # drawn by Matplotlib: their names are kept
 
 
 def _folder(folder: Path) -> Any:
-    drawn = (*_FIGURES, ".html")  # the look of officer.md
+    drawn = (*_FIGURES, ".html")  # the look of officer.md and report.md
     return {path.name: None if path.suffix in drawn else _file(path) for path in sorted(folder.iterdir())}
 
 

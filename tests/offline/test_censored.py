@@ -123,7 +123,7 @@ def test_the_ends_of_a_gain_against_all_outcomes_of_each_row(seed: int) -> None:
     action = np.array([1, int(draw.integers(2)), 0, 0, 0, 0])
     for order in (np.array([0]), np.array([1, 0])):
         counts = np.full(2, order.size)
-        found = chain.gains(order, action, counts, np.array([-1, 1]))[0]
+        found = chain.gains(order, action, counts, sides=np.array([-1, 1]))[0]
         layout = asked.layout
         usual = np.zeros((6, 2, 6))
         whole = told.per_state(told.visits)
@@ -155,7 +155,7 @@ def test_deviations_are_the_slopes_of_both_ends() -> None:
     chain = transitions._Chain(told, transitions._halves(told, np.array([3, 4], np.uint64))[1])
     order, action = np.array([1, 0]), np.array([1, 0, 0, 0, 0, 0])
     points, sides = np.array([1, 2, 1, 2]), np.array([-1, -1, 1, 1])
-    _, covariance, of_noise = chain.gains(order, action, points, sides)
+    _, covariance, of_noise = chain.gains(order, action, points, sides=sides)
     moves = chain.moves.copy()
 
     def gains(cells: Floats) -> Floats:
@@ -164,7 +164,7 @@ def test_deviations_are_the_slopes_of_both_ends() -> None:
         chain.usual = pooled / chain.seen[:, None]
         chain.usual[chain.ends] = 0.0
         chain.worth, chain.reached = chain._followed(chain.usual)
-        return chain.gains(order, action, points, sides)[0]
+        return chain.gains(order, action, points, sides=sides)[0]
 
     slopes = np.zeros((4, *moves.shape))
     for cell in np.ndindex(*moves.shape):

@@ -521,7 +521,7 @@ def test_a_plan_that_was_refused_changes_nothing() -> None:
             opened.begin(plan)
         assert opened.cut == 1.5
     opened.begin(Plan(POLICY, 4))
-    with pytest.raises(RuntimeError, match="have not been submitted"):
+    with pytest.raises(RuntimeError, match="not submitted yet: "):
         opened.begin(Plan(POLICY, 4, cut=2.0))
     assert opened.cut == 1.5
     opened.absent(4)

@@ -165,7 +165,7 @@ def test_what_is_wrong_with_users_adds_nothing(user: Any, message: str) -> None:
 def test_one_episode_is_the_default() -> None:
     session = Central(rho=1.0).stored(QUERY, Seeded(0))
     session.submit_many(people(1), [0])
-    with pytest.raises(ValueError, match="at most 1 episodes"):
+    with pytest.raises(ValueError, match="at most 1 episode "):
         session.submit_many(people(1), [0])
 
 
@@ -284,7 +284,7 @@ def test_what_is_added_is_what_was_checked() -> None:
     session = NoPrivacy().stored(QUERY, Seeded(0))
     data = people(1)
     session.submit_many(Trajectories(data.states, data.actions, Changing()), [0])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at most 1 episodes"):
+    with pytest.raises(ValueError, match="at most 1 episode "):
         session.submit_many(people(3), Repeated())  # type: ignore[arg-type]
     sums = tables(session.release().keep())["centered_reward_sums"]
     assert not sums.any()

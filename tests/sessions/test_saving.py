@@ -296,7 +296,7 @@ def test_a_secure_batch_that_is_open_comes_back(tmp_path):
     session = dr.restore(tmp_path / "a")
     np.testing.assert_array_equal(session._inner._cells, held)
     assert (session.users, session._open, session.query.step) == (3, 1, None)
-    with pytest.raises(RuntimeError, match="1 users of the open plan"):
+    with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 1"):
         session.release()
     session.submit(encode(user(3), session.open_plan, SecureCoins()))
     with pytest.raises(RuntimeError, match="no plan is open"):

@@ -138,7 +138,7 @@ def test_somebody_new_in_between_does_not_hide_who_came_last() -> None:
     made, data = Tally(QUERY), people(9)
     made.add(part(data, 0), [3])
     made.add(part(data, 1))
-    with pytest.raises(ValueError, match="must have at most 1 episodes"):
+    with pytest.raises(ValueError, match="must have at most 1 episode "):
         made.add(part(data, 2), [3])
 
 

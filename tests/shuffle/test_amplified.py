@@ -241,7 +241,7 @@ def test_a_batch_below_its_size_is_not_let_out_and_forgotten():
         session.submit(report)
     session.begin(Plan(POLICY, 1))
     session.absent()
-    with pytest.raises(BatchTooSmall, match="9 messages came, 10"):
+    with pytest.raises(BatchTooSmall, match="messages: 9 came, 10 must"):
         session.release()
     assert session.release().users == 0
     for report in sent(session, 10):

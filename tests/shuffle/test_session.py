@@ -146,7 +146,7 @@ def test_a_batch_below_its_size_is_not_let_out_and_forgotten():
     shuffler = Shuffler(FORM, 2)
     shuffler.open(1, 5)
     shuffler.receive(ShuffleEncoder(FORM, 1)(LIFE.states, LIFE.actions, LIFE.rewards))
-    with pytest.raises(BatchTooSmall, match="1 messages came, 2"):
+    with pytest.raises(BatchTooSmall, match="messages: 1 came, 2 must"):
         shuffler.output()
     assert shuffler.received == 0
     with pytest.raises(BatchTooSmall, match="0 messages"):
@@ -195,9 +195,9 @@ def test_order_of_calls():
     with pytest.raises(RuntimeError, match="not one of the scheduled"):
         session.release()
     encoder = session.begin(Plan(POLICY, 6, last=False))
-    with pytest.raises(RuntimeError, match="not been submitted"):
+    with pytest.raises(RuntimeError, match="not submitted yet: "):
         session.release()
-    with pytest.raises(RuntimeError, match="not been submitted"):
+    with pytest.raises(RuntimeError, match="not submitted yet: "):
         session.begin(Plan(POLICY, 1))
     for user in range(6):
         session.submit(encoder(LIFE, session.open_plan, SimulatedCoinsOf(user)))
@@ -267,7 +267,7 @@ def test_absent_users_and_a_stated_share():
     fill(strict, 9)
     strict.begin(Plan(POLICY, 1))
     strict.absent()
-    with pytest.raises(BatchTooSmall, match="9 messages came, 10"):
+    with pytest.raises(BatchTooSmall, match="messages: 9 came, 10 must"):
         strict.release()
     assert strict.release().users == 0  # the last one that was made
     fill(strict, 10)
@@ -600,7 +600,7 @@ def test_a_batch_without_the_flips_of_an_interrupted_message_is_not_let_out(many
     with pytest.raises(ValueError, match="came before"):
         shuffler.receive(sent[0])
     assert shuffler.receive_many(sent[1:]) == 2
-    with pytest.raises(BatchTooSmall, match="2 messages came, 3"):
+    with pytest.raises(BatchTooSmall, match="messages: 2 came, 3 must"):
         shuffler.output()
 
 
@@ -617,7 +617,7 @@ def test_the_user_of_an_interrupted_message_does_not_come_again(monkeypatch):
     assert session.users == 1
     for user in range(1, 10):
         session.submit(encoder(LIFE, session.open_plan, SimulatedCoinsOf(user)))
-    with pytest.raises(BatchTooSmall, match="9 messages came, 10"):
+    with pytest.raises(BatchTooSmall, match="messages: 9 came, 10 must"):
         session.release()
 
 

@@ -134,6 +134,22 @@ def killed(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
+def test_verify_names_the_command_that_marks_a_folder(tmp_path: Path) -> None:
+    """With its place and its ledger, to be pasted; a name with a space is quoted."""
+    place = tmp_path / "my runs"
+    place.mkdir()
+    with Ledger.open(place / "ledger.sqlite") as ledger:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Ledger, "mark", killed)
+            with pytest.raises(KeyboardInterrupt):
+                run(place, "out", ledger)
+        (said,) = (one.name for one in verify(place / "out", ledger) if "not marked" in one.name)
+    command = shlex.split(said.split("`")[1])
+    assert command == [
+        "discreet", "recover", str(place), "--finish", "--ledger", str(place / "ledger.sqlite"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("dies", ["before its name", "before its mark"])
 def test_a_fitted_codebook_is_named_and_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str

@@ -87,7 +87,8 @@ def serve(
         ]
         for line in lines:
             console().print(line, soft_wrap=True)
-        console().print(f"\n{found.releases:,} releases, after {_times(content['releases'])} people")
+        many = f"{found.releases:,} release{'s' if found.releases != 1 else ''}"
+        console().print(f"\n{many}, after {_times(content['releases'])} people")
         return
     if rehearse is not None:
         _rehearse(found, rehearse, stay, as_json)

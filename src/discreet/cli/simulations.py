@@ -297,7 +297,8 @@ def forecast(
         return
     console().print(found.statement)
     _print_seed([setup.guarantee])
-    console().print(f"{found.releases} releases for {found.users} users; {found.cells} cells with noise each")
+    releases = f"{found.releases} release{'s' if found.releases != 1 else ''}"
+    console().print(f"{releases} for {found.users} users; {found.cells} cells with noise each")
     times = dict.fromkeys(f"after {users:,} users" for users in found.at)  # one where both are the same
     noise = new_table("std of the noise in sums of", *times, right=[*times])
     for name, stds in found.std.items():

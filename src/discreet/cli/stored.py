@@ -1024,7 +1024,7 @@ def ledger(
     for one in totals:
         console().print(_spent(one))
     console().print(
-        f"{where}, identity {identity}: {len(entries)} entries shown, every hash checked; the last one is "
+        f"{where}, identity {identity}: entries shown: {len(entries)}, every hash checked; the last one is "
         f"{head}"
     )
 

@@ -117,7 +117,7 @@ class StreamSession(Saveable, ABC):
         with self._call():
             self._check_open()
             if self._awaited:
-                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
+                raise RuntimeError(f"begin: users of the open plan not submitted yet: {self._awaited}")
             if type(plan) is not Plan:  # a subclass could change its group, share or forget between two looks
                 raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
             shape = (self._layout.horizon, self._layout.states)
@@ -224,14 +224,14 @@ class StreamSession(Saveable, ABC):
         with self._call():
             self._check_open()
             if self._awaited:
-                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
+                raise RuntimeError(f"release: users of the open plan not submitted yet: {self._awaited}")
             if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
                 return self._last
             n, schedule, most = self.users, self._schedule, self._schedule.max_releases
             if schedule.users is not None and n >= schedule.users + schedule.final > 0:
                 raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use it")
             if most is not None and n > 0 and self._number >= most:
-                raise RuntimeError(f"release: all {most} releases of the schedule have been made")
+                raise RuntimeError(f"release: the schedule has no more, all have been made: {most}")
             self._next = {}
             estimates, measurement = self._made(n, self._schedule.leaf_at(n, self._leaf))
             number = 0 if n == 0 else self._number + 1

@@ -725,7 +725,8 @@ class Maker:
         barred = fit & (schema.layout.row_index[s, a] < 0)
         self._note_rows("action that the mask does not admit", self.row_of_cell[at[barred]], "action")
         self._check_counts()
-        self.counts[f"episodes of more than {most} steps, {declared.long}"] += int((self._beyond > 0).sum())
+        limit = f"{most} step{'s' if most > 1 else ''}"
+        self.counts[f"episodes of more than {limit}, {declared.long}"] += int((self._beyond > 0).sum())
         if self.offences.counts:
             return None
         return self.finished(at, s, a, reward, after)
@@ -775,9 +776,8 @@ class Maker:
         final = np.where(ended, -1, final)
         self._beyond = np.where(beyond & ~ended, held - most, 0)
         if declared.long == "refuse":
-            self._note_episodes(
-                f"episode of more than {most} steps", np.flatnonzero(self.dated & (self._beyond > 0))
-            )
+            said = f"episode of more than {most} step{'s' if most > 1 else ''}"
+            self._note_episodes(said, np.flatnonzero(self.dated & (self._beyond > 0)))
         late = ended & (held - 1 > first)
         self.counts["episodes with rows after a terminal state, left out"] += int(late.sum())
         return np.maximum(steps, 0), final
@@ -802,9 +802,9 @@ class Maker:
         before = np.searchsorted(self.owner[own], self.owner[own], "left")  # owners never fall
         if schema.contribute == "error":
             many = np.arange(len(own)) - before >= schema.episodes_per_user
-            self._note_episodes(
-                f"more than {schema.episodes_per_user} episodes of one {schema.unit}", own[many]
-            )
+            most = schema.episodes_per_user
+            said = f"more than {most} episode{'s' if most > 1 else ''} of one {schema.unit}"
+            self._note_episodes(said, own[many])
 
     def finished(self, at: Ints, s: Ints, a: Ints, reward: Floats, after: Ints) -> pa.Table | None:
         """The rows of the steps, which are the cells ``at``."""

@@ -76,6 +76,10 @@ class SeedRun:
         return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' if count != 1 else ''}"
+
+
 @dataclass(frozen=True)
 class About:
     """Facts that all seeds of a run share.
@@ -165,7 +169,7 @@ class Summary:
     def __str__(self) -> str:
         return (
             f"{self.label}: final regret mean {self.mean} ({self.mean.level:.0%} {self.mean.method}), "
-            f"median {self.median} ({self.median.method}), {self.mean.count} seeds; "
+            f"median {self.median} ({self.median.method}), {_seeds(self.mean.count)}; "
             f"uniform policy {statistics.number(self.uniform_regret)}; {self.verdict}; "
             f"{self.seconds:.3g} s\n{self.statement}"
         )
@@ -323,14 +327,15 @@ class Result:
         return str(self.summary())
 
     def __repr__(self) -> str:
-        return f"<Result {self.label}: {len(self.runs)} seeds of {self.users} users on {self.environment}>"
+        seeds = _seeds(len(self.runs))
+        return f"<Result {self.label}: {seeds} of {self.users} users on {self.environment}>"
 
     def _repr_html_(self) -> str:
         """Return the summary as a table for notebooks, and the guarantee below it."""
         s = self.summary()
         rows = [
             ("", self.label),
-            ("environment", f"{self.environment}, {self.users:,} users, {s.mean.count} seeds"),
+            ("environment", f"{self.environment}, {self.users:,} users, {_seeds(s.mean.count)}"),
             ("privacy", privacy_words(self.guarantee)),
             ("final regret, mean", str(s.mean)),
             ("final regret, median", str(s.median)),

@@ -523,7 +523,8 @@ def to_latex(comparisons: Sequence[Comparison], world: str = "") -> str:
     head = " & ".join(map(_latex, HEAD)) + r" \\"
     told = dict.fromkeys(c.guarantee for c in comparisons if c.guarantee)
     counts = sorted({c.mean.count for c in comparisons})
-    seeds = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    few = f"{counts[0]} seed{'s' if counts[0] > 1 else ''}"
+    seeds = few if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     parts = [f"Final regret{f' of {world}' if world else ''}; {seeds}.", caption(comparisons), *told]
     lines = [
         r"% \usepackage{booktabs, siunitx}", r"\begin{table}", r"\centering",

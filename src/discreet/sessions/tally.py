@@ -253,7 +253,8 @@ class Tally:
             one = int(user[at - 1]) if at else before
             raise ValueError(f"user[{at}] = {user[at]}: must not be below the user before it, {one}")
         if kind:
-            raise ValueError(f"user[{at}] = {user[at]}: must have at most {most} episodes (query.episodes)")
+            said = f"{most} episode{'s' if most > 1 else ''}"
+            raise ValueError(f"user[{at}] = {user[at]}: must have at most {said} (query.episodes)")
         return new, (int(user[-1]), episodes)
 
     def _on_grid(self, rewards: Floats) -> Floats:

@@ -160,7 +160,7 @@ class Inbox:
     def _check_enough(self, received: int) -> None:
         if received < self.least:
             raise BatchTooSmall(
-                f"{received} messages came, {self.least} were accounted for: this batch is not let out"
+                f"messages: {received} came, {self.least} must have come: this batch is not let out"
             )
 
     @property
@@ -419,7 +419,7 @@ class ShuffleSession(StreamSession):
         if after > self._ends[batch] and after not in self._ends:
             raise ValueError(
                 f"plan.users = {users}: ends inside a later batch, whose flips its users would not add; "
-                f"at most {int(self._ends[batch]) - self._users} users are left in this one"
+                f"users left in this one: {int(self._ends[batch]) - self._users}"
             )
         if batch != self._batch:
             self._shufflers.append(self._shuffler(batch))

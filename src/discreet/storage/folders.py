@@ -208,6 +208,12 @@ def held(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
+def recover_command(place: Path, ledger: Path | None) -> str:
+    """Return the command that finishes and marks the runs in a folder of folders, to be pasted."""
+    words = ["discreet", "recover", str(place), "--finish"]
+    return shlex.join(words if ledger is None else [*words, "--ledger", str(ledger.absolute())])
+
+
 def _named(out: Path, hidden: Path, paid: str | None, ledger: Path | None) -> Iterator[Path]:
     try:
         yield hidden
@@ -217,11 +223,9 @@ def _named(out: Path, hidden: Path, paid: str | None, ledger: Path | None) -> It
         sync_folder(out.absolute().parent)
     except BaseException as error:
         if paid is not None and (hidden / paid).exists():
-            words = ["discreet", "recover", str(hidden.parent), "--finish"]
-            words += [] if ledger is None else ["--ledger", str(ledger.absolute())]
             error.add_note(
                 f"The release was made, and paid for, before this happened. It is kept: {hidden / paid}. "
-                f"Finish it, free of budget: {shlex.join(words)}"
+                f"Finish it, free of budget: {recover_command(hidden.parent, ledger)}"
             )
         else:
             shutil.rmtree(hidden, ignore_errors=True)

@@ -272,8 +272,8 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
     people.clear()  # they may be many, and parts that came from files are nobody else's
     if twice := _repeated(everybody):
         raise ValueError(
-            f"parts: {twice} people are in two of them (a private number): all rows of a person must be in "
-            "one"
+            f"parts: people who are in two of them: {twice} (a private number); all rows of a person must "
+            "be in one"
         )
     return Part(whole.tally, everybody, whole.facts, whole.rules)
 

@@ -178,10 +178,11 @@ class SchemaForecast:
     def rows(self) -> list[tuple[str, str]]:
         """What to print: a label and a text each."""
         percent = f"{100 * self.share:g} %"
+        each = self.episodes_per_user
         found = [
             (
                 "data set",
-                f"{self.dataset}, {self.users:,} users, at most {self.episodes_per_user} episodes each",
+                f"{self.dataset}, {self.users:,} users, at most {each} episode{'s' if each > 1 else ''} each",
             ),
             ("algorithm", self.algorithm),
             ("guarantee", self.guarantee.statement),

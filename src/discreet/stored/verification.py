@@ -50,6 +50,7 @@ from discreet.offline.first_visits import FirstVisits
 from discreet.offline.linear import schema_features
 from discreet.offline.linear_releases import LinearRelease, fingerprint
 from discreet.offline.releases import FIRST_VISITS, StoredTables, read_release, read_tables
+from discreet.storage.folders import recover_command
 from discreet.stored.pages import compared_with
 from discreet.stored.planning import Settings, kind_of, learner_of, name_of, options_of, write_plan
 from discreet.stored.signing import SIGNATURES_NAME, found_in
@@ -156,7 +157,7 @@ def verify(
         ("policy and report", lambda: _check_plan(folder, document, learner)),
     ]
     if ledger is not None:
-        parts.append(("ledger", lambda: _check_ledger(document, ledger)))
+        parts.append(("ledger", lambda: _check_ledger(folder, document, ledger)))
     if limit_key is not None:
         parts.append(("limit's key", lambda: _check_limit_key(document, ledger, limit_key)))
     for done, (name, part) in enumerate(parts):
@@ -524,7 +525,7 @@ def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
     return True
 
 
-def _check_ledger(document: Mapping[str, Any], ledger: LedgerLike) -> Iterator[Check]:
+def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike) -> Iterator[Check]:
     """The run's entry in the ledger, the totals up to it, and the files that it was marked with."""
     stated = document["ledger"]
     if stated is None:
@@ -554,7 +555,8 @@ def _check_ledger(document: Mapping[str, Any], ledger: LedgerLike) -> Iterator[C
         yield Check("ledger: within the owner's limit", limit[0], used, used <= limit[0] * (1 + 1e-6))
     mark = next((one for one in entries if one.kind == "mark" and one.reservation == entry.number), None)
     if mark is None:
-        yield Check("ledger: not marked as published (`discreet recover` does it)", None, None, True)
+        remedy = recover_command(folder.absolute().parent, getattr(ledger, "path", None))
+        yield Check(f"ledger: not marked as published (`{remedy}` does it)", None, None, True)
         return
     published = published_hashes(document)
     if document["replanned"]:  # what it shares with the folder that was published first
