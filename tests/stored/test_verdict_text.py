@@ -211,7 +211,7 @@ def test_a_second_dose_that_harms_leaves_no_trace_but_the_condition_names_it() -
     assert judged.consistency.contrasts.largest_z < 1e-6
     assert judged.consistency.levels.largest_z < 1e-6
     assert "and if what an action does depends on the recorded state alone" in said(judged)
-    assert "a second dose that harms" in "\n".join(rests_on(judged))
+    assert "if one dose helps and a second one harms" in "\n".join(rests_on(judged))
 
 
 def test_unchecked_says_why() -> None:
@@ -232,7 +232,10 @@ def test_what_it_rests_on_says_what_cannot_be_excluded() -> None:
         text = "\n".join(rests_on(verdict(kind)))
         assert "**What this cannot exclude.** A cause that arises anew at each step leaves no trace" in text
         assert "none in a decision that ends the episode" in text  # its two readings are one
-        assert ("| arises anew at each step | 1.24 |" in text) == (kind not in ("unchanged", "not shown"))
+        assert ("| arises anew at each step | 1.24 |" in text) == (kind in ("fragile", "unchecked", "shown"))
+        refuted = kind in ("contradicted", "state incomplete")
+        assert ("no number of this report can be relied on" in text) == refuted
+        assert ("only the factor above limits" in text) == ("| arises anew" in text)
     assert "No consistency test was made" in "\n".join(
         rests_on(verdict("unchecked", consistency=a_test(False)))
     )

@@ -178,7 +178,8 @@ class DecisionReport:
         level = f"{100 * self.gain.level:g} %"
         lines = [
             f"**{self.verdict}**", "",
-            f"From the release of {self.users:,} people alone; it costs no privacy. {self.guarantee}", "",
+            f"This report is made from the release of {self.users:,} people alone, and costs no more "
+            f"privacy. {self.guarantee}", "",
             "## What it gains", "",
             f"Return of one episode, between {number(self.bounds[0])} and {number(self.bounds[1])}, with "
             f"{level} intervals (two-sided).", "",
