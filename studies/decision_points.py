@@ -44,7 +44,7 @@ from discreet.mdp.tabular import TabularMDP
 from discreet.offline.deviations import Path as Points
 from discreet.offline.first_visits import FirstVisits, Told
 from discreet.offline.transitions import path_of
-from discreet.offline.verdict import verdict_of
+from discreet.offline.verdict import verdict_of, would_show
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Returns, Spec
@@ -289,8 +289,8 @@ class Study:
             path = path_of(self.released(users, epsilon, draw % cohorts, draw))
             count = path.default
             gain, true = path.gain(count), self.gain(path, count)
-            # a verdict takes a second; where the interval reaches 0 it is "not shown" without one
-            shown = bool(count) and gain.shown and verdict_of(path, count).shown
+            # a whole verdict takes a second: only where all of it but the consistency test says so
+            shown = would_show(path, count) and verdict_of(path, count).shown
             found.append((count, true, gain.estimate, gain.low, gain.high, shown))
         changes, true, estimate, low, high, verdicts = np.array(found, np.float64).T
         return {
