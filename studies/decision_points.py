@@ -1,10 +1,11 @@
 """Are gains shown where there are any, and only there? Decision points on made-up people, true values known.
 
 One draw is one release of n people of a known world under a behaviour policy, the default policy of
-``DecisionPoints``, and the interval of its gain. Counted are: how often the gain is shown (its interval
-above 0), how often the interval holds the true gain, how often it is shown though the policy is no better,
-and the true gain. The people of a world and an n are played a few times, each with fresh noise for several
-draws.
+``DecisionPoints``, the interval of its gain and its verdict. Counted are: how often the interval lies above
+0, how often the whole verdict is ``shown`` (``verdict_of`` with the default strength of a hidden cause, the
+consistency test included), how often the interval holds the true gain, how often it lies above 0 though the
+policy is no better, and the true gain. The people of a world and an n are played a few times, each with fresh
+noise for several draws.
 
     python -m studies.decision_points --worlds icu --users 100000 1000000 --epsilon 1 10 none --draws 40
 
@@ -43,6 +44,7 @@ from discreet.mdp.tabular import TabularMDP
 from discreet.offline.deviations import Path as Points
 from discreet.offline.first_visits import FirstVisits, Told
 from discreet.offline.transitions import path_of
+from discreet.offline.verdict import verdict_of, would_show
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Returns, Spec
@@ -236,7 +238,7 @@ class Study:
         self.question = FirstVisits(Spec(seen, stationary=True, returns=world.returns))
         self.rows = policy_rows(mdp.layout, world.behaviour)
         self.usual = value(mdp, self.rows)
-        self._people = lru_cache(8)(self._counted)
+        self._people = lru_cache(32)(self._counted)
 
     def _counted(self, users: int, cohort: int) -> tuple[Floats, Floats, Floats]:
         tally = Tally(self.question.query(), None)
@@ -285,14 +287,18 @@ class Study:
         cohorts = draws if epsilon is None else cohorts  # without noise the same people give the same release
         for draw in range(draws):
             path = path_of(self.released(users, epsilon, draw % cohorts, draw))
-            gain, true = path.gain(path.default), self.gain(path, path.default)
-            found.append((path.default, true, gain.estimate, gain.low, gain.high))
-        changes, true, estimate, low, high = np.array(found).T
+            count = path.default
+            gain, true = path.gain(count), self.gain(path, count)
+            # a whole verdict takes a second: only where all of it but the consistency test says so
+            shown = would_show(path, count) and verdict_of(path, count).shown
+            found.append((count, true, gain.estimate, gain.low, gain.high, shown))
+        changes, true, estimate, low, high, verdicts = np.array(found, np.float64).T
         return {
             "users": users, "epsilon": epsilon, "draws": draws,
             "changed": float(changes.mean()), "true": float(true.mean()), "least": float(true.min()),
             "better": float((true > 1e-9).mean()), "estimate": float(estimate.mean()),
-            "width": float((high - low).mean()), "shown": float((low > 0.0).mean()),
+            "width": float((high - low).mean()), "above": float((low > 0.0).mean()),
+            "shown": float(verdicts.mean()), "falsely shown": int((verdicts[true <= 1e-9]).sum()),
             "covered": float(((low <= true) & (true <= high)).mean()), "too high": int((low > true).sum()),
             "false": int(((low > 0.0) & (true <= 1e-9)).sum()),
         }  # fmt: skip
@@ -301,8 +307,8 @@ class Study:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """In Markdown, for the page."""
     lines: list[tuple[str, ...]] = [(
-        "people", "ε", "states changed", "true gain, mean (least)", "better", "interval above 0",
-        "interval's width", "holds the truth", "above it", "above 0, but no better",
+        "people", "ε", "states changed", "true gain, mean (least)", "better", "interval above 0", "shown",
+        "interval's width", "holds the truth", "above it", "above 0, but no better", "shown, but no better",
     )]  # fmt: skip
     for row in rows:
         lines.append((
@@ -311,11 +317,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             f"{row['changed']:.0f}",
             f"{100 * row['true']:.2f} ({100 * row['least']:.2f})",
             f"{100 * row['better']:.0f} %",
+            f"{100 * row['above']:.0f} %",
             f"**{100 * row['shown']:.0f} %**",
             f"{100 * row['width']:.1f}",
             f"{100 * row['covered']:.0f} %",
             f"{row['too high']} of {row['draws']}",
             f"{row['false']} of {row['draws']}",
+            f"{row['falsely shown']} of {row['draws']}",
         ))  # fmt: skip
     return markdown(lines)
 

@@ -14,6 +14,8 @@ import pandas as pd
 import pytest
 from commands import call
 
+from studies.ward_verdicts import verdicts
+
 ROOT = Path(__file__).parents[1]
 WARD = ROOT / "docs" / "examples" / "ward"
 pytestmark = pytest.mark.usefixtures("figures_are_sketched", "own_ledger")
@@ -49,7 +51,7 @@ def test_from_messy_records_to_a_verified_folder(records: Path, tmp_path: Path, 
     assert statement["population"]["provenance"]["states"] == "literature"
     assert not [line for line in statement["warnings"] if "Nobody stated" in line]
     labels = set(pd.read_csv(tmp_path / "policy" / "policy.csv")["state_label"])
-    assert "pressure<62 / lactate>=2" in labels
+    assert "pressure<65 / lactate>=2" in labels
     for path in (tmp_path / "policy").iterdir():
         assert b"P000" not in path.read_bytes()
 
@@ -77,6 +79,19 @@ def test_what_the_ward_was_is_what_was_prepared(records: Path, tmp_path: Path) -
     for label, drug in (("noradrenaline", "Noradrenaline"), ("fluids", "Ringer")):
         doses = int((drugs["drug"] == drug).sum())
         assert doses - 5 <= given[label] <= doses  # some lie in the hour that the clock showed twice
+
+
+def test_the_state_of_the_ward_is_enough_and_pressure_alone_is_not(records: Path, tmp_path: Path) -> None:
+    """What docs/tutorials/data.md shows, of exact sums."""
+    text = (WARD / "declaration.toml").read_text()
+    (tmp_path / "whole.toml").write_text(text)
+    (tmp_path / "hole.toml").write_text(text.replace('["pressure", "lactate"]', '["pressure"]'))
+    kinds = []
+    for name in ("whole", "hole"):
+        ask = ["--schema", tmp_path / f"{name}.toml", "--out", tmp_path / name]
+        call("prepare", records, "--decimal", ",", *ask)
+        kinds += verdicts(tmp_path / name, epsilon=None, draws=1)
+    assert kinds == ["shown", "state incomplete"]
 
 
 def test_offences_end_with_status_2_and_a_private_file(records: Path, tmp_path: Path) -> None:

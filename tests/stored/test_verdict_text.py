@@ -152,13 +152,14 @@ def test_a_refused_gain_never_comes_before_its_refusal(kind: str) -> None:
     assert "0.147" not in second or any(words in second for words in refusals)
     assert "would gain" not in text
     told = {
-        "kind": kind, "covered": 0.9, "ended": 1.0, "contrasts_p": 0.5, "levels_p": None,
+        "kind": kind, "covered": 0.9, "ended": 1.0, "contrasts_p": 0.5, "levels_p": None, "censored": None,
         "hidden_cause": {"asked": 1.1, "each_step": 1.05, "lasting": 1.01, "recorded": 2.0},
     }  # fmt: skip
     line = verdict_line(told)
     assert line.startswith(f"Not shown: {first.removeprefix('Not shown: ').split(' (')[0]}")
     assert ("Do not act on this gain" in line) == (kind == "fragile")
-    assert "only against unrecorded causes" in line
+    refuted = kind in ("contradicted", "state incomplete")
+    assert ("only against unrecorded causes" in line) != refuted
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_a_second_dose_that_harms_leaves_no_trace_but_the_condition_names_it() -
     assert judged.consistency.contrasts.largest_z < 1e-6
     assert judged.consistency.levels.largest_z < 1e-6
     assert "and if what an action does depends on the recorded state alone" in said(judged)
-    assert "a second dose that harms" in rested_on(judged)
+    assert "if one dose helps and a second one harms" in rested_on(judged)
 
 
 def test_unchecked_says_why() -> None:
@@ -275,7 +276,10 @@ def test_what_it_rests_on_says_what_cannot_be_excluded() -> None:
         text = rested_on(verdict(kind))
         assert "**What this cannot exclude.** A cause that arises anew at each step leaves no trace" in text
         assert "none in a decision that ends the episode" in text  # its two readings are one
-        assert ("| arises anew at each step | 1.24 |" in text) == (kind not in ("unchanged", "not shown"))
+        assert ("| arises anew at each step | 1.24 |" in text) == (kind in ("fragile", "unchecked", "shown"))
+        refuted = kind in ("contradicted", "state incomplete")
+        assert ("no number of this report can be relied on" in text) == refuted
+        assert ("only the factor above limits" in text) == ("| arises anew" in text)
     unchecked = verdict("unchecked", consistency=a_test(False))
     contradicted = verdict("contradicted", consistency=a_test(contrasts=compared(1e-9, 0.1, 19.0)))
     assert "No consistency test was made" in rested_on(unchecked)

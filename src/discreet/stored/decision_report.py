@@ -202,7 +202,8 @@ class DecisionReport(ReportPage):
         return [
             Paragraph(self.verdict, strong=True),
             Paragraph(
-                f"From the release of {self.users:,} people alone; it costs no privacy. {self.guarantee}"
+                f"This report is made from the release of {self.users:,} people alone, and costs no more "
+                f"privacy. {self.guarantee}"
             ),
             Heading(2, "What it gains"),
             Paragraph(

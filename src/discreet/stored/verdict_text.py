@@ -30,6 +30,8 @@ NOT_EXCLUDED = "What this cannot exclude"
 
 Named = Callable[[int], tuple[str, str]]
 _CLAIMS_NOTHING = ("unchanged", "not shown")  # there is no gain that a hidden cause could explain
+# a cause is at work already: a factor up to which the gain stands would read like support for it
+_REFUTED = ("contradicted", "state incomplete")
 _CONTRADICTED = "the data contradict the explanation that the actions made the difference"
 _INCOMPLETE = "the recorded state leaves out something that matters for the outcome"
 _FRAGILE = "too easily explained otherwise"
@@ -73,9 +75,10 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         return "Nothing is changed: no change is expected to help by more than its error."
     if found.kind == "not shown":
         return (
-            f"Not shown to be better than what people did: changing what is done in {states} gains "
-            f"{number(gain.estimate)} ({interval}) over what people did, {usual}. "
-            f"If it is better, more people or more budget can show it.{_open_ends(found)}"
+            "Not shown to be better than what people did: the estimated gain of changing what is done in "
+            f"{states} is {number(gain.estimate)} ({interval}) over what people did, {usual}, and may be "
+            "none or a loss. If it is better, more people or more budget can show it."
+            f"{_open_ends(found)}"
         )
     if found.kind == "contradicted":
         return (
@@ -223,6 +226,16 @@ def _levels(test: Consistency) -> str:
 def _hidden_cause(found: Verdict) -> list[Block]:
     if found.kind in _CLAIMS_NOTHING:
         return []
+    if found.kind in _REFUTED:
+        return [
+            Paragraph((
+                "The two readings contradict each other. So no number of this report can be relied on for what "
+                "the policy gains, however narrow its interval. No factor is given up to which the gain would "
+                f"stand against a hidden cause; it had to be at least {_asked(found.asked)} (",
+                Code("hidden_cause"),
+                f"; the default is {_asked(ASKED)}).",
+            ))
+        ]  # fmt: skip
     cause = found.cause
     rows = (
         ("arises anew at each step", times(cause.each_step)),
@@ -264,7 +277,7 @@ def not_excluded(kind: str) -> str:
     """Return what no release can exclude, beside a verdict of this kind."""
     limit = (
         "nothing in the data can exclude it"
-        if kind in _CLAIMS_NOTHING
+        if kind in (*_CLAIMS_NOTHING, *_REFUTED)
         else "only the factor above limits what it can do"
     )
     return (
@@ -272,8 +285,8 @@ def not_excluded(kind: str) -> str:
         "leaves a trace only if it also acts on later steps: it leaves none in a decision that ends the "
         "episode. A small data set or strong noise can hide a trace. If a lasting cause drives many "
         "decisions of one person, no bound on the gain of changing all of them is known. Nor is one where "
-        "the effect of an action depends on earlier actions that the state leaves out: a second dose that "
-        "harms can make a policy lose, each of whose decisions gains if made once, and leave no trace. "
+        "the effect of an action depends on earlier actions that the state leaves out: if one dose helps and "
+        "a second one harms, a policy that gives both can lose, and leaves no trace. "
         "People who know how the records came about must judge whether such causes exist."
     )
 
@@ -349,7 +362,7 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
     asked = f"at least {_asked(cause['asked'])} (hidden_cause; the default is {_asked(ASKED)})"
     if kind == "shown":
         said.append(f"The first factor had to be {asked}.")
-    elif kind not in _CLAIMS_NOTHING:
+    elif kind not in (*_CLAIMS_NOTHING, *_REFUTED):
         if kind == "fragile":
             said.append(_DO_NOT_ACT)
         said.append(
@@ -365,7 +378,7 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
         f"{_compared(told['levels_p'])}; of the changed decisions, {percent(told['covered'])} are at "
         "actions that were compared. The first line of report.md has the numbers."
     )
-    censored = told["censored"]
+    censored = told.get("censored")
     if censored is not None:
         said.append(
             f"The outcome of {percent(censored['share'])} of the episodes "
