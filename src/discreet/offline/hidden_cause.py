@@ -50,7 +50,10 @@ from discreet.offline.first_visits import Told
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["LARGEST", "HiddenCause", "Loss", "hidden_cause", "loss_each_step", "loss_one_decision"]
+__all__ = [
+    "LARGEST", "HiddenCause", "Loss", "hidden_cause", "largest_strength", "loss_each_step",
+    "loss_one_decision", "lowest",
+]  # fmt: skip
 
 LARGEST = 50.0  # L* is not searched above
 _HALVINGS = 16  # L* to 6e-5 of itself, rounded down
@@ -155,7 +158,7 @@ def loss_each_step(path: Path, count: int, strength: float, model: Model) -> Los
     for h in range(steps - 1, -1, -1):
         value[h] = policy @ (arrival + value[h + 1])
         y = arrival + low[h + 1]
-        worst[h], border[h] = _worst(y, laws, strength)
+        worst[h], border[h] = lowest(y, laws, strength)
         low[h] = model.usual @ y
         low[h][own] = ((share + (1.0 - share) * worst[h]) * laws) @ y
     lost = float(value[0, start] - low[0, start])
@@ -181,7 +184,7 @@ def loss_each_step(path: Path, count: int, strength: float, model: Model) -> Los
     return Loss(lost, math.sqrt(_variance(told, model, rows, usual, changed, of_share)))
 
 
-def _worst(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
+def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
     """Return (K, S + 1) the h that makes sum h P y least, and (K,) the y where h changes."""
     order = np.argsort(y, kind="stable")
     mass = laws[:, order]

@@ -63,22 +63,23 @@ from discreet.offline.first_visits import Told
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["TransitionPath", "path_of"]
+__all__ = ["Chain", "Counts", "TransitionPath", "capped", "halves", "path_of"]
 
 _CLEAR = 4.0  # norms of the noise in a row's cells that its count exceeds, where it is taken as released
-_UNSEEN = 1.5  # people in a half whom nobody met, who fared otherwise than all that were seen
+UNSEEN = 1.5  # people in a half whom nobody met, who fared otherwise than all that were seen
 _SINGLE, _MORE = 8, 1.5  # each of so many changes is a point of the path; then that many times more
 _DRAWS = 4000  # of the path's errors, for the band
 
 
-class _Counts(NamedTuple):
-    """Transitions and visits of one half, with twice the release's variance."""
+class Counts(NamedTuple):
+    """Transitions and visits of a release, or of one half of it, with twice the release's variance."""
 
     moves: Floats  # (R, S + 1)
     visits: Floats  # (R,)
 
 
-def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Counts, _Counts]:
+def halves(told: Told, key: NDArray[np.uint64]) -> tuple[Counts, Counts]:
+    """Return the counts of the half that chooses and of the half that judges; key : of the release."""
     draw = generator_at(key, ROLE_SAMPLES, 2**33)
     many = np.rint(told.consistent()).astype(np.int64)
     luck = math.sqrt(told.question.episodes) * (2.0 * draw.binomial(many, 0.5) - many)
@@ -90,21 +91,29 @@ def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Counts, _Counts]:
     moves = luck + noise(told.noise.moves, luck.shape)
     visits = luck.sum(axis=1) + noise(told.noise.visits, told.visits.shape)
     return (
-        _Counts(told.moves + moves, told.visits + visits),
-        _Counts(told.moves - moves, told.visits - visits),
+        Counts(told.moves + moves, told.visits + visits),
+        Counts(told.moves - moves, told.visits - visits),
     )
 
 
-def _least(told: Told) -> float:
-    """The count of a row of one half from which on it is taken as released."""
-    return _CLEAR * math.sqrt(2.0 * told.layout.states) * told.noise.moves
+def _least(told: Told, copies: float = 2.0) -> float:
+    """The count of a row, with ``copies`` times the release's variance, from which on it is taken as
+    released.
+    """
+    return _CLEAR * math.sqrt(copies * told.layout.states) * told.noise.moves
 
 
-class _Chain:
-    """Where people go on to in one half, what that is worth, and how sure both are."""
+class Chain:
+    """Where people go on to in one half, what that is worth, and how sure both are.
 
-    def __init__(self, told: Told, counts: _Counts) -> None:
-        self.told, layout = told, told.layout
+    copies : the counts hold so many times the variance of the release, 1 for all that was released.
+    moves (R, S + 1) counts by row, clear_rows (R,) those that are taken as released, taken (R,) their sums;
+    usual (S + 1, S + 1) where people go on to, 0 in terminal states; clear, seen (S + 1,) the same by state.
+    luck, noise : (R, S + 1) variances of counts.
+    """
+
+    def __init__(self, told: Told, counts: Counts, copies: float = 2.0) -> None:
+        self.told, self.copies, layout = told, copies, told.layout
         noise, states = told.noise, layout.states
         cut = told.consistent(counts.moves, counts.visits)
         free = cut
@@ -112,7 +121,7 @@ class _Chain:
             gap = counts.moves.sum(axis=1) - counts.visits
             share = noise.moves**2 / (noise.visits**2 + states * noise.moves**2)
             free = counts.moves - (gap * share)[:, None]
-        least = _least(told)
+        least = _least(told, copies)
         together = told.per_state(free)
         self.clear = together.sum(axis=1) > least * np.sqrt(np.diff(layout.state_ptr))
         self.clear_rows = free.sum(axis=1) > least
@@ -123,11 +132,11 @@ class _Chain:
         self.ends = list(told.question.returns.terminal)
         self.usual[self.ends] = 0.0
         self.paid = told.question.arrival
-        self.worth, self.reached = self._followed(self.usual)
-        variance = 2.0 * told.question.episodes * np.maximum(self.moves, 0.0)
-        self.luck, self.noise = variance, np.full_like(variance, 2.0 * noise.moves**2)
+        self.worth, self.reached = self.followed(self.usual)
+        variance = copies * told.question.episodes * np.maximum(self.moves, 0.0)
+        self.luck, self.noise = variance, np.full_like(variance, copies * noise.moves**2)
 
-    def _followed(self, moves: Floats) -> tuple[Floats, Floats]:
+    def followed(self, moves: Floats) -> tuple[Floats, Floats]:
         """(H + 1, S + 1) what is still to come at each step, arrivals paid; chance to be there."""
         steps, states = self.told.layout.horizon, self.told.layout.states
         worth, reached = np.zeros((steps + 1, states)), np.zeros((steps, states))
@@ -153,7 +162,7 @@ class _Chain:
         before = self.reached.T @ ahead
         for i, count in enumerate(counts.tolist()):
             ours[order[done:count]], done = taken[done:count], count
-            worth, reached = self._followed(ours)
+            worth, reached = self.followed(ours)
             found[i] = worth[0, start] - self.worth[0, start]
             after = reached.T @ (self.paid + worth[1:])
             changed = after[order[:count]]
@@ -166,13 +175,13 @@ class _Chain:
             pooled[i] = both / self.seen[:, None]
 
         luck = self.luck.copy()
-        luck[rows] = self._luck_of(order, rows, own[-1])
+        luck[rows] = self.luck_of(order, rows, own[-1])
         every = self.noise + luck
         alone = np.sqrt(
-            _capped(own * self.taken[rows][:, None], every[rows], self.taken[rows], self.clear_rows[rows])
+            capped(own * self.taken[rows][:, None], every[rows], self.taken[rows], self.clear_rows[rows])
         )
         shared = np.sqrt(
-            _capped(pooled * self.seen[:, None], self.told.per_state(every), self.seen, self.clear)
+            capped(pooled * self.seen[:, None], self.told.per_state(every), self.seen, self.clear)
         )
 
         def covariance(cells: Floats) -> Floats:
@@ -183,31 +192,31 @@ class _Chain:
             return np.asarray(x @ x.T + y @ z.T + z @ y.T + y @ y.T)
 
         of_noise = covariance(self.noise)
-        return found, of_noise + covariance(luck) + self._unseen(rows, own), of_noise
+        return found, of_noise + covariance(luck) + self.unseen(rows, own), of_noise
 
-    def _luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
+    def luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
         """(K, S + 1) luck of the cells of rows that are taken: of their own law or, where it is less sure, of
         what all did in that state. Few who were lucky alike are no sure thing.
         """
         seen = self.luck[rows]
         among = np.maximum(self.usual[order], 0.0)
         among /= np.maximum(among.sum(axis=1, keepdims=True), 1e-300)
-        usual = 2.0 * self.told.question.episodes * self.taken[rows][:, None] * among
+        usual = self.copies * self.told.question.episodes * self.taken[rows][:, None] * among
         mean = (slopes * among).sum(axis=1, keepdims=True)
         less = (seen * slopes**2).sum(axis=1) < (usual * (slopes - mean) ** 2).sum(axis=1)
         return np.where(less[:, None], usual, seen)
 
-    def _unseen(self, rows: Ints, slopes: Floats) -> Floats:
+    def unseen(self, rows: Ints, slopes: Floats) -> Floats:
         """(n, n) covariance of what was not met: as of some people more, each of whom moves a gain by the
         range of a row's (n, K, S + 1) slopes, a mean over rows by what their people can move together.
         """
         most = np.ptp(slopes, axis=2)
         weight = most**2 * self.taken[rows]
         each = (weight * most).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
-        return 4.0 * _UNSEEN * self.told.question.episodes * np.outer(each, each)
+        return self.copies**2 * UNSEEN * self.told.question.episodes * np.outer(each, each)
 
 
-def _capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
+def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
     """(rows, 1) parts of the variance of (n, rows, S + 1) slopes in next states that can be errors.
 
     A row that was projected is a law over next states: a mean over it is wrong by no more than its range.
@@ -295,8 +304,8 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
     rows = told.layout.row_index[changed, returns.action[changed]]
     if (told.visits[rows] > 0.5 * _least(told)).mean() < 0.5:  # noise drowns what transitions would tell
         return None
-    choosing, judging = _halves(told, key)
-    first = _Chain(told, choosing)
+    choosing, judging = halves(told, key)
+    first = Chain(told, choosing)
     risk = math.sqrt(float(first.gains(returns.order, returns.action, count)[1][0, 0]))
     if not risk < returns.default_risk:
         return None
@@ -305,7 +314,7 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
         return None
     kept = _kept(order.size)
     seen, errors, _ = first.gains(order, action, kept)
-    judged, covariance, noise = _Chain(told, judging).gains(order, action, kept)
+    judged, covariance, noise = Chain(told, judging).gains(order, action, kept)
     # what first visits gain is shrunk decision by decision: so is the whole
     expected = seen * (np.cumsum(worth) / np.maximum(np.cumsum(plain), 1e-300))[kept - 1]
     risk_of = np.sqrt(np.diag(errors))
@@ -325,7 +334,7 @@ def _kept(most: int) -> Ints:
     return np.array(found, np.int64)
 
 
-def _order(path: Path, chain: _Chain) -> tuple[Ints, Ints, Floats, Floats, Floats, Floats]:
+def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats, Floats]:
     """States in the order in which they are changed, what each offers, its shrunk gain and deviation by
     state; and by the order, what changing it alone is worth, shrunk and not.
     """

@@ -13,13 +13,11 @@ from discreet.stored.decision_report import DecisionReport
 from discreet.stored.figures import number, percent, save_figures
 from discreet.stored.verdict_text import ENDED
 
-__all__ = ["COLUMN", "SINCE", "EarlierReport"]
+__all__ = ["SINCE", "EarlierReport"]
 
 SINCE = 5
 """Version of the statement from which on there is a verdict on hidden causes."""
-COLUMN = "value"
-"""Name of the values in ``policy.csv`` before that."""
-_LACKED = ("verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "outcomes")
+_LACKED = ("verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "outcomes", "compared")
 
 
 class EarlierReport(DecisionReport):
