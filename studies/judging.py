@@ -104,9 +104,9 @@ def row(releases: Releases, users: int, epsilon: float | None, draw: int) -> dic
         if world.labels is None:
             values = state_values(path, count)
             held = values.deviation[:-1] <= 0.05
-            truth = true_values(world, path, count)[held]
-            inside = (values.low[:-1][held] <= truth) & (truth <= values.high[:-1][held])
-            error = float(np.abs(values.value[:-1][held] - truth).max(initial=0.0))
+            left = true_values(world, path, count)[held]
+            inside = (values.low[:-1][held] <= left) & (left <= values.high[:-1][held])
+            error = float(np.abs(values.value[:-1][held] - left).max(initial=0.0))
             found |= {"states": int(held.sum()), "states held": int(inside.sum()), "states error": error}
     cause = _STRENGTHS.get(releases.name, 1.0 if known else math.inf)
     for name, interval, truth in (("rule", one.rule.gain, gain), ("less", one.difference, less)):

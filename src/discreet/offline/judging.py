@@ -243,11 +243,11 @@ def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1
     low, high = told.question.bounds
     scale, zero = high - low, 0.0 if least < 0.0 else low
     off = width * part.deviation + part.off
-    ends = (zero + scale * float(np.clip(x, least, 1.0)) for x in (
+    value, bottom, top = (zero + scale * float(np.clip(x, least, 1.0)) for x in (
         part.value, part.value - off, part.value + off,
     ))  # fmt: skip
     sampling = math.sqrt(max(part.deviation**2 - part.noise**2, 0.0))
-    return Gain(*ends, level, scale * part.noise, scale * sampling, 1.0, 0.0)
+    return Gain(value, bottom, top, level, scale * part.noise, scale * sampling, 1.0, 0.0)
 
 
 def _check_paid(told: Told) -> None:
@@ -316,7 +316,7 @@ class StateValues(NamedTuple):
     deviation: Floats
 
 
-def state_values(path: Path, count: int) -> StateValues:
+def state_values(path: Path, count: int, within: float = math.inf) -> StateValues:
     """Return sum_h f_h(s) V_h(s) / x(s) in the changed states s, in the chain of the policy.
 
     f_h(s) is the chance that the first visit to s is at step h, x its sum over h, V_h the value of the policy
@@ -324,6 +324,8 @@ def state_values(path: Path, count: int) -> StateValues:
     released. The changes were chosen by these: so the interval is that of the judging half (module docstring
     of :mod:`discreet.offline.transitions`), with the larger deviation of both halves, and is widened to hold
     ``value``. Deviations are by the delta method, with f and x held fixed.
+
+    within : the largest deviation, as a share of the range of returns, of a value that is returned.
 
     Raises ``ValueError`` if rewards are not paid by a rule.
     """
@@ -337,8 +339,10 @@ def state_values(path: Path, count: int) -> StateValues:
     rows = told.layout.row_index[own, path.action[own]]
     projected = told.consistent()
     whole = Chain(told, Counts(projected, projected.sum(axis=1)), 1.0)
-    value, deviation = _values(whole, own, rows)
-    choosing, judging = (_values(Chain(told, counts), own, rows) for counts in halves(told, path.key))
+    value, deviation = _values(whole, own, rows, np.ones(count, bool))
+    known = deviation <= within
+    value, deviation = np.where(known, value, np.nan), np.where(known, deviation, np.nan)
+    choosing, judging = (_values(Chain(told, counts), own, rows, known) for counts in halves(told, path.key))
     off = -float(ndtri(0.5 * (1.0 - path.level))) * np.maximum(choosing[1], judging[1])
     middle = np.where(np.isfinite(judging[0]), judging[0], value)
     off = np.where(np.isfinite(off), off, 1.0)  # a half in which nobody comes there tells nothing
@@ -350,12 +354,12 @@ def state_values(path: Path, count: int) -> StateValues:
         found.append(table)
     table = empty.copy()
     table[own] = scale * deviation
-    return StateValues(*found, table)
+    return StateValues(found[0], found[1], found[2], table)
 
 
-def _values(chain: Chain, own: Ints, rows: Ints) -> tuple[Floats, Floats]:
+def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats, Floats]:
     """(K,) values and standard deviations, in units of the range of returns, of the policy that takes these
-    rows in these states.
+    rows in these states; deviations of the ``wanted`` (K,) states, else NaN.
     """
     told, size = chain.told, chain.told.layout.states
     steps, taken = told.layout.horizon, chain.moves[rows] / chain.taken[rows][:, None]
@@ -382,8 +386,8 @@ def _values(chain: Chain, own: Ints, rows: Ints) -> tuple[Floats, Floats]:
         there = there @ moves
         there[each, own] += np.nan_to_num(weight[h])
         reached[h] = there
-    deviation = np.empty(own.size)
-    for i in range(own.size):
+    deviation = np.full(own.size, np.nan)
+    for i in np.flatnonzero(wanted).tolist():
         slopes = reached[:, i].T @ ahead
         slopes -= (law * slopes).sum(axis=1, keepdims=True)
         variance = (slopes**2 * every).sum(axis=1) / seen**2

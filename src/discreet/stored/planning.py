@@ -266,7 +266,7 @@ class _Counts(_OneRelease):
         return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-_LEAST_KNOWN = 0.05  # of the range: the largest deviation of a value that stands in policy.csv
+_WELL_KNOWN = 0.05  # of the range: the largest deviation of a value that stands in policy.csv
 
 
 class _FirstVisits(_OneRelease):
@@ -318,13 +318,8 @@ class _FirstVisits(_OneRelease):
         states = self.schema.layout.states
         value, low, high = np.full((3, states), np.nan)
         if self.question.returns.outcomes is not None:
-            found = state_values(learned.path, learned.changes)
-            least, most = self.question.bounds
-            with np.errstate(invalid="ignore"):
-                known = (found.deviation <= _LEAST_KNOWN * (most - least))[:states]
-            value, low, high = (
-                np.where(known, one[:states], np.nan) for one in (found.value, found.low, found.high)
-            )
+            found = state_values(learned.path, learned.changes, _WELL_KNOWN)
+            value, low, high = (one[:states] for one in (found.value, found.low, found.high))
         shape = table.policy.shape
         value, low, high = (np.broadcast_to(one, shape) for one in (value, low, high))
         return replace(table, values=value, intervals=(low, high))

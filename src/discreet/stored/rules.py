@@ -121,7 +121,8 @@ class _Reader:
         states = self._indices("state", schema.state_labels, layout.states)
         actions = self._indices("action", schema.action_labels, layout.actions)
         chances = [self._chance(i) for i in range(len(self.rows))]
-        table, first = np.zeros((layout.states, layout.actions)), {}
+        table = np.zeros((layout.states, layout.actions))
+        first: dict[int, int] = {}
         given = np.zeros(table.shape, bool)
         for line, s, a, chance in zip(self.lines, states, actions, chances, strict=True):
             first.setdefault(s, line)
@@ -137,7 +138,7 @@ class _Reader:
                     f"line {line}: probabilities of state {self._name(s, schema.state_labels)} add up to "
                     f"{total:.12g}: must be 1 within {_ONE:g}"
                 )
-        named = given.any(axis=1)
+        named = np.asarray(given.any(axis=1))
         return Rule(table, named, schema.state_labels, schema.action_labels)
 
     def _take_one_step(self) -> None:
