@@ -56,8 +56,8 @@ with P_+ and P_- the parts in which the policies differ, and m -+ r the interval
 V_L - V_R = P_L (V_L' - V_R') + (P_L - P_R)(w + V_R'), and no P_a moves by more than
 (1 - e)(lambda - 1) P_a. By induction W is below the true difference; at lambda = 1 it is the difference.
 Causes that last are bounded for single changes at first visits, as there: the learned action's outcome from
-below, that of the brought policy from above. The errors of both bounds are measured by refits to releases
-that are drawn from the fitted model.
+below, that of the brought policy from above. The error of the first bound is measured by refits to releases
+that are drawn from the fitted model, that of the second by the delta method.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def learned_policy(path: Path, count: int) -> Policy:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a policy gains over what people did, as one release tells it.
+    """Gain of a policy over what people did, from one release.
 
     gain, value : with intervals, in the user's units; None where it cannot be told. lacking : share of the
     policy's decisions, where there is a choice, that ask for an action whose count does not stand out of
@@ -182,7 +182,7 @@ def known_rows(told: Told) -> Bools:
 
 
 def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
-    """The policy in this chain; None is what people did."""
+    """Return value and slopes of a policy in this chain; None is what people did."""
     told, layout = chain.told, chain.told.layout
     state = layout.row_state
     live = np.ones(layout.states)
@@ -205,7 +205,7 @@ def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
 
 
 def _less(chain: Chain, one: _Side, other: _Side | None) -> _Part:
-    """One policy less another one in the same chain, or its value where there is no other."""
+    """Subtract another policy in the same chain; without one, return the value itself."""
     value, own, pooled = one.value, one.own, one.pooled
     off = float((np.maximum(one.visits, 0.0) * one.lacking).sum())
     if other is not None:
@@ -216,7 +216,7 @@ def _less(chain: Chain, one: _Side, other: _Side | None) -> _Part:
 
 
 def _deviation(chain: Chain, own: Floats, pooled: Floats) -> tuple[float, float]:
-    """Standard deviation of a function of the counts with these slopes, and the part of it that is noise."""
+    """Return the standard deviation of a function with these slopes, and that of its noise alone."""
     told, state = chain.told, chain.told.layout.row_state
     luck = chain.luck.copy()
     rows = np.flatnonzero(own.any(axis=1))
@@ -239,7 +239,7 @@ def _whole(told: Told) -> Chain:
 
 
 def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1.0) -> Gain:
-    """Of a difference, or (least = 0) a share of the range of returns, in the user's units."""
+    """Return a difference, or (least = 0) a value, in the user's units."""
     low, high = told.question.bounds
     scale, zero = high - low, 0.0 if least < 0.0 else low
     off = width * part.deviation + part.off
@@ -289,7 +289,7 @@ def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
 
 
 def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> float:
-    """(sum N rho)^2 / sum N rho^2 with rho = d(s) pi(a | s) / N(s, a), over decisions where there is a
+    """Return (sum N rho)^2 / sum N rho^2 with rho = d(s) pi(a | s) / N(s, a), over decisions where there is a
     choice.
     """
     layout, counts = told.layout, np.maximum(told.visits, 0.0)
@@ -304,7 +304,7 @@ def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> floa
 
 # ---------------------------------------------------------------------- values in changed states
 class StateValues(NamedTuple):
-    """What an episode earns from first visits to changed states on, if all changes are made.
+    """Earnings of an episode from its first visits to changed states on, if all changes are made.
 
     value, low, high, deviation : (S + 1,) in the user's units, NaN in other states and where no episode
     comes. low, high : at the path's level, each state for itself.
@@ -345,7 +345,7 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     choosing, judging = (_values(Chain(told, counts), own, rows, known) for counts in halves(told, path.key))
     off = -float(ndtri(0.5 * (1.0 - path.level))) * np.maximum(choosing[1], judging[1])
     middle = np.where(np.isfinite(judging[0]), judging[0], value)
-    off = np.where(np.isfinite(off), off, 1.0)  # a half in which nobody comes there tells nothing
+    off = np.where(np.isfinite(off), off, 1.0)  # no episode of that half comes there
     zero = min(max(0.0, least), most)
     found = []
     for one in (value, np.minimum(middle - off, value), np.maximum(middle + off, value)):
@@ -358,8 +358,8 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
 
 
 def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats, Floats]:
-    """(K,) values and standard deviations, in units of the range of returns, of the policy that takes these
-    rows in these states; deviations of the ``wanted`` (K,) states, else NaN.
+    """Return (K,) values and standard deviations, in units of the range of returns, of the policy that takes
+    these rows in these states; deviations of the ``wanted`` (K,) states, else NaN.
     """
     told, size = chain.told, chain.told.layout.states
     steps, taken = told.layout.horizon, chain.moves[rows] / chain.taken[rows][:, None]
@@ -473,7 +473,7 @@ def _differ(told: Told, one: Policy, other: Policy) -> Bools:
 
 
 def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: float) -> Gain:
-    """Learned less brought, with its interval: by (3), or by returns from two intervals."""
+    """Return learned less brought with its interval: by (3), or by returns from two intervals."""
     told = path.told
     if not isinstance(path, TransitionPath):
         half = 0.5 * (1.0 + level)
@@ -504,7 +504,7 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
 def _with_errors(
     path: Path, loss: Callable[[Model, float], float], found: Gain, model: Model
 ) -> Callable[[float], Loss]:
-    """A loss with its deviation, which is measured by refits where the loss uses the gain up."""
+    """Return a loss with its deviation, measured by refits at the strength that uses the gain up."""
     told = path.told
     plain = largest_strength(found, path, lambda s: Loss(loss(model, s), 0.0))
     at = max(plain, 1.0 + 1e-3)
@@ -528,7 +528,7 @@ def _refitted(told: Told, moves: Floats, visits: Floats) -> Model:
 
 
 def _lost(told: Told, model: Model, one: Policy, other: Policy, strength: float) -> float:
-    """The difference of two policies less W_0 of the module docstring, at the start."""
+    """Return the difference of two policies less W_0 of the module docstring, at the start."""
     layout, arrival, start = told.layout, told.question.arrival, told.question.start
     known = known_rows(told)
     rows = np.flatnonzero(known & ((one.weights > 0.0) | (other.weights > 0.0)))
@@ -542,7 +542,7 @@ def _lost(told: Told, model: Model, one: Policy, other: Policy, strength: float)
         return weights, np.where(policy.named, np.clip(1.0 - taken, 0.0, 1.0), 1.0) * live
 
     def least(weights: Floats, mixed: Floats, y: Floats) -> Floats:
-        """(S + 1,) least value of y after this part of a policy."""
+        """Return (S + 1,) the least value of y after this part of a policy."""
         each = (((1.0 - rest) + rest * lowest(y, laws, strength)[0]) * laws) @ y
         return np.asarray(np.bincount(state, weights * each, layout.states) + mixed * (model.usual @ y))
 
@@ -576,7 +576,7 @@ def _lost(told: Told, model: Model, one: Policy, other: Policy, strength: float)
 def _lost_once(
     path: Path, model: Model, one: Policy, other: Policy, strength: float, revisits: float
 ) -> tuple[float, float]:
-    """Loss of the difference of single changes at first visits under any cause, and its deviation."""
+    """Return the loss of the difference of single changes under any cause, and its deviation."""
     told, layout = path.told, path.told.layout
     apart = one.weights - other.weights
     rows = np.flatnonzero(apart)
