@@ -103,7 +103,7 @@ def test_the_worst_choice_sums_to_one_and_stays_within_its_bounds() -> None:
     draw = np.random.default_rng(3)
     y, laws = draw.normal(size=7), draw.dirichlet(np.ones(7), 20)
     for strength in (1.0, 1.3, 4.0, 50.0):
-        h, border = hidden_cause._worst(y, laws, strength)
+        h, border = hidden_cause.lowest(y, laws, strength)
         np.testing.assert_allclose((h * laws).sum(axis=1), 1.0, rtol=1e-12)
         assert h.min() >= 1.0 / strength - 1e-12
         assert h.max() <= strength + 1e-12

@@ -47,8 +47,8 @@ def test_deviations_are_the_slopes_of_the_gain() -> None:
     """The covariance by finite differences in every cell of the counts, of three points of a path."""
     release = told(truth(*world(1), 3e4), 3e4, (4.0, 4.0, 2.0), 3)
     key = np.array([3, 4], np.uint64)
-    counts = transitions._halves(release, key)[1]
-    chain = transitions._Chain(release, counts)
+    counts = transitions.halves(release, key)[1]
+    chain = transitions.Chain(release, counts)
     order, action = np.array([2, 0, 4]), np.array([1, 2, 0, 1, 2, 0, 0, 0])
     points = np.array([1, 2, 3])
     plain, covariance, of_noise = chain.gains(order, action, points)
@@ -87,8 +87,8 @@ def test_deviations_are_the_slopes_of_the_gain() -> None:
             other = release.layout.row_index[order[j], (action[order[j]] + 1) % 3]
             own[i, j] = slopes[i, rows[j]] - slopes[i, other]
     chain_luck = chain.luck.copy()
-    chain_luck[rows] = chain._luck_of(order, rows, own[-1])
-    covariance = covariance - chain._unseen(rows, own)
+    chain_luck[rows] = chain.luck_of(order, rows, own[-1])
+    covariance = covariance - chain.unseen(rows, own)
     for found, cells in ((covariance, chain.noise + chain_luck), (of_noise, chain.noise)):
         expected = np.einsum("irt,jrt,rt->ij", slopes, slopes, cells)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -124,8 +124,8 @@ def test_halves_have_the_stated_errors_and_no_correlation(
         ]
         release = one.question.told_of(*noisy, *noise, people=20_000, heavy=heavy)
         score = []
-        for counts in transitions._halves(release, np.array([i, 7], np.uint64)):
-            found, covariance, _ = transitions._Chain(release, counts).gains(order, action, points)
+        for counts in transitions.halves(release, np.array([i, 7], np.uint64)):
+            found, covariance, _ = transitions.Chain(release, counts).gains(order, action, points)
             score.append((found[0] - true) / np.sqrt(covariance[0, 0]))
         scores.append(score)
     table = np.array(scores)
@@ -212,9 +212,9 @@ def test_a_law_that_was_projected_errs_by_its_range_at_most() -> None:
     """Two rows of two next states: a clear one keeps its variance, a projected one its range, squared."""
     slopes = np.array([[[0.5, -0.5], [0.5, -0.5]], [[0.2, -0.2], [0.0, 0.0]]])
     cells, seen = np.full((2, 2), 400.0), np.array([10.0, 10.0])  # variances 2 and 0.32, by point
-    part = transitions._capped(slopes, cells, seen, np.array([True, False]))
+    part = transitions.capped(slopes, cells, seen, np.array([True, False]))
     np.testing.assert_allclose(part, [[1.0], [0.5]])
-    few = transitions._capped(slopes, np.full((2, 2), 1.0), seen, np.array([False, False]))
+    few = transitions.capped(slopes, np.full((2, 2), 1.0), seen, np.array([False, False]))
     np.testing.assert_allclose(few, 1.0)
 
 

@@ -91,7 +91,7 @@ def test_results_under_an_earlier_sentence_are_continued(name):
         ("report.json", "Not shown to be better", "Shown to be better"),
         ("report.json", '"better": false', '"verdict_kind": "shown",\n "better": false'),
         ("report.md", "no release can test that", "as was tested"),
-        ("policy.csv", ",value,", ",value_then_as_before,"),
+        ("policy.csv", ",value,", ",value_low,"),
     ],
 )
 def test_a_changed_report_of_version_4_is_found(tmp_path, name, old, new):

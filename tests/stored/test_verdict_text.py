@@ -15,7 +15,7 @@ from discreet.offline.deviations import Gain
 from discreet.offline.first_visits import FirstVisits
 from discreet.offline.hidden_cause import LARGEST, HiddenCause
 from discreet.offline.transitions import path_of
-from discreet.offline.verdict import ASKED, KINDS, Verdict, _kind, verdict_of
+from discreet.offline.verdict import ASKED, KINDS, Verdict, kind_of, verdict_of
 from discreet.protocol import Returns, Spec
 from discreet.stored.report_page import report_markdown
 from discreet.stored.verdict_text import first_sentence, rests_on, times, verdict_line
@@ -304,4 +304,4 @@ def test_kinds_in_their_order(
 ) -> None:
     """A contradiction of size 0.01 of a range of 10 outweighs a gain whose lower end is 1 at most."""
     gain = replace(GAIN, low=low)
-    assert _kind(count, gain, a_test(contrasts=contrasts, levels=levels), strong, checked) == kind
+    assert kind_of(count, gain, a_test(contrasts=contrasts, levels=levels), strong, checked) == kind

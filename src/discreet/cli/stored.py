@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from discreet.storage.ledger import Ledger, Totals
     from discreet.stored.learn import Outcome, Settings
     from discreet.stored.power import PublicWorld
+    from discreet.stored.rules import Rule
 
 
 SqlOption = Annotated[
@@ -114,6 +115,13 @@ def learn(
     ] = "abstain",
     from_release: Annotated[
         Path | None, typer.Option(help="Plan again from this release.parquet: no data, no budget.")
+    ] = None,
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="RULE.csv (state,action[,probability]), or a folder with a policy.csv: the report compares "
+            "the policy with it. For decision points whose rewards are paid by a rule. Repeatable."
+        ),
     ] = None,
     rewards: Annotated[
         Path | None, typer.Option(help="With --from-release: known rewards in place of the schema's.")
@@ -209,6 +217,7 @@ def learn(
         approval=approval,
         purpose=purpose,
         synthetic=synthetic,
+        compare=_rules(compare, from_release, people),
     )
     announce_compilation()
     if from_release is not None:
@@ -232,6 +241,28 @@ def learn(
     to.print()
     to.print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     to.print(f"Check it with `discreet verify {out}`; plan again, free of budget, with `--from-release`.")
+
+
+def _rules(
+    compare: list[Path] | None,
+    release: Path | None,
+    people: tuple[Schema, Source | list[str] | None] | None,
+) -> tuple[Rule, ...]:
+    """What the policy is compared with, read before anything is spent."""
+    if not compare:
+        return ()
+    from discreet.data.schema import read_schema
+    from discreet.stored.rules import read_rule
+
+    if people is None:
+        assert release is not None
+        path = release.parent / "schema.toml"
+        if not path.is_file():
+            raise ValueError(f"{release}: the folder's schema.toml must lie beside it")
+        public = read_schema(path)
+    else:
+        public = people[0]
+    return tuple(read_rule(path, public) for path in compare)
 
 
 def _check_sources(

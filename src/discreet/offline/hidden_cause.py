@@ -60,7 +60,10 @@ from discreet.offline.first_visits import Told
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["LARGEST", "HiddenCause", "Loss", "hidden_cause", "loss_each_step", "loss_one_decision"]
+__all__ = [
+    "LARGEST", "HiddenCause", "Loss", "hidden_cause", "largest_strength", "loss_each_step",
+    "loss_one_decision", "lowest",
+]  # fmt: skip
 
 LARGEST = 50.0  # L* is not searched above
 _HALVINGS = 16  # L* to 6e-5 of itself, rounded down
@@ -254,7 +257,7 @@ def _loss(
     for h in range(steps - 1, -1, -1):
         value[h] = policy @ (arrival + value[h + 1]) + whole
         y = arrival + low[h + 1]
-        worst[h], border[h] = _worst(y + shift, laws, strength)
+        worst[h], border[h] = lowest(y + shift, laws, strength)
         low[h] = model.usual @ y + more
         low[h][own] = ((share + (1.0 - share) * worst[h]) * laws) @ y
         if ends is not None:
@@ -317,7 +320,7 @@ def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
     return found
 
 
-def _worst(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
+def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
     """Return (K, S + 1) the h that makes sum h P y least, and (K,) the y where h changes."""
     order = np.argsort(y, kind="stable")
     mass = laws[:, order]

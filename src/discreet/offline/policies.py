@@ -15,9 +15,9 @@ value           pessimistic value of the planner's own action there; empty where
 behaviour       index of the action that the noisy counts see most often; empty where not known
 ==============  ==================================================================================
 
-Of decision points the column is ``value_then_as_before`` (``ONE_CHANGE``): what an episode earns from there
-on if this action is taken now and everything after it is done as people did, one deviation below what is
-expected. It is not the value of the whole policy, which may change later steps too.
+Of decision points ``value`` is what an episode earns from its first visit to a changed state on, if all
+changes are made, and two more columns, ``value_low`` and ``value_high``, hold its interval. All three are
+empty where it is not known, and in states that are not changed.
 
 What stands under ``action`` where a state is not supported is decided when the file is written
 (``unsupported``): nothing (``abstain``), what people mostly did (``behaviour``), or the planner's own
@@ -46,9 +46,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
-__all__ = ["ONE_CHANGE", "Learned", "PolicyTable", "Unsupported", "read_policy", "write_policy"]
-
-ONE_CHANGE = "value_then_as_before"
+__all__ = ["Learned", "PolicyTable", "Unsupported", "read_policy", "write_policy"]
 
 
 class Learned(Protocol):
@@ -70,12 +68,12 @@ class PolicyTable:
 
     policy : (H, S) int, the planner's own action everywhere.
     supported : (H, S) bool.
-    values : (H, S) pessimistic values of the planner's actions.
+    values : (H, S) pessimistic values of the planner's actions; with ``intervals`` estimates, which may be
+        NaN: not known.
+    intervals : (low, high), each (H, S), NaN where not known; optional.
     behaviour : (H, S) int, optional; the most frequent action by the noisy counts.
     state_labels, action_labels : names of the indices, optional, each its own.
     first_step : 0 or 1.
-    value_column : name of the values in the file; ``ONE_CHANGE`` where they are of the action alone, with
-        everything after it done as people did.
 
     Raises
     ------
@@ -92,7 +90,7 @@ class PolicyTable:
     state_labels: tuple[str, ...] | None = None
     action_labels: tuple[str, ...] | None = None
     first_step: int = 0
-    value_column: str = "value"
+    intervals: tuple[Floats, Floats] | None = None
 
     def __post_init__(self) -> None:
         put, shape = object.__setattr__, np.shape(self.policy)
@@ -111,7 +109,20 @@ class PolicyTable:
             raise ValueError(f"state_labels has {len(self.state_labels)} entries: must be {shape[1]}")
         most = None if self.action_labels is None else len(self.action_labels) - 1
         put(self, "policy", _actions("policy", self.policy, shape, most))
-        put(self, "values", checks.floats("values", self.values, shape))
+        if self.intervals is None:
+            put(self, "values", checks.floats("values", self.values, shape))
+        else:
+            tables = (self.values, *self.intervals)
+            known = [np.isfinite(np.asarray(table, np.float64)) for table in tables]
+            if not all(np.array_equal(one, known[0]) for one in known):
+                raise ValueError("intervals: must be known where values are, and nowhere else")
+            filled = [
+                checks.floats(name, np.nan_to_num(np.asarray(table, np.float64)), shape)
+                for name, table in zip(("values", "intervals[0]", "intervals[1]"), tables, strict=True)
+            ]
+            value, low, high = (np.where(known[0], table, np.nan) for table in filled)
+            put(self, "values", value)
+            put(self, "intervals", (low, high))
         supported = np.asarray(self.supported)
         if supported.dtype != np.bool_ or supported.shape != shape:
             raise ValueError(f"supported: must be (H, S) = {shape} of bool")
@@ -179,10 +190,13 @@ def write_policy(
     text = io.StringIO(newline="")
     out = csv.writer(text)
     names = [
-        "step", "state", "state_label", "action", "action_label", "supported", table.value_column,
-        "behaviour",
+        "step", "state", "state_label", "action", "action_label", "supported", "value", "value_low",
+        "value_high", "behaviour",
     ]  # fmt: skip
-    absent = {"state_label": states is None, "action_label": actions is None}
+    absent = {
+        "state_label": states is None, "action_label": actions is None,
+        **dict.fromkeys(("value_low", "value_high"), table.intervals is None),
+    }  # fmt: skip
     out.writerow([name for name in names if not absent.get(name)])
     for (h, s), action in np.ndenumerate(chosen):
         row: list[object] = [h + table.first_step, s]
@@ -190,7 +204,10 @@ def write_policy(
         row.append("" if action < 0 else int(action))
         row += [] if actions is None else ["" if action < 0 else actions[action]]
         sure = bool(table.supported[h, s])
-        row += [int(sure), repr(float(table.values[h, s])) if sure else ""]
+        row.append(int(sure))
+        for numbers in (table.values, *(table.intervals or ())):
+            number = float(numbers[h, s])
+            row.append(repr(number) if sure and np.isfinite(number) else "")
         row.append("" if table.behaviour is None else int(table.behaviour[h, s]))
         out.writerow(row)
     folder = Path(folder)

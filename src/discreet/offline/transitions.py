@@ -77,22 +77,25 @@ from discreet.offline.first_visits import Told
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["GroupGain", "TransitionPath", "group_gains", "path_of"]
+__all__ = [
+    "Chain", "Counts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
+]  # fmt: skip
 
 _CLEAR = 4.0  # norms of the noise in a row's cells that its count exceeds, where it is taken as released
-_UNSEEN = 1.5  # people in a half whom nobody met, who fared otherwise than all that were seen
+UNSEEN = 1.5  # people in a half whom nobody met, who fared otherwise than all that were seen
 _SINGLE, _MORE = 8, 1.5  # each of so many changes is a point of the path; then that many times more
 _DRAWS = 4000  # of the path's errors, for the band
 
 
-class _Counts(NamedTuple):
-    """Transitions and visits of one half, with twice the release's variance."""
+class Counts(NamedTuple):
+    """Transitions and visits of a release, or of one half of it, with twice the release's variance."""
 
     moves: Floats  # (R, S + 1)
     visits: Floats  # (R,)
 
 
-def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Counts, _Counts]:
+def halves(told: Told, key: NDArray[np.uint64]) -> tuple[Counts, Counts]:
+    """Return the counts of the half that chooses and of the half that judges; key : of the release."""
     draw = generator_at(key, ROLE_SAMPLES, 2**33)
     many = np.rint(told.consistent()).astype(np.int64)
     luck = math.sqrt(told.question.episodes) * (2.0 * draw.binomial(many, 0.5) - many)
@@ -104,21 +107,29 @@ def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Counts, _Counts]:
     moves = luck + noise(told.noise.moves, luck.shape)
     visits = luck.sum(axis=1) + noise(told.noise.visits, told.visits.shape)
     return (
-        _Counts(told.moves + moves, told.visits + visits),
-        _Counts(told.moves - moves, told.visits - visits),
+        Counts(told.moves + moves, told.visits + visits),
+        Counts(told.moves - moves, told.visits - visits),
     )
 
 
-def _least(told: Told) -> float:
-    """The count of a row of one half from which on it is taken as released."""
-    return _CLEAR * math.sqrt(2.0 * told.layout.states) * told.noise.moves
+def _least(told: Told, copies: float = 2.0) -> float:
+    """The count of a row, with ``copies`` times the release's variance, from which on it is taken as
+    released.
+    """
+    return _CLEAR * math.sqrt(copies * told.layout.states) * told.noise.moves
 
 
-class _Chain:
-    """Where people go on to in one half, what that is worth, and how sure both are."""
+class Chain:
+    """Where people go on to in one half, what that is worth, and how sure both are.
 
-    def __init__(self, told: Told, counts: _Counts) -> None:
-        self.told, layout = told, told.layout
+    copies : the counts hold so many times the variance of the release, 1 for all that was released.
+    moves (R, S + 1) counts by row, clear_rows (R,) those that are taken as released, taken (R,) their sums;
+    usual (S + 1, S + 1) where people go on to, 0 in terminal states; clear, seen (S + 1,) the same by state.
+    luck, noise : (R, S + 1) variances of counts.
+    """
+
+    def __init__(self, told: Told, counts: Counts, copies: float = 2.0) -> None:
+        self.told, self.copies, layout = told, copies, told.layout
         noise, states = told.noise, layout.states
         cut = told.consistent(counts.moves, counts.visits)
         free = cut
@@ -126,7 +137,7 @@ class _Chain:
             gap = counts.moves.sum(axis=1) - counts.visits
             share = noise.moves**2 / (noise.visits**2 + states * noise.moves**2)
             free = counts.moves - (gap * share)[:, None]
-        least = _least(told)
+        least = _least(told, copies)
         together = told.per_state(free)
         self.clear = together.sum(axis=1) > least * np.sqrt(np.diff(layout.state_ptr))
         self.clear_rows = free.sum(axis=1) > least
@@ -137,11 +148,11 @@ class _Chain:
         self.ends = list(told.question.returns.terminal)
         self.usual[self.ends] = 0.0
         self.paid = told.question.arrival
-        self.worth, self.reached = self._followed(self.usual)
-        variance = 2.0 * told.question.episodes * np.maximum(self.moves, 0.0)
-        self.luck, self.noise = variance, np.full_like(variance, 2.0 * noise.moves**2)
+        self.worth, self.reached = self.followed(self.usual)
+        variance = copies * told.question.episodes * np.maximum(self.moves, 0.0)
+        self.luck, self.noise = variance, np.full_like(variance, copies * noise.moves**2)
 
-    def _followed(self, moves: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
+    def followed(self, moves: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
         """(H + 1, S + 1) what is still to come at each step, arrivals paid; chance to be there.
 
         more : (S + 1,) what a step from each state is worth beside its arrivals.
@@ -174,7 +185,7 @@ class _Chain:
             counts = counts + 1
             theirs = theirs.copy()
             theirs[start] = self.moves[begin] / self.taken[begin]
-            worth_before, reached_before = self._followed(theirs)
+            worth_before, reached_before = self.followed(theirs)
         taken = self.moves[rows] / self.taken[rows][:, None]
         ours, done, found = theirs.copy(), 0, np.zeros(counts.size)
         pooled = np.zeros((counts.size, layout.states, layout.states))  # by a cell of any row of a state
@@ -184,7 +195,7 @@ class _Chain:
             if count < done:
                 ours, done = theirs.copy(), 0
             ours[order[done:count]], done = taken[done:count], count
-            worth, reached = self._followed(ours)
+            worth, reached = self.followed(ours)
             side = 0 if sides is None else int(sides[i])
             if side:
                 found[i], pooled[i], own[i, :count] = self._censored(
@@ -207,13 +218,13 @@ class _Chain:
             pooled[i] = both / self.seen[:, None]
 
         luck = self.luck.copy()
-        luck[rows] = self._luck_of(order, rows, own[-1])
+        luck[rows] = self.luck_of(order, rows, own[-1])
         every = self.noise + luck
         alone = np.sqrt(
-            _capped(own * self.taken[rows][:, None], every[rows], self.taken[rows], self.clear_rows[rows])
+            capped(own * self.taken[rows][:, None], every[rows], self.taken[rows], self.clear_rows[rows])
         )
         shared = np.sqrt(
-            _capped(pooled * self.seen[:, None], self.told.per_state(every), self.seen, self.clear)
+            capped(pooled * self.seen[:, None], self.told.per_state(every), self.seen, self.clear)
         )
 
         def covariance(cells: Floats) -> Floats:
@@ -224,7 +235,7 @@ class _Chain:
             return np.asarray(x @ x.T + y @ z.T + z @ y.T + y @ y.T)
 
         of_noise = covariance(self.noise)
-        return found, of_noise + covariance(luck) + self._unseen(rows, own), of_noise
+        return found, of_noise + covariance(luck) + self.unseen(rows, own), of_noise
 
     def _censored(
         self, changed: Ints, rows: Ints, ours: Floats, reached: Floats, half: float
@@ -247,8 +258,8 @@ class _Chain:
         usual_more[changed] += self.moves[rows, end] * (new - each[changed]) / self.seen[changed]
         more = usual_more.copy()
         more[changed] = ours[changed, end] * new
-        worth = self._followed(ours, more)[0]
-        usual_worth = self._followed(self.usual, usual_more)[0]
+        worth = self.followed(ours, more)[0]
+        usual_worth = self.followed(self.usual, usual_more)[0]
         after = reached.T @ (self.paid + worth[1:])
         after[:, end] += visits * each
         own = after[changed]
@@ -265,29 +276,29 @@ class _Chain:
         gain = float(worth[0, start] - usual_worth[0, start])
         return gain, both / self.seen[:, None], own
 
-    def _luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
+    def luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
         """(K, S + 1) luck of the cells of rows that are taken: of their own law or, where it is less sure, of
         what all did in that state. Few who were lucky alike are no sure thing.
         """
         seen = self.luck[rows]
         among = np.maximum(self.usual[order], 0.0)
         among /= np.maximum(among.sum(axis=1, keepdims=True), 1e-300)
-        usual = 2.0 * self.told.question.episodes * self.taken[rows][:, None] * among
+        usual = self.copies * self.told.question.episodes * self.taken[rows][:, None] * among
         mean = (slopes * among).sum(axis=1, keepdims=True)
         less = (seen * slopes**2).sum(axis=1) < (usual * (slopes - mean) ** 2).sum(axis=1)
         return np.where(less[:, None], usual, seen)
 
-    def _unseen(self, rows: Ints, slopes: Floats) -> Floats:
+    def unseen(self, rows: Ints, slopes: Floats) -> Floats:
         """(n, n) covariance of what was not met: as of some people more, each of whom moves a gain by the
         range of a row's (n, K, S + 1) slopes, a mean over rows by what their people can move together.
         """
         most = np.ptp(slopes, axis=2)
         weight = most**2 * self.taken[rows]
         each = (weight * most).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
-        return 4.0 * _UNSEEN * self.told.question.episodes * np.outer(each, each)
+        return self.copies**2 * UNSEEN * self.told.question.episodes * np.outer(each, each)
 
 
-def _capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
+def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
     """(rows, 1) parts of the variance of (n, rows, S + 1) slopes in next states that can be errors.
 
     A row that was projected is a law over next states: a mean over it is wrong by no more than its range.
@@ -393,7 +404,7 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
     begins : rows of the start state, one for each group asked for. The gain is sum_t P_g(t) (V_pi(t) -
     V_b(t)), by the half that did not choose; its deviation is the larger of what both halves say.
     """
-    choosing, judging = (_Chain(path.told, half) for half in _halves(path.told, path.key))
+    choosing, judging = (Chain(path.told, half) for half in halves(path.told, path.key))
     counts, found = np.array([count]), []
     for row in begins.tolist():
         gain, errors, noise = judging.gains(path.order, path.action, counts, row)
@@ -425,8 +436,8 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
     rows = told.layout.row_index[changed, returns.action[changed]]
     if (told.visits[rows] > 0.5 * _least(told)).mean() < 0.5:  # noise drowns what transitions would tell
         return None
-    choosing, judging = _halves(told, key)
-    first = _Chain(told, choosing)
+    choosing, judging = halves(told, key)
+    first = Chain(told, choosing)
     risk = math.sqrt(float(first.gains(returns.order, returns.action, count)[1][0, 0]))
     censored = told.question.returns.censored is not None
     if not (censored or risk < returns.default_risk):
@@ -435,7 +446,7 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
     if not order.size:
         return None
     kept = _kept(order.size)
-    second = _Chain(told, judging)
+    second = Chain(told, judging)
     seen, risk_of, judged, covariance = _both_halves(first, second, order, action, kept)
     ends = None
     if censored:
@@ -456,7 +467,7 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
 
 
 def _both_halves(
-    choosing: _Chain, judging: _Chain, order: Ints, action: Ints, counts: Ints, sides: Ints | None = None
+    choosing: Chain, judging: Chain, order: Ints, action: Ints, counts: Ints, sides: Ints | None = None
 ) -> tuple[Floats, Floats, _Judged, Floats]:
     """What the choosing half sees of points of the path, and its deviation; what the judging half says, with
     the larger deviation of both, and the covariance of its errors.
@@ -475,7 +486,7 @@ def _kept(most: int) -> Ints:
     return np.array(found, np.int64)
 
 
-def _order(path: Path, chain: _Chain) -> tuple[Ints, Ints, Floats, Floats, Floats, Floats]:
+def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats, Floats]:
     """States in the order in which they are changed, what each offers, its shrunk gain and deviation by
     state; and by the order, what changing it alone is worth, shrunk and not.
     """

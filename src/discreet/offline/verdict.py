@@ -34,10 +34,10 @@ from discreet.offline.hidden_cause import (
     loss_each_step,
 )
 
-__all__ = ["ASKED", "KINDS", "Verdict", "verdict_of", "would_show"]
+__all__ = ["ASKED", "COVERED", "KINDS", "Verdict", "kind_of", "verdict_of", "would_show"]
 
 ASKED = 1.1  # L that a gain must survive by default
-_COVERED = 0.5  # share of changed decisions whose contrast must be testable
+COVERED = 0.5  # share of changed decisions whose contrast must be testable
 _HINT = 0.05  # p below which a test that has little power is taken for a hint
 _SIZES = 10.0  # a contradiction outweighs a gain of up to so many times its size
 
@@ -89,8 +89,8 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
     own = path.order[:count]
     share = found.covered(path.visits[own], path.told.layout.row_index[own, path.action[own]])
     hinted = path.measured == "returns" and min(found.contrasts.hint, found.levels.hint) < _HINT
-    kind = _kind(
-        count, gain, found, cause.each_step >= asked, found.tested and share >= _COVERED and not hinted
+    kind = kind_of(
+        count, gain, found, cause.each_step >= asked, found.tested and share >= COVERED and not hinted
     )
     return Verdict(kind, gain, asked, cause, found, share, hinted, censored_share(path.told))
 
@@ -106,13 +106,18 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     told, own = path.told, path.order[:count]
     model = model_of(told)
     rows = told.layout.row_index[own, path.action[own]]
-    if covered(testable(told, model), path.visits[own], rows) < _COVERED:
+    if covered(testable(told, model), path.visits[own], rows) < COVERED:
         return False
     gain = path.worst(count)
     return largest_strength(gain, path, lambda s: loss_each_step(path, count, s, model), asked) >= asked
 
 
-def _kind(count: int, gain: Gain, found: Consistency, strong: bool, checked: bool) -> str:
+def kind_of(count: int, gain: Gain, found: Consistency, strong: bool, checked: bool) -> str:
+    """Return the kind of a verdict.
+
+    count : states changed. strong : whether the gain survives a cause of the strength that is asked for.
+    checked : whether a contradiction could have been seen.
+    """
     if not count:
         return "unchanged"
     if not gain.shown:

@@ -7,7 +7,7 @@ privacy. The first line says whether the gain is shown, and on which condition
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,12 +23,21 @@ from discreet.offline.deviations import Gain
 from discreet.offline.deviations import Path as Points
 from discreet.offline.first_visits import Told
 from discreet.offline.groups import GroupResult, groups_of
+from discreet.offline.judging import Policy, compare, policy_of
 from discreet.offline.outcomes import Outcome, outcomes_of
 from discreet.offline.verdict import Verdict
 from discreet.protocol import StepwiseRelease
+from discreet.stored.compared_text import (
+    Compared,
+    Difference,
+    compared_blocks,
+    compared_rows,
+    plain_comparisons,
+)
 from discreet.stored.figures import number, percent, plain_axes, save_figures
 from discreet.stored.pages import Block, Code, Heading, Paragraph, Picture, Strong, Table, Text
 from discreet.stored.report_page import ReportPage
+from discreet.stored.rules import Rule
 from discreet.stored.verdict_text import first_sentence, rests_on
 
 if TYPE_CHECKING:
@@ -103,6 +112,7 @@ class DecisionReport(ReportPage):
     path : (states changed, estimate, low, high) of points of the path. supported : share of people's
     decisions at pairs that stand out of noise. ended : share of episodes that came to a terminal
     state before the last step.
+    compared : rules that were brought, beside the learned policy.
     measured : "returns" or "transitions", what the gain is read off. outcomes : of actions, by state; changed
     states first. groups : of each declared group of users, with its label.
     """
@@ -131,6 +141,7 @@ class DecisionReport(ReportPage):
     measured: str
     outcomes: tuple[tuple[StateOutcome, ...], ...]
     groups: tuple[tuple[str, GroupResult], ...] = ()
+    compared: tuple[Compared, ...] = ()
 
     supposed: ClassVar[str] = (
         "the state holds all that matters for what follows. What of this can be tested, and what cannot, "
@@ -175,14 +186,15 @@ class DecisionReport(ReportPage):
             "outcomes": [one.to_dict() for state in self.outcomes for one in state],
             "path": [list(point) for point in self.path],
             "noise": dict(self.noise),
+            **plain_comparisons(self.compared),
             **({"groups": [_plain_group(*one) for one in self.groups]} if self.groups else {}),
         }
 
     def blocks(self) -> list[Block]:
         """Everything that the report says; the first block is the verdict."""
         return [
-            *self._head(), *self._group_blocks(), *rests_on(self.judged), *self._change_blocks(),
-            *self._outcome_blocks(), *self._tail(),
+            *self._head(), *self._group_blocks(), *compared_blocks(self.compared, self.measured),
+            *rests_on(self.judged), *self._change_blocks(), *self._outcome_blocks(), *self._tail(),
         ]  # fmt: skip
 
     def _head(self) -> list[Block]:
@@ -193,6 +205,7 @@ class DecisionReport(ReportPage):
             ("learned", *_cells(self.learned)),
             ("what people did", *_cells(self.behaviour)),
         ]
+        rows += [row for one in self.compared for row in compared_rows(one, _cells)]
         for name, gain in self.others.items():
             if gain is None:
                 why = f"lacks support at {percent(self.lacking[name])} of decisions"
@@ -460,8 +473,13 @@ def _cells(value: Gain) -> tuple[str, ...]:
     return number(value.estimate), interval, number(value.noise), number(value.sampling)
 
 
-def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema: Schema) -> DecisionReport:
-    """The report of a policy of decision points and the release that it was learned from."""
+def decision_report_of(
+    release: StepwiseRelease, learned: DecisionPolicy, schema: Schema, rules: Sequence[Rule] = ()
+) -> DecisionReport:
+    """The report of a policy of decision points and the release that it was learned from.
+
+    rules : what the policy is compared with; for rewards that a rule pays.
+    """
     path, gain, judged = learned.path, learned.gain, learned.verdict
     told = path.told
     names = _Names(schema, told)
@@ -507,6 +525,56 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
         measured=path.measured,
         outcomes=_outcomes(learned, names),
         groups=_groups(learned, schema),
+        compared=_compared(learned, rules, names, ended),
+    )
+
+
+def _compared(
+    learned: DecisionPolicy, rules: Sequence[Rule], names: _Names, ended: float
+) -> tuple[Compared, ...]:
+    """Compare the policy with each rule, at a level that holds for all of them together."""
+    path, found = learned.path, []
+    told, many = path.told, len(rules)
+    for i, rule in enumerate(rules):
+        policy = policy_of(told.question, rule.table, rule.named)
+        level = 1.0 - (1.0 - path.level) / many
+        one = compare(path, learned.changes, learned.verdict, policy, level)
+        own = np.flatnonzero(one.differs)
+        order = own[np.argsort(-path.visits[own], kind="stable")].tolist()
+        found.append(
+            Compared(
+                "your rule" if many == 1 else f"your rule {i + 1}",
+                one,
+                tuple(_difference(learned, policy, names, s) for s in order),
+                learned.verdict.kind,
+                ended,
+                level,
+                many > 1,
+            )
+        )
+    return tuple(found)
+
+
+def _difference(learned: DecisionPolicy, policy: Policy, names: _Names, s: int) -> Difference:
+    path = learned.path
+    layout = path.told.layout
+    usual = int(learned.behaviour[0][s])
+    asked = "as before"
+    if policy.named[s]:
+        rows = np.arange(layout.state_ptr[s], layout.state_ptr[s + 1])
+        rows = rows[policy.weights[rows] > 0.0]
+        if rows.size == 1:
+            asked = f"always {names.row(int(rows[0]))[1]}"
+        else:
+            parts = (f"{names.row(int(r))[1]} {percent(float(policy.weights[r]))}" for r in rows)
+            asked = ", ".join(parts)
+    return Difference(
+        names.state(s),
+        float(path.visits[s] * path.told.episodes),
+        names.action(usual),
+        float(path.share[layout.row_index[s, usual]]),
+        f"always {names.action(int(path.action[s]))}" if learned.changed[s] else "as before",
+        asked,
     )
 
 

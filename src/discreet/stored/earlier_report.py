@@ -14,13 +14,13 @@ from discreet.stored.figures import number, percent, save_figures
 from discreet.stored.pages import Block
 from discreet.stored.verdict_text import ENDED
 
-__all__ = ["COLUMN", "SINCE", "EarlierReport"]
+__all__ = ["SINCE", "EarlierReport"]
 
 SINCE = 5
 """Version of the statement from which on there is a verdict on hidden causes."""
-COLUMN = "value"
-"""Name of the values in ``policy.csv`` before that."""
-_LACKED = ("verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "censored", "outcomes")
+_LACKED = (
+    "verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "censored", "outcomes", "compared",
+)  # fmt: skip
 
 
 class EarlierReport(DecisionReport):

@@ -283,6 +283,7 @@ def learn(
                 time = next(e.time for e in ledger.entries() if e.number == reservation.number)
                 run = replace(run, ledger=LedgerFacts.of(ledger, reservation), date=time)
             write_schema(schema, folder / SCHEMA)
+            settings.write_rules(folder)
             planned = kind.release(session, folder / RELEASE, {**facts, "run": run.told()}, settings)
             kind.say("write policy, report, figures")
             statement, text = fill(folder, schema, planned, name_of(learner), options, settings, run)
@@ -357,6 +358,7 @@ def plan_again(
     kind.check(settings)
     with aside(out) as hidden:
         write_schema(schema, hidden / SCHEMA)
+        settings.write_rules(hidden)
         if rewards is not None:
             np.save(hidden / REWARDS, rewards)
         shutil.copyfile(path, hidden / RELEASE)

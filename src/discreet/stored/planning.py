@@ -30,11 +30,12 @@ from discreet.data.schema import Schema
 from discreet.knobs import Knobs
 from discreet.linear.responses import ResponseSession
 from discreet.offline import linear, tabular
-from discreet.offline.decision_points import DecisionPoints
+from discreet.offline.decision_points import DecisionPoints, DecisionPolicy
 from discreet.offline.first_visits import FirstVisits
+from discreet.offline.judging import policy_of, state_values
 from discreet.offline.linear_gains import LinearGain
 from discreet.offline.linear_releases import LinearRelease
-from discreet.offline.policies import ONE_CHANGE, PolicyTable, Unsupported, write_policy
+from discreet.offline.policies import PolicyTable, Unsupported, write_policy
 from discreet.offline.releases import (
     FIRST_VISITS,
     ReleaseFacts,
@@ -47,7 +48,7 @@ from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.sessions.one_shot import OneShotSession
 from discreet.stored.decision_report import DecisionReport, decision_report_of
-from discreet.stored.earlier_report import COLUMN, SINCE, EarlierReport
+from discreet.stored.earlier_report import SINCE, EarlierReport
 from discreet.stored.linear_report import LinearReport
 from discreet.stored.pages import Block
 from discreet.stored.report import Report, report_of
@@ -59,6 +60,7 @@ from discreet.stored.report_page import (
     report_html,
     report_markdown,
 )
+from discreet.stored.rules import Rule, read_rule, rule_names
 from discreet.written import sentences
 from discreet.written.promises import VERSION
 
@@ -89,6 +91,9 @@ class Settings:
         Lines of the statement: who ran it, who approved it, and what the release is for (in the ledger, too).
     synthetic : bool
         The data are made up, and the statement says so.
+    compare : tuple of Rule
+        For decision points whose rewards are paid by a rule: what the report compares the policy with
+        (:func:`discreet.stored.rules.read_rule`).
 
     Raises
     ------
@@ -105,6 +110,7 @@ class Settings:
     approval: str = ""
     purpose: str = ""
     synthetic: bool = False
+    compare: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
         checks.choice("unsupported", self.unsupported, ("abstain", "behaviour", "policy"))
@@ -120,7 +126,18 @@ class Settings:
         """What the statement's configuration tells of it."""
         return {
             "unsupported": self.unsupported, "level": self.level, "return_bound": self.return_bound,
+            **({"compare": len(self.compare)} if self.compare else {}),
         }  # fmt: skip
+
+    def write_rules(self, folder: Path) -> None:
+        """Write what is compared with into a folder."""
+        for name, rule in zip(rule_names(len(self.compare)), self.compare, strict=True):
+            (folder / name).write_text(rule.text(), "utf-8", newline="")
+
+    @staticmethod
+    def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[Rule, ...]:
+        """Return what a folder was compared with, by the options that its statement holds."""
+        return tuple(read_rule(folder / name, schema) for name in rule_names(options.get("compare", 0)))
 
 
 # ------------------------------------------------------------------------------ two kinds of sums
@@ -136,10 +153,11 @@ class _Report(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A policy, and the report on it."""
+    """A policy, and the report on it. earlier : the table as statements of earlier versions have it."""
 
     table: PolicyTable
     report: _Report
+    earlier: PolicyTable | None = None
 
 
 class _Told(ABC):
@@ -226,7 +244,8 @@ class _Counts(_OneRelease):
         self.query = replace(learner.query(self.spec), episodes=schema.episodes_per_user)
 
     def check(self, settings: Settings) -> None:
-        """Every setting will do."""
+        """``ValueError`` for what this learner cannot do."""
+        _check_nothing_compared(settings, self.learner)
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
         exact = privatizer is None or isinstance(privatizer, NoPrivacy)
@@ -256,6 +275,9 @@ class _Counts(_OneRelease):
         return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
+_WELL_KNOWN = 0.05  # of the range: the largest deviation of a value that stands in policy.csv
+
+
 class _FirstVisits(_OneRelease):
     """Decision points: one release of what follows the first visit to each state."""
 
@@ -277,6 +299,19 @@ class _FirstVisits(_OneRelease):
                 f"return_bound = {settings.return_bound:g}: must stand in the schema (return_bound = ...) "
                 "for decision-points, whose noise rests on it"
             )
+        for rule in settings.compare:
+            if self.question.returns.outcomes is None:
+                raise ValueError(
+                    "compare: must be left out where no rule pays rewards by the state in which an episode "
+                    "ends (reward = { outcomes = ... } in the schema), transitions do not tell what a rule "
+                    "earns there"
+                )
+            if self.question.returns.censored is not None:
+                raise ValueError(
+                    "compare: must be left out where ends are censored, the interval of a rule does not "
+                    "allow for outcomes that are not known"
+                )
+            policy_of(self.question, rule.table, rule.named)
 
     def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
         return self.question.told(people, group)
@@ -287,8 +322,22 @@ class _FirstVisits(_OneRelease):
             raise ValueError(f"{path}: holds counts per step, must be a release of first visits")
         self.say("plan and judge")
         learned = self.learner.of(stored, self.question, settings.level)
-        report = decision_report_of(stored, learned, self.schema)
-        return Planned(replace(PolicyTable.of(learned, self.schema), value_column=ONE_CHANGE), report)
+        report = decision_report_of(stored, learned, self.schema, settings.compare)
+        self.say("value changed states")
+        plain = PolicyTable.of(learned, self.schema)
+        return Planned(self._valued(plain, learned), report, plain)
+
+    def _valued(self, table: PolicyTable, learned: DecisionPolicy) -> PolicyTable:
+        """The table with the policy's values in changed states, where they are known well enough."""
+        states = self.schema.layout.states
+        value, low, high = np.full((3, states), np.nan)
+        returns = self.question.returns
+        if returns.outcomes is not None and returns.censored is None:
+            found = state_values(learned.path, learned.changes, _WELL_KNOWN)
+            value, low, high = (one[:states] for one in (found.value, found.low, found.high))
+        shape = table.policy.shape
+        value, low, high = (np.broadcast_to(one, shape) for one in (value, low, high))
+        return replace(table, values=value, intervals=(low, high))
 
 
 class LinearSums(_Told):
@@ -306,6 +355,7 @@ class LinearSums(_Told):
 
     def check(self, settings: Settings) -> None:
         """``ValueError`` for what the policy's files could not say, before anything is spent."""
+        _check_nothing_compared(settings, self.learner)
         if settings.unsupported == "behaviour":
             raise ValueError(
                 "unsupported = 'behaviour': must be 'abstain' or 'policy' for linear learners, whose sums do "
@@ -353,6 +403,13 @@ class LinearSums(_Told):
         )  # fmt: skip
         gain = learned.gain and _gain_in_units(learned.gain, settings.level, self.schema)
         return Planned(table, LinearReport(table, learned, settings.unsupported, self.learner.judged, gain))
+
+
+def _check_nothing_compared(settings: Settings, learner: Any) -> None:
+    if settings.compare:
+        raise ValueError(
+            f"compare: must be left out for {name_of(learner)}, rules are compared with decision-points"
+        )
 
 
 def _in_units(values: Floats, schema: Schema) -> Floats:
@@ -474,7 +531,7 @@ def write_plan(
         report = replace(report, guarantee=promised)
     table = planned.table
     if version < SINCE and isinstance(report, DecisionReport):
-        report, table = EarlierReport.of(report), replace(table, value_column=COLUMN)
+        report, table = EarlierReport.of(report), planned.earlier or table
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
     write_policy(folder, table, promised + again, settings.unsupported)
     blocks = rehearsed(report.blocks(), _REHEARSAL) if settings.synthetic else report.blocks()

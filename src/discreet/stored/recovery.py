@@ -208,9 +208,11 @@ def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str
     settings = Settings(
         **{name: facts.options[name] for name in ("unsupported", "level", "return_bound")},
         **_signed(folder), synthetic=run.synthetic,
+        compare=Settings.rules_in(folder, facts.options, schema),
     )  # fmt: skip
     with _free_name(one, folder) as out, aside(out) as made:
         write_schema(schema, made / SCHEMA)
+        settings.write_rules(made)
         shutil.copyfile(release, made / RELEASE)
         planned = kind.again(made / RELEASE, settings)
         statement, _ = fill(made, schema, planned, facts.algorithm or "", facts.options, settings, run)

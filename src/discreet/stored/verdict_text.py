@@ -20,8 +20,8 @@ from discreet.stored.figures import number, percent, share_of
 from discreet.stored.pages import Block, Bullets, Code, Heading, Paragraph, Strong, Table
 
 __all__ = [
-    "ENDED", "NOT_EXCLUDED", "first_sentence", "not_excluded", "rests_on", "stated_verdict", "times",
-    "verdict_line", "verdict_words",
+    "ENDED", "NOT_EXCLUDED", "condition", "first_sentence", "not_excluded", "rests_on", "stated_verdict",
+    "times", "verdict_line", "verdict_words",
 ]  # fmt: skip
 
 ENDED = 0.97  # share of episodes that end before the last step; below it the time that is left may matter
@@ -110,9 +110,9 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         )
     if found.kind == "unchecked":
         return f"Not shown: {_UNCHECKED} ({_why(found)}). {refused}{_open_ends(found)}"
-    condition = _condition(found.cause.each_step, found.cause.one_decision, ended)
+    supposed = condition(found.cause.each_step, found.cause.one_decision, ended)
     return (
-        f"Shown, {condition}: changing what is done in {states} gains {number(gain.estimate)} ({interval}) "
+        f"Shown, {supposed}: changing what is done in {states} gains {number(gain.estimate)} ({interval}) "
         f"over what people did, {usual}. The recorded state itself changes these odds "
         f"{times(found.cause.recorded)} times.{_open_ends(found)}"
     )
@@ -134,20 +134,20 @@ def _open_ends(found: Verdict) -> str:
     return f" The outcome of {share} of the episodes is not known: the interval allows for any."
 
 
-def _condition(each_step: float, lasting: float, ended: float) -> str:
+def condition(each_step: float, lasting: float, ended: float) -> str:
     """Return what must hold for a gain that is shown."""
     # a cause that lasts can be close to one that is drawn anew: it is allowed no more than that
-    condition = (
+    said = (
         f"if no unrecorded cause changes the odds of an action more than {_at_most(each_step)} times "
         f"({_at_most(min(lasting, each_step))} times, each decision by itself, if it lasts longer than a "
         "step) and if what an action does depends on the recorded state alone"
     )
     if ended < ENDED:
-        condition += (
+        said += (
             ", and if what people do depends on the state and not on the time "
             f"({percent(1.0 - ended)} of the episodes are still under way at the last step)"
         )
-    return condition
+    return said
 
 
 def _why(found: Verdict) -> str:
@@ -229,9 +229,9 @@ def _hidden_cause(found: Verdict) -> list[Block]:
     if found.kind in _REFUTED:
         return [
             Paragraph((
-                "The two readings contradict each other. So no number of this report can be relied on for what "
-                "the policy gains, however narrow its interval. No factor is given up to which the gain would "
-                f"stand against a hidden cause; it had to be at least {_asked(found.asked)} (",
+                "The two readings contradict each other. So no number of this report can be relied on for "
+                "what the policy gains, however narrow its interval. No factor is given up to which the "
+                f"gain would stand against a hidden cause; it had to be at least {_asked(found.asked)} (",
                 Code("hidden_cause"),
                 f"; the default is {_asked(ASKED)}).",
             ))
@@ -347,7 +347,7 @@ def verdict_words(told: Mapping[str, Any]) -> str:
     }
     if told["kind"] in words:
         return words[told["kind"]]
-    return f"shown, {_condition(cause['each_step'], cause['lasting'], told['ended'])}"
+    return f"shown, {condition(cause['each_step'], cause['lasting'], told['ended'])}"
 
 
 def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:

@@ -451,7 +451,8 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         yield _compared("learner", configuration["algorithm"], name_of(learner))
         yield from _leaves("learner", options["learner"], json.loads(json.dumps(options_of(learner))))
     chosen = {name: options[name] for name in ("unsupported", "level", "return_bound")}
-    settings = Settings(**chosen, synthetic=document["synthetic"] is True)
+    rules = Settings.rules_in(folder, options, schema)
+    settings = Settings(**chosen, synthetic=document["synthetic"] is True, compare=rules)
     rewards = folder / REWARDS_NAME
     known = np.load(rewards) if document["replanned"] and rewards.exists() else None
     kind = kind_of(schema if known is None else replace(schema, known=known, outcomes=None), learner)
@@ -460,6 +461,7 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
     with TemporaryDirectory() as name:
         again = Path(name)
         write_schema(schema, again / "schema.toml")
+        settings.write_rules(again)
         write_plan(
             again, planned, guarantee, settings, replanned=document["replanned"], version=document["version"],
             drawn=folder,
