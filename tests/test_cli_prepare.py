@@ -231,3 +231,50 @@ def test_a_return_bound_that_nothing_would_use_is_refused(tmp_path: Path) -> Non
     call(*ask, "--out", tmp_path / "out", "--no-ledger")
     again = ["learn", "--from-release", tmp_path / "out" / "release.parquet", "--out", tmp_path / "again"]
     assert "return_bound = 1" in call(*again, "--return-bound", 1, code=2).stderr
+
+
+def test_the_screen_tells_of_censored_ends_and_of_a_rule_of_ends(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        [(who, at, -1.0 if at else 1.0, "ab"[(who + at) % 2], ["home", "dead", "moved", ""][who % 4])
+         for who in range(40) for at in range(2)],
+        columns=["who", "at", "x", "k", "out"],
+    )  # fmt: skip
+    frame.to_csv(tmp_path / "records.csv", index=False)
+    (tmp_path / "P.toml").write_text("""
+dataset = "d"
+unit = "patient"
+horizon = 2
+stationary = true
+reward = { low = 0.0, high = 1.0 }
+[prepare]
+user = "who"
+time = { column = "at", numbers = "hours" }
+[prepare.values.x]
+column = "x"
+cuts = [0]
+[prepare.values.k]
+column = "k"
+categories = ["a", "b"]
+[prepare.states]
+product = ["x"]
+[prepare.actions]
+product = ["k"]
+[prepare.end]
+column = "out"
+states = { home = "home", dead = "dead" }
+censored = ["moved", ""]
+[prepare.reward]
+on = { home = 1.0 }
+""")
+    asked = ("prepare", tmp_path / "records.csv", "--schema", tmp_path / "P.toml", "--out")
+    said = " ".join(call(*asked, tmp_path / "one").stdout.split())
+    assert "50.0% of the episodes end censored (20 of 40). Nobody is left out" in said
+    assert 'the schema has reward.outcomes = { "home" = 1, "dead" = 0 } and return_bound = [0, 1]' in said
+    facts = json.loads(call(*asked, tmp_path / "two", "--json").stdout)
+    assert facts["counts"]["episodes with a censored end"] == 20
+    assert len(facts["notes"]) == 2
+    learn = ["learn", tmp_path / "one" / "rows.parquet", "--schema", tmp_path / "one" / "schema.toml"]
+    done = call(*learn, "--epsilon", "10", "--delta", "1e-6", "--out", tmp_path / "policy")
+    assert done.exit_code == 0
+    assert json.loads((tmp_path / "policy" / "report.json").read_text())["censored"] is not None
+    call("verify", tmp_path / "policy")

@@ -52,6 +52,10 @@ the sum of squares has p below 1e-5 by Satterthwaite's approximation. Related te
 al. 2020, arXiv 2002.01751); this one needs the released sums only. It is post-processing and costs no
 privacy.
 
+Ends whose outcome is not known (``Returns.censored``) pay the middle of the range in both readings, as in the
+release. The test then asks whether leaving fits the chain like any other end; at other outcomes of those who
+left it cannot be made, since returns are not released by how an episode ended.
+
 What it cannot see: a cause that is drawn anew at every step (such a world is equal in law to one without
 hidden causes); any cause at a decision after which the episode ends, since both readings are then one; and a
 lasting cause if there are too few users or too much noise. ``covered`` is the share of the changed decisions
