@@ -39,7 +39,7 @@ def shown(command: str) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """People and schemas: of one world at every step (S), and not (H); a plug-in; keys."""
+    """People and schemas: of one world at every step (S; with outcomes: O), and not (H); a plug-in; keys."""
     monkeypatch.chdir(tmp_path)
     layout = Layout(3, 2, 3)
     for name, stationary in (("S", True), ("H", False)):
@@ -53,6 +53,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("options_plugin.py").write_text('"""Registers nothing."""\n')
     Path("word").write_text("a passphrase\n")
     Path("word").chmod(0o600)
+    ends = Schema("ward", "patient", layout, stationary=True, terminal=(2,), outcomes={2: 1.0})
+    write_schema(ends, tmp_path / "O.toml")
+    Path("rule.csv").write_text("state,action\n0,1\n")
     np.save("known.npy", np.full((3, 2), 0.5))
     return tmp_path
 
@@ -73,6 +76,8 @@ WORDS: dict[str, list[tuple[Any, ...]]] = {
         ("learn", "people.parquet", "--schema", "S.toml", "--rho", 0.5, "--no-ledger", "--seed", 1, "--out",
          "b", "--plugin", "options_plugin"),
         ("learn", "--synthetic", "--users", 30, "--schema", "S.toml", *BUDGET, "--out", "c"),
+        ("learn", "--synthetic", "--users", 30, "--schema", "O.toml", *BUDGET, "--out", "f", "--compare",
+         "rule.csv"),
         ("learn", "--from-release", "a/release.parquet", "--rewards", "known.npy", "--out", "d"),
         ("learn", "--sql", "select * from 'people.parquet'", "--schema", "H.toml", *BUDGET, "--out", "e"),
     ],
