@@ -58,12 +58,11 @@ def verdicts(folder: Path, epsilon: float | None, draws: int, seed: int = 0) -> 
     found: Counter[str] = Counter()
     for draw in range(draws):
         noise = np.random.default_rng([seed, draw])
-        noisy = [
+        visits, moves, returns = (
             table + size * noise.standard_normal(table.shape)
             for size, table in zip(scales, sums, strict=True)
-        ]
-        visits, moves, returns = noisy
-        path = path_of(question.told_of(visits, moves, returns, *scales, people=users))
+        )
+        path = path_of(question.told_of(visits, moves, returns, *scales.tolist(), people=users))
         found[verdict_of(path, path.default).kind] += 1
     return found
 
