@@ -1,4 +1,4 @@
-"""How many episodes end censored, and how often they do after a decision.
+"""Shares of episodes that end censored: of all episodes, and of those after a decision.
 
 People whose outcome is not known end in the censored state (``Returns.censored``), and count as the middle of
 the range of returns. What a policy gains over what people did is evaluated in
@@ -38,8 +38,10 @@ def censored_share(told: Told) -> CensoredShare | None:
 
 
 def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
-    """Return (R,) the chance that an episode ends censored after a visit to each row, if people go on as they
-    did, with all steps ahead: no visit has more of them. 0 where no end is censored.
+    """Return (R,) probabilities that an episode ends censored after a visit to a row.
+
+    People go on as they did, with all steps of the horizon ahead. No visit has more steps ahead. The result is
+    0 if no end is censored.
 
     moves : (R, S + 1) laws of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal states.
     """

@@ -24,14 +24,14 @@ a] with h in [1/L, L] and E h = 1, so h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L
 changes at first visits is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), with r the factor for later visits. Of
 repeated changes under a cause that lasts nothing useful is bounded (Namkoong et al. 2020, arXiv 2003.05623).
 
-Censored ends. Their outcome is open within the range of returns (:mod:`discreet.offline.transitions`), also
-that of people who would have left had they been treated otherwise. The gain with the worst outcomes is set
-against the loss. In (1) what is counterfactual, (1 - e) h P_a, takes the lowest outcome; what was recorded
-takes an outcome per state and action, the same under the policy and under what people did, and low where the
-policy under the cause comes more often than people did. Since that changes who comes where, cause and
-outcomes are improved in turn until neither changes; the loss is the gain with the worst outcomes without a
-cause, less that with cause and outcomes found. In bound B, q may be off by half the chance that an
-episode ends censored, and the loss is the largest over such q.
+Censored ends. Their outcome may be any in the range of returns (:mod:`discreet.offline.transitions`), also
+for people who would have left under another action. The loss is compared with the gain at the worst outcomes.
+In (1) the counterfactual part, (1 - e) h P_a, takes the lowest outcome. The recorded part takes one outcome
+per state and action, the same under the policy and under what people did. It is low where the policy under
+the cause visits more often than people did. The outcomes change the worst cause, and the cause changes the
+visits, so both are improved in turn until neither changes. The loss is the gain with the worst outcomes
+without a cause, less the gain with the cause and the outcomes found. In bound B, q may be off by half the
+probability that an episode ends censored, and the loss is the largest over such q.
 
 Errors. The loss is estimated, too. Its standard deviation follows by the delta method with the worst h held
 fixed (envelope theorem: the derivative of the minimum in (1) by P_a(t) is h(t) (y(t) - m), m the y at which h
@@ -179,8 +179,18 @@ _ROUNDS = 8  # in which a cause and outcomes of censored ends are improved in tu
 class _OpenEnds:
     """Outcomes of censored ends beyond the middle, in units of the range.
 
-    end : the censored state. visits : (S + 1,) of what users did. own : (K,) changed states. state : (S + 1,)
-    of rows other than ``new``. new : (K,) of the new actions' rows, as far as recorded.
+    Attributes
+    ----------
+    end : int
+        The censored state.
+    visits : (S + 1,) floats
+        Expected visits under what users did.
+    own : (K,) ints
+        Changed states.
+    state : (S + 1,) floats
+        Outcomes in rows other than those of new actions.
+    new : (K,) floats
+        Outcomes in the rows of new actions, as far as recorded.
     """
 
     end: int
@@ -298,7 +308,7 @@ def _loss(
         lost += float(ends.visits @ paid)
         visited = _slopes_of_paid(told, model.usual, paid)
         usual += visited
-        # a changed state's usual law is made of the action's law, its share, and the law of the others
+        # next states of a changed state: a mixture of those of the action, by its share, and of the others
         rest = np.maximum(1.0 - share, 1e-9)
         others = (model.usual[own] - share * laws) / rest
         changed += share * visited[own]
@@ -377,7 +387,7 @@ def loss_one_decision(
     q = np.where(known, np.clip(path.whole.q[rows], 0.0, 1.0), 0.5)
     model = model_of(told) if model is None else model
     half = 0.5 * ends_censored(told, model.moves, model.usual)[rows]
-    # the loss rises up to q = L / (1 + L), and falls from there on
+    # the loss rises up to q = L / (1 + L) and falls above it
     q = np.clip(strength / (1.0 + strength), np.maximum(q - half, 0.0), np.minimum(q + half, 1.0))
     by_ratio, by_rest = q / strength, 1.0 - strength * (1.0 - q)
     least = np.maximum(by_ratio, by_rest)

@@ -1,63 +1,66 @@
-r"""Gain of a policy that was brought, from a release of first visits, and how a learned one compares with it.
+r"""Gain of a brought policy from a release of first visits, and comparison of a learned policy with it.
 
-The policy pi is stationary and stochastic: weights pi(a | s) by rows, in the states that it names; elsewhere
-people go on as before. It is judged by the direct method, in one chain of where first visits went on to,
+A brought policy is one that the operator supplies, such as a rule in use. The policy pi is stationary and
+stochastic: it has weights pi(a | s) by rows in the states that it names. In all other states people go on as
+before. Its gain is estimated by the direct method, in one chain of the transitions of first visits,
 
     gain = J(P_pi) - J(P_b),   P_pi(s) = sum_a pi(a | s) P_a(s) + u(s) P_b(s),                          (1)
 
-with J(P) = sum_h e_start P^h (P w) as in :mod:`discreet.offline.transitions`, P_b what people did, u = 1 in
-states that are not named. With counts by state and action, marginalised importance sampling and the doubly
-robust estimate are this same number (Xie, Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv
-2001.10742). Counts of states and rows that stand out enter as they were released, all others projected.
+with J(P) = sum_h e_start P^h (P w) as in :mod:`discreet.offline.transitions`. P_b is what people did, and
+u = 1 in states that are not named. With counts by state and action, marginalised importance sampling and the
+doubly robust estimate are this same number (Xie, Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv
+2001.10742). Counts of states and rows that stand out of noise enter as released. All other counts are
+projected first.
 
-Variance, by the delta method. With c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of pi, d its chance to be in s at
-step h, the cell M(s, a, t) moves J(P_pi) by
+Variance, by the delta method. Let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of pi, with d_h(s) the
+probability that pi is in s at step h. The cell M(s, a, t) moves J(P_pi) by
 
-    pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s),                  (2)
+    pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s)                   (2)
 
-and J(P_b) by the same with u = 1. The slopes of a difference are differences of slopes, so that errors cancel
-wherever both sides do the same. The variance of a cell is sigma^2 + M; a projected row errs by its range at
-most, few who fared alike are no surer than all in their state, and some people are added whom nobody met, as
-in :mod:`discreet.offline.transitions`. Errors are not doubled: the policy was not chosen by this release.
+and J(P_b) by the same with u = 1. The slopes of a difference are differences of slopes, so errors cancel
+where both sides do the same. The variance of a cell is sigma^2 + M. Three rules are those of
+:mod:`discreet.offline.transitions`. The error of a projected row is at most its range. The variance of a few
+equal outcomes is at least that of all people in the state. A few people with other outcomes are added. Errors
+are not doubled: the policy was not chosen by this release.
 
-Rows that do not stand out. Where pi asks for an action whose count is within six deviations of noise (nine of
-Laplace noise, or ten people), P_b stands in. Up to the first such decision the law of an episode is the same,
-and a return lies in a range of 1. So the gain is off by at most the chance of one such decision, which is at
-most their expected number; the interval is widened by that number, to either side. If they are more than one
-twentieth of the decisions, the gain cannot be told.
+Rows that do not stand out. If pi asks for an action whose count is within six deviations of noise (nine of
+Laplace noise, or ten people), P_b replaces it. Up to the first such decision an episode has the same
+distribution, and returns have a range of 1. So the gain is off by at most the probability of one such
+decision, which is at most their expected number. The interval is widened by that number on either side. If
+they are more than one twentieth of the decisions, no gain is reported.
 
-Learned less brought. The learned policy L was chosen by M + e, with e of the law that the errors x of the
-release have; x is then not centred given the choice, E[x | x + e] = (x + e) / 2. So L must be read off the
-judging half, M - e, for which E[x - e | x + e] = 0. The brought policy R was not chosen, but L was, *rather
-than R*: where R's actions looked worse than they are, L differs from R. Given the choice, R read off all of M
-would be too low by half of that luck, and the difference too high. So both are read off the judging half, in
-one chain:
+Learned less brought. The learned policy L was chosen by M + e. The added errors e have the same distribution
+as the errors x of the release. Given the choice, x is not centred: E[x | x + e] = (x + e) / 2. So L must be
+evaluated by the judging half, M - e, for which E[x - e | x + e] = 0. The brought policy R was not chosen, but
+L was chosen *rather than R*: where R's actions looked worse than they are, L differs from R. Given the
+choice, the value of R from all of M would be too low by half of that error, and the difference too high. So
+both are evaluated by the judging half, in one chain:
 
-    D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M),   (3)
+    D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
 
-and again the larger of the variances by both halves is taken. Where both policies act alike the errors of
-the release and those that were added cancel, so that the doubling costs nothing there. Of the failure
-probability .8 is for the default point of the path; the rest is shared evenly by its other points.
+The larger of the variances by both halves is taken. Where both policies act in the same way, the errors of
+the release and the added errors cancel, so doubling costs nothing there. The default point of the path has
+0.8 of the failure probability. The other points share the rest evenly.
 
-If the gain of L is read off returns, which are correlated with transitions in a way that sums do not tell,
-the interval of D is that of L less that of R, each at half of the failure probability: it holds whatever the
-correlation.
+The gain of L may be read off returns. Returns and transitions are correlated, and the released sums do not
+show how. The interval of D is then that of L less that of R, each at half of the failure probability. It
+holds whatever the correlation is.
 
-Hidden causes. A difference of two policies has bounds of its own. Under causes at each step of strength
-lambda (:mod:`discreet.offline.hidden_cause`) let low and high be the robust values of each policy, and W_h(s)
-a lower bound of V_L - V_R where both are in s. Where both act alike one cause acts on both,
+Hidden causes. A difference of two policies has separate bounds. Consider causes at each step of strength
+lambda (:mod:`discreet.offline.hidden_cause`). Let low and high be the robust values of each policy, and
+W_h(s) a lower bound of V_L - V_R where both are in s. Where both act in the same way, one cause acts on both:
 W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. Elsewhere the larger of two bounds is taken,
 low_L - high_R and
 
     min P_L W_h+1 + min P_+ m - max P_- m
-        - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t),
+        - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).
 
-with P_+ and P_- the parts in which the policies differ, and m -+ r the interval of w + V_R at the next step:
-V_L - V_R = P_L (V_L' - V_R') + (P_L - P_R)(w + V_R'), and no P_a moves by more than
+Here P_+ and P_- are the parts in which the policies differ, and m -+ r is the interval of w + V_R at the next
+step. The bound follows from V_L - V_R = P_L (V_L' - V_R') + (P_L - P_R)(w + V_R'). No P_a moves by more than
 (1 - e)(lambda - 1) P_a. By induction W is below the true difference; at lambda = 1 it is the difference.
-Causes that last are bounded for single changes at first visits, as there: the learned action's outcome from
-below, that of the brought policy from above. The error of the first bound is measured by refits to releases
-that are drawn from the fitted model, that of the second by the delta method.
+Causes that last are bounded for single changes at first visits, as in that module. The outcome of the learned
+action is bounded from below, that of the brought policy from above. The error of the first bound is measured
+by refits to releases drawn from the fitted model. The error of the second follows by the delta method.
 """
 
 from __future__ import annotations
@@ -91,8 +94,8 @@ __all__ = [
     "state_values",
 ]  # fmt: skip
 
-_LACKING = 0.05  # share of decisions in rows that do not stand out, above which nothing is told
-_LEAST = 10.0  # people whom a row must have besides
+_LACKING = 0.05  # share of decisions in rows that do not stand out; no gain is reported above it
+_LEAST = 10.0  # people that a row must have besides
 _REFITS = 8
 
 
@@ -100,7 +103,7 @@ class Policy(NamedTuple):
     """A stationary stochastic policy.
 
     weights : (R,) probabilities by rows of :attr:`FirstVisits.layout`, 0 in states that are not named.
-    named : (S + 1,) bool; elsewhere people go on as before.
+    named : (S + 1,) bool. In other states people go on as before.
     """
 
     weights: Floats
@@ -141,9 +144,15 @@ def learned_policy(path: Path, count: int) -> Policy:
 class Judgement:
     """Gain of a policy over what people did, from one release.
 
-    gain, value : with intervals, in the user's units; None where it cannot be told. lacking : share of the
-    policy's decisions, where there is a choice, that ask for an action whose count does not stand out of
-    noise. effective : people's decisions that carry the estimate (Kish's effective sample size).
+    Attributes
+    ----------
+    gain, value : Gain, optional
+        With intervals, in the user's units; None if more than 5 % of the decisions lack support.
+    lacking : float
+        Share of the policy's decisions for an action whose count does not stand out of noise, among
+        decisions with a choice.
+    effective : float
+        Number of people's decisions that carry the estimate (Kish's effective sample size).
     """
 
     gain: Gain | None
@@ -155,8 +164,18 @@ class Judgement:
 class _Side(NamedTuple):
     """One policy in a chain: its value, the slopes (2) by rows and by states, and its visits.
 
-    value : above that of a return of 0. own (R, S + 1), pooled (S + 1, S + 1) : slopes. visits : (S + 1,)
-    expected, all of them. lacking : (S + 1,) part of each decision that lacks support.
+    Attributes
+    ----------
+    value : float
+        Value above that of a return of 0.
+    own : (R, S + 1) floats
+        Slopes by rows.
+    pooled : (S + 1, S + 1) floats
+        Slopes by states.
+    visits : (S + 1,) floats
+        Expected visits, all of them.
+    lacking : (S + 1,) floats
+        Part of each decision that lacks support.
     """
 
     value: float
@@ -263,7 +282,7 @@ def _check_paid(told: Told) -> None:
 def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
     """Return what a policy gains over what people did (module docstring).
 
-    policy : must not have been made of this release. level : of the intervals, in (0, 1).
+    policy : a policy that was not made from this release. level : level of the intervals, in (0, 1).
 
     Raises ``ValueError`` if rewards are not paid by a rule, or ends are censored.
     """
@@ -308,10 +327,10 @@ def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> floa
 
 # ---------------------------------------------------------------------- values in changed states
 class StateValues(NamedTuple):
-    """Earnings of an episode from its first visits to changed states on, if all changes are made.
+    """Return of an episode after its first visits to changed states, if all changes are made.
 
-    value, low, high, deviation : (S + 1,) in the user's units, NaN in other states and where no episode
-    comes. low, high : at the path's level, each state for itself.
+    All fields are (S + 1,) floats in the user's units, NaN in other states and in states without visits. Each
+    interval from low to high holds at the path's level, for its state alone.
     """
 
     value: Floats
@@ -375,7 +394,7 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
     weight = np.where(once > 1e-12, first / np.where(once > 1e-12, once, 1.0), np.nan)
     value = (weight * worth[:-1, own]).sum(axis=0)
 
-    # variances of a cell's share by state: of the row that is taken, else of all that people did
+    # variances of a cell's share by state, from the row of the new action, else from all that people did
     every = told.per_state(chain.luck + chain.noise)
     seen, clear, law = chain.seen.copy(), chain.clear.copy(), chain.usual.copy()
     every[own], seen[own], clear[own] = chain.luck[rows] + chain.noise[rows], chain.taken[rows], False
@@ -398,7 +417,7 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
         changed = slopes[own] - (among * slopes[own]).sum(axis=1, keepdims=True)
         usual = chain.copies * episodes * (among * changed**2).sum(axis=1) / seen[own]
         usual += (slopes[own] ** 2 * noise).sum(axis=1) / seen[own] ** 2
-        variance[own] = np.maximum(variance[own], usual)  # few who fared alike are no sure thing
+        variance[own] = np.maximum(variance[own], usual)  # a few equal outcomes are not certain
         most = np.ptp(slopes, axis=1)
         variance = np.where(clear, variance, np.minimum(variance, most**2))
         variance[chain.ends] = 0.0
@@ -412,10 +431,22 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
 class Comparison:
     """A learned policy beside one that was brought.
 
-    rule : of the brought policy, over what people did. difference : learned less brought, None where it
-    cannot be told or nothing is changed. differs : (S + 1,) bool, where the two act differently. each_step,
-    lasting : strength of a hidden cause up to which the difference stays above 0. kind : of a verdict on the
-    difference, by the same rules as that on the gain; "not shown" wherever the gain is not shown.
+    Attributes
+    ----------
+    policy : Policy
+        The brought policy.
+    rule : Judgement
+        Gain of the brought policy over what people did.
+    difference : Gain, optional
+        Value of the learned policy less that of the brought one. None if nothing is changed or the brought
+        policy lacks support.
+    differs : (S + 1,) bool
+        States in which the two act differently.
+    each_step, lasting : float
+        Strength of a hidden cause up to which the difference stays above 0.
+    kind : str
+        Kind of a verdict on the difference, by the rules of the verdict on the gain; "not shown" if the gain
+        is not shown.
     """
 
     __repr__ = brief
@@ -430,15 +461,15 @@ class Comparison:
 
     @property
     def shown(self) -> bool:
-        """Whether the learned policy is shown to be better, on the conditions of ``each_step``."""
+        """Return True if the learned policy is shown to be better, on the conditions of ``each_step``."""
         return self.kind == "shown"
 
 
 def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: float) -> Comparison:
     """Compare the policy that changes the first ``count`` states of a path with one that was brought.
 
-    verdict : on that policy. policy : must not have been made of this release. level : of the intervals, in
-    (0, 1).
+    verdict : the verdict on the learned policy. policy : a policy that was not made from this release.
+    level : level of the intervals, in (0, 1).
 
     Raises ``ValueError`` if rewards are not paid by a rule, or ends are censored.
     """

@@ -30,19 +30,20 @@ e = 2 binomial(M, 1/2) - M + noise of the release's law. Without noise these are
 sample, independent given what people did. All choices are made by the first, all judgements by the second;
 their deviation is the larger of what both halves say it is.
 
-Censored ends. Of episodes that end in the censored state c the outcome is not known; a release counts it as
-the middle of the range of returns. Let u(s, a) in [-1/2, 1/2] be what those who come to c from s after a went
-on to earn beyond that, on average, in units of the range. With x(s, a) the expected visits of an episode,
+Censored ends. The outcome of episodes that end in the censored state c is not known. A release counts it as
+the middle of the range of returns. For episodes that reach c from s after a, let u(s, a) in [-1/2, 1/2] be
+the mean of the true return less that middle, in units of the range. With x(s, a) the expected visits of an
+episode,
 
     gain(u) = gain(0) + sum_{s, a} [x_pi(s, a) - x_b(s, a)] P(c | s, a) u(s, a).                       (2)
 
-Visits do not depend on u, so the worst u is known: 1/2 below the middle where the policy comes more often
-than people did, 1/2 above it where it comes less often. The best u is the reverse. A row that is no new
-action of a changed state is visited less under the policy; in unchanged states all rows are alike. Both are
-evaluated like (1), by the same counts, with their own variances, and an interval reaches from the low end of
-the worst to the high end of the best. For the true u, gain(u) lies between both, whatever drove people to
-leave, if what they went on to earn depends on state and action alone. The point of the path is chosen by the
-worst. Without transitions that stand out nothing is known of P(c | s, a), and a gain may be anything.
+Visits do not depend on u, so the worst u is known: -1/2 where the policy visits (s, a) more often than people
+did, and 1/2 where it visits less often. The best u is the reverse. In a changed state the policy visits every
+row less often, except that of the new action. In an unchanged state all rows have the same sign. Both gains
+are evaluated like (1), by the same counts, with their own variances. An interval reaches from the low end of
+the worst gain to the high end of the best. At the true u, gain(u) is between both, whatever made people
+leave, if their later returns depend on state and action alone. The point of the path is chosen by the worst
+gain. Without transitions that stand out of noise, P(c | s, a) is unknown and a gain has no bound.
 
 The path. Single decisions are weighed by (P_a - P_b) W with W the mean of what follows over first visits,
 shrunk and ordered as there. Policies are some of the first k states of the order (each of the first eight,
@@ -95,7 +96,7 @@ class Counts(NamedTuple):
 
 
 def halves(told: Told, key: NDArray[np.uint64]) -> tuple[Counts, Counts]:
-    """Return the counts of the half that chooses and of the half that judges; key : of the release."""
+    """Return the counts of the choosing half and of the judging half; key : the release's key."""
     draw = generator_at(key, ROLE_SAMPLES, 2**33)
     many = np.rint(told.consistent()).astype(np.int64)
     luck = math.sqrt(told.question.episodes) * (2.0 * draw.binomial(many, 0.5) - many)
@@ -122,10 +123,13 @@ def _least(told: Told, copies: float = 2.0) -> float:
 class Chain:
     """Where people go on to in one half, what that is worth, and how sure both are.
 
-    copies : the counts hold so many times the variance of the release, 1 for all that was released.
-    moves (R, S + 1) counts by row, clear_rows (R,) those that are taken as released, taken (R,) their sums;
-    usual (S + 1, S + 1) where people go on to, 0 in terminal states; clear, seen (S + 1,) the same by state.
-    luck, noise : (R, S + 1) variances of counts.
+    copies : variance of the counts, as a multiple of the variance of the release; 1 for the whole release.
+
+    Rows have moves (R, S + 1), counts of transitions, and taken (R,), their sums. The rows of clear_rows (R,)
+    are used as released. States have usual (S + 1, S + 1), distributions of next states, 0 in terminal states.
+
+    clear and seen (S + 1,) are clear_rows and taken by state. luck and noise (R, S + 1) are variances of
+    counts.
     """
 
     def __init__(self, told: Told, counts: Counts, copies: float = 2.0) -> None:
@@ -169,12 +173,14 @@ class Chain:
     def gains(
         self, order: Ints, action: Ints, counts: Ints, begin: int | None = None, sides: Ints | None = None
     ) -> tuple[Floats, Floats, Floats]:
-        """(n,) of (1) where the first so many states are changed, and two (n, n) covariances of their errors:
-        of all, and of privacy's noise alone.
+        """Return (n,) gains (1) with the first ``counts`` states changed, and two (n, n) covariances.
 
-        begin : row of the start state, of the group that it is of; None: of all people. A group's first step
-        is that row's under both policies: the row enters as one of a state that is changed in both.
-        sides : (n,) -1 for the worst, 1 for the best outcomes of censored ends in (2), 0 for their middle.
+        The first covariance is that of all errors, the second that of the noise of privacy alone.
+
+        begin : row of a group in the start state. By default all people count. A group takes that row first
+        under both policies: the row enters as one of a state that is changed in both.
+
+        sides : (n,) integers. -1 takes the worst outcomes of censored ends in (2), 1 the best, 0 the middle.
         """
         layout, start = self.told.layout, self.told.question.start
         order = order[: int(counts.max())]
@@ -240,16 +246,17 @@ class Chain:
     def _censored(
         self, changed: Ints, rows: Ints, ours: Floats, reached: Floats, half: float
     ) -> tuple[float, Floats, Floats]:
-        """The gain (2) of the policy that changes these states, with outcomes of censored ends that are the
-        worst (half < 0) or the best for it; its slopes in cells of any row of a state (S + 1, S + 1), and
-        what is added to them in cells of the new actions' rows (K, S + 1).
+        """Return the gain (2) of the policy that changes these states, and its slopes.
 
-        rows : of the new actions. ours : where the policy's people go on to, who are at ``reached``.
+        The outcomes of censored ends are the worst for the policy (half < 0) or the best. The slopes are
+        (S + 1, S + 1) in cells of any row of a state, and (K, S + 1) additions in cells of the new actions.
+
+        rows : rows of the new actions. ours : transitions under the policy. reached : its visits by step.
         """
         start, end = self.told.question.start, self.told.question.returns.censored
         assert end is not None
         usual_visits, visits = self.reached.sum(axis=0), reached.sum(axis=0)
-        each = half * np.sign(visits - usual_visits)  # u of a state's rows, but for new actions
+        each = half * np.sign(visits - usual_visits)  # u of a state's rows, except new actions
         each[changed] = -half
         per_person = visits[changed] / self.taken[rows] - usual_visits[changed] / self.seen[changed]
         new = half * np.sign(per_person)
@@ -322,8 +329,10 @@ class TransitionPath(Path):
     """A path that is judged by transitions.
 
     kept : the numbers of changed states that can be taken; ``expected``, ``risk``, ``estimate``,
-    ``deviation`` and ``noise`` are theirs. censored : the gains (2) with the worst and the best outcomes of
-    censored ends, None where there are no such ends; ``expected`` and ``risk`` are then of the worst.
+    ``deviation`` and ``noise`` are theirs.
+
+    censored : the gains (2) with the worst and the best outcomes of censored ends; None if the release has no
+    such ends. With it, ``expected`` and ``risk`` belong to the worst outcomes.
     """
 
     kept: Ints
@@ -399,7 +408,7 @@ class GroupGain(NamedTuple):
 
 
 def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGain, ...]:
-    """What the policy that changes the first ``count`` states, at least 1, gains for the users of each group.
+    """Return the gain of each group by the policy that changes the first ``count`` states, at least 1.
 
     begins : rows of the start state, one for each group asked for. The gain is sum_t P_g(t) (V_pi(t) -
     V_b(t)), by the half that did not choose; its deviation is the larger of what both halves say.
@@ -469,8 +478,10 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
 def _both_halves(
     choosing: Chain, judging: Chain, order: Ints, action: Ints, counts: Ints, sides: Ints | None = None
 ) -> tuple[Floats, Floats, _Judged, Floats]:
-    """What the choosing half sees of points of the path, and its deviation; what the judging half says, with
-    the larger deviation of both, and the covariance of its errors.
+    """Return gains of points of the path by both halves.
+
+    The result is the gains and deviations of the choosing half, the gains of the judging half with the larger
+    deviation of both, and the covariance of the errors of the judging half.
     """
     seen, errors, _ = choosing.gains(order, action, counts, sides=sides)
     judged, covariance, noise = judging.gains(order, action, counts, sides=sides)
