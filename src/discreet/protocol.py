@@ -111,8 +111,8 @@ class Returns:
     censored : a terminal state of episodes whose outcome is not known. It counts as the middle of the bounds
         (``outcomes`` then holds that), and whoever judges a policy tries both bounds. Needs outcomes.
 
-    Raises ``ValueError`` where a number is not finite, ``high`` is not above ``low``, outcomes are of states
-    that are not terminal, or all 0, or ``censored`` is not terminal or has an outcome of its own.
+    Raises ``ValueError`` if a number is not finite, ``high`` is not above ``low``, all outcomes are 0, a
+    state with an outcome or ``censored`` is not terminal, or ``censored`` has an outcome.
     """
 
     low: float = 0.0

@@ -248,7 +248,7 @@ def _rules(
     release: Path | None,
     people: tuple[Schema, Source | list[str] | None] | None,
 ) -> tuple[Rule, ...]:
-    """What the policy is compared with, read before anything is spent."""
+    """Read the rules that the policy is compared with, before anything is spent."""
     if not compare:
         return ()
     from discreet.data.schema import read_schema

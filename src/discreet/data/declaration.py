@@ -31,13 +31,13 @@ and a section ``[prepare]`` that says how they are made of records as they are. 
     [prepare.end]
     column = "outcome"
     states = { home = "discharged", died = "dead" }
-    censored = ["transferred", ""]    # those whose outcome is not known: a terminal state "censored"
+    censored = ["transferred", ""]    # outcome not known: a terminal state "censored"
     [prepare.reward]
     on = { discharged = 1.0 }
 
 Nothing here is learned from records, so that nothing of it costs privacy: cut points, codebooks and scalings
-are the declarer's, and where they come from is declared under ``[provenance]``. A person is never left out
-because of her values, since the number of people is published.
+are the declarer's, and where they come from is declared under ``[provenance]``. No person is left out
+because of their values, since the number of people is published.
 
 Several values may stand for one label; all labels, cuts and files named here are public. Files lie beside the
 declaration. Every key is described in ``docs/prepare.md``.
@@ -847,7 +847,7 @@ def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
 
 
 def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of the schema that say what ends pay, where ``on`` pays at ends only; {} where it does not.
+    """Return the schema's keys for the rewards of ends, if ``on`` pays at ends only; else {}.
 
     A learner that knows the rule knows between which numbers a return lies, not only each step's reward.
     """

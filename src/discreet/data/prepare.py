@@ -84,10 +84,10 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What was made: a folder with ``rows.parquet``, ``schema.toml``, the declaration and its files.
+    """Folder that was made: ``rows.parquet``, ``schema.toml``, the declaration and its files.
 
-    people, episodes, steps : of the result. counts : what was done to how many; notes : what else the owner
-    should know, a sentence each. Both are PRIVATE, like the rows.
+    people, episodes, steps : numbers in the result. counts : number of cases per change that was made.
+    notes : other facts for the owner, a sentence each. Counts and notes are PRIVATE, like the rows.
     """
 
     __repr__ = brief
@@ -357,7 +357,7 @@ class Maker:
         return self._rows(cells, facts.get("end"))
 
     def _said_of_late(self) -> str:
-        """What to say of readings later than actions; "" where they are few."""
+        """Return the warning on readings later than actions; "" if they are few."""
         acted = self.acted_steps
         shares = {name: self.late_steps[name] / acted for name in self.late_steps if acted}
         many = [f"{name} in {share:.1%}" for name, share in shares.items() if share > LATE]
@@ -375,7 +375,7 @@ class Maker:
             raise ValueError(f"records: {said} (refused by strict = true in [prepare])")
 
     def warn(self) -> None:
-        """Warn of readings taken after actions, and of people whose names look alike."""
+        """Warn of readings taken after actions, and of people with similar names."""
         if said := self._said_of_late():
             warnings.warn(said, UserWarning, stacklevel=4)
         declared = self.declared

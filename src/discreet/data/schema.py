@@ -15,12 +15,12 @@ ledger holds (:mod:`discreet.stored.codebook`). Nothing in this module reads a p
     contribute = "error"            # more than m: an error, or "random" keeps m of them
     states = 716                    # or ["healthy", "ill"], or { count = 716 }, { labels = [...] }
     actions = { count = 25, mask = "admissible.parquet" }
-    stationary = false              # true: the world is the same at every step, and learners may pool them
+    stationary = false              # true: the MDP is the same at every step, and learners may pool them
     terminal = 713                  # or several, or { states = [713, 714], unfinished = "terminal" }
     reward = { low = 0.0, high = 1.0, known = false }       # known = "rewards.npy"
     # or { outcomes = { home = 1.0, dead = 0.0 } }: paid on arrival in a terminal state, by rule
     # censored = "transferred"      # with outcomes: a terminal state of those whose outcome is not known
-    return_bound = 1.0              # or [-1.0, 1.0]: what a whole episode can earn, if less than all steps
+    return_bound = 1.0              # or [-1.0, 1.0]: range of an episode's return, if less than all steps
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
     [provenance]
     states = "literature"           # "protocol", "literature", "other data", "private release", "this data"
@@ -99,10 +99,10 @@ class Columns:
 class Groups:
     """Public groups that users belong to, each to one.
 
-    column : what the file calls the column. labels : of the groups, at most 12. All of them are public; which
-    one a user belongs to is not.
+    column : name of the column in the file. labels : labels of the groups, at most 12. All labels are public.
+    The group of a user is private.
 
-    Raises ``ValueError`` if a label is given twice, or is no text of one line, or if there are too many.
+    Raises ``ValueError`` if a label is given twice, is not a text of one line, or if there are more than 12.
     """
 
     column: str

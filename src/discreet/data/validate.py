@@ -93,13 +93,15 @@ class DataError(ValueError):
 class Checked:
     """Whole episodes of whole users, rewards in [0, 1].
 
+    Attributes
+    ----------
     trajectories : n episodes
     user : (n,) int64
-        Which user an episode is of: 0, 1, .. over all batches, never falling.
+        The user of each episode: 0, 1, .. over all batches, never falling.
     rows : int
         Rows read so far.
     names : Arrow array
-        What the file calls these users, in their order, those without an episode that counts among them.
+        Names of these users in the file, in their order; users without a counted episode are included.
     group : (n,) int64, optional
         The group of an episode's user, where the schema has groups.
     """
@@ -596,7 +598,7 @@ class _Check:
 
 
 def _check_groups(group: Ints, number: Ints, new_user: Flags, found: Ints, first: Ints) -> None:
-    """Count rows whose group is no label, or another one than that of the user's first row that has one."""
+    """Count rows whose group is not a label, or differs from that of the user's first row with a label."""
     good = group >= 0
     user = np.cumsum(new_user) - 1
     begins = np.flatnonzero(good)

@@ -14,10 +14,11 @@ one cell or of two: for *replaced* people
 
 **A grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a step each. A person has at
 most c = min(k, her most steps) cells, so two people's rounded vectors differ by at most sqrt(c p) / GRID more
-(both touch a coordinate: a whole step there; one does: half a step, on twice as many). Integers of 64 bits
-are added up, of so few people that no sum passes 2^52, with its noise (:meth:`PersonSums.check_people`,
-from public numbers): a sum that wrapped around would move by 2^64 where one person is replaced. The noise
-on them is discrete Gaussian of an integer sigma, drawn exactly (:mod:`discreet.core.noise.exact`): each sum
+(both touch a coordinate: a whole step there; one does: half a step, on twice as many). The sums are
+integers of 64 bits. The number of people is limited such that no sum with its noise passes 2^52
+(:meth:`PersonSums.check_people`, from public numbers). A sum that wrapped around would move by 2^64 where one
+person is replaced. The noise on the sums is discrete Gaussian of an integer sigma, drawn exactly
+(:mod:`discreet.core.noise.exact`): each sum
 costs rho = Delta^2 / (2 sigma^2) of zCDP. Sums that are asked one after the other, each chosen by what the
 earlier ones released, add up (``levels`` of the record).
 """
@@ -40,9 +41,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 GRID = 2**20
-MOST_UNITS = 2**52  # of all people in a cell: far from 2^63, and float64 holds such a sum exactly
-_TAIL = 12  # sigmas: one of 10^10 draws of noise is beyond with probability 10^10 2 exp(-72) < 1.1e-21
-_SLACK = 1e-9  # of a norm, relative: what floating point may add to it
+# MOST_UNITS bounds the sum of all people in a cell: far from 2^63, and float64 holds such a sum exactly.
+# _TAIL is in sigmas: one of 10^10 draws of noise is beyond with probability 10^10 2 exp(-72) < 1.1e-21.
+# _SLACK is the relative error of a norm that floating point may add.
+MOST_UNITS = 2**52
+_TAIL = 12
+_SLACK = 1e-9
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,10 @@ class PersonSums:
         return max(self.apart, math.sqrt(2.0) * self.bound) + rounding
 
     def check_people(self, people: int, said: str = "", sigma: int = 0) -> None:
-        """Raise ``ValueError`` unless sums over so many people stay within 2^52 grid units.
+        """Raise ``ValueError`` unless sums over this number of people stay within 2^52 grid units.
 
-        said : a remedy, at the end of the message. sigma : of the noise that will be added, in grid units;
-        its tail is counted too, and what rounding adds to a person's part. Check so before anything is
+        said : a remedy, at the end of the message. sigma : standard deviation of the noise, in grid units.
+        Its tail is counted too, and what rounding adds to a person's part. Call this before anything is
         reserved: a noisy sum that is too large is not released
         (:func:`discreet.core.randomness.checked_on_grid`).
         """

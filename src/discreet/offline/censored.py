@@ -40,8 +40,8 @@ def censored_share(told: Told) -> CensoredShare | None:
 def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
     """Return (R,) probabilities that an episode ends censored after a visit to a row.
 
-    People go on as they did, with all steps of the horizon ahead. No visit has more steps ahead. The result is
-    0 if no end is censored.
+    People go on as they did, with all steps of the horizon ahead. No visit has more steps ahead. If no end is
+    censored, the result is 0.
 
     moves : (R, S + 1) laws of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal states.
     """

@@ -16,11 +16,12 @@ Where users belong to public groups, the start state has a level for each group 
 
     L(g)      = q(start, g) - sum_t P(t | start, g) y_start(t).                                            (4)
 
-A group's users begin where P(. | start, g) says; if their outcome does not follow from that, the state leaves
-out something that the group tells. y_start is the same for all groups, since all begin at the first step.
+A group's users begin in states drawn from P(. | start, g). If their outcome does not follow from these
+states, the state leaves out something that the group reveals. All groups share y_start, since all users begin
+at the first step.
 
-In (1) and (2), q and v are the mean returns of first visits by action and by state, and y_s(t) what is earned
-from an arrival in t on, seen from a first visit to s:
+In (1) and (2), q and v are the mean returns of first visits by action and by state. After a first visit to s,
+y_s(t) is the expected return from an arrival in t:
 
     y_s(t) = w(t)                                              where t is terminal
     y_s(t) = w(t) + v(t) + sum_h f_h(s) V_h+1(t) / x(s) - sum_h f_h(t) V_h(t) / x(t)     elsewhere.        (3)
@@ -34,10 +35,14 @@ noise of visits does not bias (1) and (2) to first order.
 Covariance. (1) and (2) are linear, to first order, in three numbers per row or state,
 
     a_r = g_r (dG_r - (q_r - ybar_r) dN_r - sum_t y_s(t) dM_r(t)),   b_s the same over the rows of s,
-    l_t = g_t (dG_t - v_t dN_t):    dD(s, a) = a_r - b_s - sum_t [P_r(t) - P_s(t)] l_t,   dL(s) = b_s - P_s l,
-    dL(g) = a_r - P_r l   with r = (start, g),
+    l_t = g_t (dG_t - v_t dN_t).
 
-with g_r, g_s, g_t reciprocals of counts. So the covariance of all discrepancies is A X A' with X the
+Here g_r, g_s and g_t are reciprocals of counts. The discrepancies change by
+
+    dD(s, a) = a_r - b_s - sum_t [P_r(t) - P_s(t)] l_t,   dL(s) = b_s - P_s l,
+    dL(g) = a_r - P_r l   with r = (start, g).
+
+So the covariance of all discrepancies is A X A' with X the
 covariance of (a, b, l). *Noise*: rows have independent noise, and X is a sum of blocks by state. *Sampling*:
 users of the fitted chain are simulated, their records are put through the same map; times users and episodes
 a user. This keeps the correlation of one user's records and of the two readings. Added are: the product of
@@ -117,10 +122,13 @@ class Model(NamedTuple):
 class Discrepancies(NamedTuple):
     """Discrepancies of one kind, K of them, in units of the range of returns.
 
-    where : (K,) rows of the layout (contrasts) or states (levels; S + 1 + g for group g). value : (K,).
-    deviation : (K,) standard deviations. bias : (K,) allowances. z : (K,) of what exceeds the allowance.
-    largest, squares : p of the two statistics, 1 if nothing is tested. size : sum over states of visits a
-    user times the discrepancy that exceeds allowance and two deviations.
+    where : (K,) rows of the layout (contrasts) or states (levels). S + 1 + g stands for group g.
+
+    value : (K,) discrepancies, with deviation (K,), their standard deviations, and bias (K,), allowances.
+
+    z : (K,) of what exceeds the allowance. largest, squares : p of the two statistics; 1 without a test.
+
+    size : sum over states of visits a user times the discrepancy that exceeds allowance and two deviations.
     """
 
     where: Ints

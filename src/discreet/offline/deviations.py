@@ -423,7 +423,7 @@ class Path:
         ), lacking  # fmt: skip
 
     def _open(self, weights: Floats) -> float:
-        """How far outcomes of censored ends can move what a policy gains at first visits."""
+        """Return the most that outcomes of censored ends can change the gain at first visits."""
         told = self.told
         if told.question.returns.censored is None:
             return 0.0
@@ -441,7 +441,7 @@ class Path:
             return Gain(0.5 * (least + most), least, most, self.level, scale, scale, 1.0, 0.0)
         mean = float(np.clip(self.whole.value[told.question.start], 0.0, 1.0))
         noise = math.hypot(told.noise.returns, (mean - 0.5) * told.noise.visits) / told.episodes
-        noise *= math.sqrt(told.question.groups)  # so many cells are added up
+        noise *= math.sqrt(told.question.groups)  # the sum of one cell per group
         spread = max(mean * (1.0 - mean), 0.25 / told.episodes) * told.question.episodes
         sampling = math.sqrt(spread / told.episodes)
         width = -float(ndtri((1.0 - self.level) / 2)) * math.hypot(noise, sampling)

@@ -14,7 +14,7 @@ is (start, group, first state), and the start state has G rows. Nothing else cha
 
 Telling an episode this way is a map from one person's records to one person's records, so the sensitivities
 are those of the query (:mod:`discreet.core.counts`): m = min(S + 1, H + 1) records of a person, in different
-pairs. Neighbours replace one person's whole record, the group included. This needs no argument of its own: a
+pairs. Neighbours replace one person's whole record, the group included. The same bound covers this case: a
 group is an action, and the bound is over all trajectories of the layout. In full, with w_v, w_t, w_r the
 weights of the three families and
 
@@ -36,8 +36,8 @@ cell, and the visits need a quarter of its precision only. And a sum of returns 
 price is the luck of the whole rest of the episode, Var(G) in place of Var(V(s')), which is the lesser evil
 under privacy as long as there are fewer than some (sigma sqrt(S))^2 visits.
 
-An episode whose outcome is not known ends in a censored state, and its return counts as the middle of the
-bounds, whoever it is of: one more return in [0, 1], so that no sensitivity changes.
+An episode whose outcome is not known ends in a censored state. Its return counts as the middle of the bounds,
+for every user. It is one more return in [0, 1], so no sensitivity changes.
 
 Whether a visit is the first is settled before its action is taken and its outcome known: conditionally on
 (s, a) the return of a counted record has the law of any visit's at that step, if the world is the same at
@@ -159,9 +159,12 @@ class FirstVisits:
     def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """The same episodes as records of H + 1 steps, with what is left to be earned as rewards.
 
-        people : states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1]. group : (n,) integers in [0, G),
-        None where there is one group. Raises ``ValueError`` if the arrays do not have these shapes, or a
-        state, a reward or a group is out of range; actions are checked when they are counted.
+        people : states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1].
+
+        group : (n,) integers in [0, G); None if there is one group.
+
+        Raises ``ValueError`` if the arrays do not have these shapes, or a state, a reward or a group is out
+        of range; actions are checked when they are counted.
         """
         horizon, n = self.spec.horizon, len(people)
         begun = self._begun(group, n)
@@ -291,7 +294,7 @@ class Told:
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """(R,) bool, rows of states in which people had a choice. Nobody chooses a group."""
+        """(R,) bool, rows of states in which people had a choice. A group is not a choice."""
         layout = self.layout
         several = np.diff(layout.state_ptr)[layout.row_state] > 1
         return np.asarray(several & (layout.row_state != self.question.start))

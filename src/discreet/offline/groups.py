@@ -10,8 +10,8 @@ users are of it, where they began, and the sum of their returns. From these foll
   (:mod:`discreet.offline.transitions`). V is that of all users: a group in which an action works otherwise
   than in others, from the same state, shows in its level and not in its gain.
 
-The gain of a group is told only where that of all is read off transitions. What chose a policy by returns is
-not independent of any half of the transitions, so nothing that could judge it by them is left.
+The gain of a group is reported only if the gain of all users is read off transitions. A policy chosen by
+returns depends on both halves of the transitions, so neither half can evaluate it.
 
 Intervals hold for all groups together, those of outcomes and those of gains each (Bonferroni), and for one
 policy.
@@ -36,12 +36,26 @@ Floats = NDArray[np.float64]
 
 
 class GroupResult(NamedTuple):
-    """One group; returns in the user's units, NaN where they are not told.
+    """One group; returns in the user's units, NaN if not reported.
 
-    users : of the group, and deviation, due to noise. share : of all users. mean, low, high : outcome of what
-    people did. expected : the same by the states where these users began. apart : standard errors between
-    both (the level of the group). gain, gain_low, gain_high : of the policy; gain_noise : standard deviation
-    that is due to privacy.
+    Attributes
+    ----------
+    group : int
+        Index of the group.
+    users, deviation : float
+        Number of users in the group, and its standard deviation due to noise.
+    share : float
+        Share of all users.
+    mean, low, high : float
+        Outcome of what people did, with its interval.
+    expected : float
+        The same outcome, computed from the states where these users began.
+    apart : float
+        Standard errors between mean and expected (the level of the group).
+    gain, gain_low, gain_high : float
+        Gain of the policy, with its interval.
+    gain_noise : float
+        Standard deviation of the gain due to privacy.
     """
 
     group: int
@@ -60,9 +74,9 @@ class GroupResult(NamedTuple):
 
 
 def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, ...]:
-    """Return one result for each group, () if there is only one; of the policy with ``count`` changes.
+    """Return one result for each group under the policy with ``count`` changes; () if there is one group.
 
-    path : of the release; its level is that of the intervals of all groups together. found : the consistency
+    path : path of the release; its level is that of the intervals of all groups together. found : consistency
     test of the release.
     """
     told, many = path.told, path.told.question.groups

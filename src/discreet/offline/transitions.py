@@ -126,7 +126,8 @@ class Chain:
     copies : variance of the counts, as a multiple of the variance of the release; 1 for the whole release.
 
     Rows have moves (R, S + 1), counts of transitions, and taken (R,), their sums. The rows of clear_rows (R,)
-    are used as released. States have usual (S + 1, S + 1), distributions of next states, 0 in terminal states.
+    are used as released. States have usual (S + 1, S + 1), distributions of next states; rows of terminal
+    states are 0.
 
     clear and seen (S + 1,) are clear_rows and taken by state. luck and noise (R, S + 1) are variances of
     counts.

@@ -326,7 +326,7 @@ def _fair(total: float, users: int, paired: bool) -> Flips:
 
 
 def misses(noise: Noise, found: tuple[Way, ...], epsilon: float, delta: float) -> bool:
-    """Whether fair flips are certainly too few for the budget, by the chance of one event.
+    """Return True if fair flips are certainly too few for the budget, by the probability of one event.
 
     Let c counters of a family, of N flips each, move by s in all. Signed so that each rises, their sum is
     B + s against B, with B of Bin(c N, 1/2), so that for every t
@@ -363,8 +363,8 @@ def fair_flips(
 ) -> int:
     """M: the fewest fair flips in a transition counter that meet the budget; others have weight M.
 
-    Raises ``ValueError`` where so many users' devices could not draw them. That is mostly known from
-    :func:`misses`, without a law of loss.
+    Raises ``ValueError`` if the devices of ``users`` users could not draw them. In most cases :func:`misses`
+    shows this without the distribution of privacy loss.
     """
 
     def meets(number: int, over: tuple[Way, ...]) -> bool:

@@ -27,8 +27,10 @@ _ROWS = 25  # states in which the two differ
 class Difference:
     """One state in which a learned policy and a rule differ.
 
-    visits : how many people came there (their first visits). usual, usual_share : what they did most often.
-    learned, rule : what both ask for; "as before" where one asks for nothing.
+    visits : number of people who visited it, by first visits. usual, usual_share : their most frequent action
+    and its share.
+
+    learned, rule : actions that both ask for; "as before" if one asks for nothing.
     """
 
     state: str
@@ -43,8 +45,9 @@ class Difference:
 class Compared:
     """One rule beside the learned policy.
 
-    name : "your rule", numbered where there are several. level : of its intervals. verdict_kind : of the
-    learned policy. ended : share of episodes that came to an end.
+    name : "your rule", numbered if the folder has several. level : level of its intervals.
+
+    verdict_kind : kind of the learned policy's verdict. ended : share of episodes that reached an end.
     """
 
     __repr__ = brief
@@ -77,7 +80,7 @@ class Compared:
 
 
 def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
-    """Return the rows of one rule in the table of gains; cells : from a gain to the cells behind its name."""
+    """Return the lines of one rule in the table of gains; cells : from a gain to the cells after its name."""
     rule, difference = one.found.rule, one.found.difference
     why = (
         f"your rule lacks support at {percent(rule.lacking)} of its decisions"

@@ -103,18 +103,26 @@ class DecisionReport(ReportPage):
     """What can be said of a policy of decision points from its release.
 
     verdict : the first line. judged : the numbers behind it.
-    gain : over what people did. behaviour, learned : values. others : gains of policies that need no data,
-    None where too few people did as they do; lacking : their share of decisions where that is so.
-    changes : the states that are changed, those most visited first. changed_decisions : decisions an
-    episode, as people made them, in changed states; agreeing : the share of these that people took as the
-    policy asks.
+
+    gain : gain over what people did. behaviour, learned : values.
+
+    others : gains of policies that need no data; None if too few people acted as they do. lacking : their
+    share of decisions without support.
+
+    changes : the changed states, those most visited first. changed_decisions : decisions of people in changed
+    states, per episode. agreeing : the share of these that agree with the policy.
+
     effective : people's decisions that carry the comparison (Kish's effective sample size).
+
     path : (states changed, estimate, low, high) of points of the path. supported : share of people's
-    decisions at pairs that stand out of noise. ended : share of episodes that came to a terminal
-    state before the last step.
+    decisions at pairs that stand out of noise.
+
+    ended : share of episodes that reached a terminal state before the last step.
+
     compared : rules that were brought, beside the learned policy.
-    measured : "returns" or "transitions", what the gain is read off. outcomes : of actions, by state; changed
-    states first. groups : of each declared group of users, with its label.
+
+    measured : "returns" or "transitions", the source of the gain. outcomes : outcomes of actions, by state;
+    changed states first. groups : results of each declared group of users, with its label.
     """
 
     __repr__ = brief
@@ -616,7 +624,7 @@ def _plain_policies(path: Points) -> dict[str, Floats]:
 
 
 def _groups(learned: DecisionPolicy, schema: Schema) -> tuple[tuple[str, GroupResult], ...]:
-    """Return what is told of each group, with its label."""
+    """Return the result of each group, with its label."""
     found = groups_of(learned.path, learned.changes, learned.verdict.consistency)
     labels = None if schema.groups is None else schema.groups.labels
     return tuple((_label(labels, one.group), one) for one in found)

@@ -4,8 +4,9 @@ Text from outside is escaped, so that a name cannot pass for a line of the page.
 (:class:`Blank`) are the only part of a page that is not fixed: :class:`Written` holds what stands around what
 is written there, by which :mod:`discreet.stored.verification` tells them apart.
 
-The HTML holds its own style and pictures, no script, and loads nothing: it opens from a disk without a
-network, prints on A4 or letter, and names its language, headings, tables and header cells for screen readers.
+The HTML holds its own style and pictures, has no script, and loads nothing. It opens from a disk without a
+network, and prints on A4 or letter. For screen readers it names its language, headings, tables and header
+cells.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head. names : so many cells, the first ones, name a row.
+    """Rows under a head. names : number of first cells that name a row.
 
     Without a caption the table is named by the heading above it and by its head.
     """
@@ -106,9 +107,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, on the HTML page alone: what it shows stands in the text too.
+    """A figure, on the HTML page alone; the text states the same facts.
 
-    name : of the file, without its ending. alternative : what is said where it cannot be seen.
+    name : file name, without its ending. alternative : text for readers who cannot see it.
     """
 
     name: str

@@ -79,6 +79,8 @@ T = TypeVar("T")
 class Settings:
     """Settings that do not change the release.
 
+    Parameters
+    ----------
     unsupported : "abstain", "behaviour" or "policy"
         What the policy's files say where there is too little data behind the planner's action.
     level : float in (0, 1)
@@ -88,11 +90,11 @@ class Settings:
         Unknown parts may be worth up to this bound, so a lower bound makes the report's intervals shorter.
         For decision points the schema has the bound.
     operator, approval, purpose : str
-        Lines of the statement: who ran it, who approved it, and what the release is for (in the ledger, too).
+        Lines of the statement: operator, approver and purpose of the release (in the ledger, too).
     synthetic : bool
         The data are made up, and the statement says so.
     compare : tuple of Rule
-        For decision points whose rewards are paid by a rule: what the report compares the policy with
+        Rules that the report compares the policy with, for decision points whose rewards are paid by a rule
         (:func:`discreet.stored.rules.read_rule`).
 
     Raises
@@ -275,7 +277,7 @@ class _Counts(_OneRelease):
         return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-_WELL_KNOWN = 0.05  # of the range: the largest deviation of a value that stands in policy.csv
+_WELL_KNOWN = 0.05  # of the range: the largest deviation of a value in policy.csv
 
 
 class _FirstVisits(_OneRelease):
@@ -522,7 +524,8 @@ def write_plan(
 ) -> str:
     """Policy, report and figures into a folder; returns the report's text.
 
-    version : of the statement, in whose sentences the guarantee is written, and whose report it has.
+    version : version of the statement and of the report; it selects the sentences of the guarantee.
+
     drawn : the folder whose figures become part of the report in HTML; this one, by default.
     """
     promised = sentences.statement(guarantee, version)

@@ -3,7 +3,7 @@
 A rule is stationary: ``state,action`` or ``state,action,probability``, labels of the schema or indices from
 0.
 In states that it does not name people go on as before. The ``policy.csv`` of a folder is one, too, if it asks
-for the same at every step. Rules are public: they stand in the folder that they were compared in.
+for the same at every step. Rules are public: the folder of a comparison contains them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEEDED, _ALLOWED = ("state", "action"), ("state", "state_label", "action", "act
 
 
 def rule_names(count: int) -> tuple[str, ...]:
-    """Return the names that so many rules have in a folder."""
+    """Return the file names of this number of rules in a folder."""
     count = checks.integer("compare", count, 0, _MOST)
     return tuple("rule.csv" if i == 0 else f"rule-{i + 1}.csv" for i in range(count))
 
@@ -39,8 +39,9 @@ def rule_names(count: int) -> tuple[str, ...]:
 class Rule:
     """A stationary rule.
 
-    table : (S, A) probabilities, 0 in states that are not named. named : (S,) bool. state_labels,
-    action_labels : of the schema.
+    table : (S, A) probabilities, 0 in states that are not named. named : (S,) bool.
+
+    state_labels, action_labels : labels of the schema.
     """
 
     __repr__ = brief

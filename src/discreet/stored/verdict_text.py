@@ -127,7 +127,7 @@ def _in_a_group(test: Consistency) -> str:
 
 
 def _open_ends(found: Verdict) -> str:
-    """Return what the first line says of ends whose outcome is not known."""
+    """Return the sentence of the first line on ends whose outcome is not known."""
     if found.censored is None:
         return ""
     share = percent(found.censored.share)
