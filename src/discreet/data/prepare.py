@@ -536,7 +536,7 @@ class Maker:
             self.first = np.minimum(self.first, own)
 
     def _found(self, value: Value, order: Ints, cell: Ints) -> tuple[Floats, Floats]:
-        """(cells,) values of steps, and those that later steps may carry on: of all rows of a step."""
+        """Return (cells,) values of steps, and (cells,) values that later steps may carry on, of all rows."""
         column, size = _plain(self.table, f"v.{value.name}")[order], int(self.start[-1])
 
         def gathered(used: Flags) -> Floats:
@@ -671,7 +671,7 @@ class Maker:
                 self._note_episodes(f"{value.name}: two values at one time", at[clash][~good], value.column)
 
     def _filled(self, value: Value, found: Floats, whole: Floats) -> Floats:
-        """(cells,) late by ``lag``, carried on from ``whole`` for ``carry`` steps, then the constant."""
+        """Return (cells,) values: lagged, carried on from ``whole``, then the constant if missing."""
         if value.lag:
             source = np.arange(len(found)) - value.lag
             found = np.where(source >= self.start[self.of], found[np.maximum(source, 0)], np.nan)

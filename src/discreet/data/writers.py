@@ -118,7 +118,7 @@ class TrajectoryWriter:
                 names.next_state: _named(after, schema.state_labels),
             }
         )
-        if schema.groups is not None:  # made-up users are of them in turn
+        if schema.groups is not None:  # synthetic users are assigned to groups in turn
             labels = schema.groups.labels
             own = np.repeat(number // each % len(labels), horizon)
             table = table.append_column(schema.groups.column, _named(own, labels))

@@ -116,9 +116,9 @@ class FirstVisits:
 
     @property
     def arrival(self) -> Floats:
-        """(S + 1,) what coming to each state adds to a return by rule, in units of the range of returns; to a
-        censored end the middle.
+        """Return (S + 1,) rewards on arrival by rule, in units of the range of returns.
 
+        A censored end has the middle of the range.
         An episode pays once at most, and returns beyond the bounds count as the bound.
         """
         least, most = self.bounds
@@ -294,7 +294,7 @@ class Told:
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """(R,) bool, rows of states in which people had a choice. A group is not a choice."""
+        """Return (R,) bool, rows of states in which people had a choice. A group is not a choice."""
         layout = self.layout
         several = np.diff(layout.state_ptr)[layout.row_state] > 1
         return np.asarray(several & (layout.row_state != self.question.start))

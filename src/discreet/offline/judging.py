@@ -342,11 +342,11 @@ class StateValues(NamedTuple):
 def state_values(path: Path, count: int, within: float = math.inf) -> StateValues:
     """Return sum_h f_h(s) V_h(s) / x(s) in the changed states s, in the chain of the policy.
 
-    f_h(s) is the chance that the first visit to s is at step h, x its sum over h, V_h the value of the policy
-    that changes the first ``count`` states of the path. ``value`` is of the projected counts of all that was
-    released. The changes were chosen by these: so the interval is that of the judging half (module docstring
-    of :mod:`discreet.offline.transitions`), with the larger deviation of both halves, and is widened to hold
-    ``value``. Deviations are by the delta method, with f and x held fixed.
+    f_h(s) is the chance that the first visit to s is at step h, and x is its sum over h. V_h is the value of
+    the policy that changes the first ``count`` states of the path. ``value`` uses the projected counts of the
+    whole release. The changes were chosen by these counts, so the interval is that of the judging half
+    (module docstring of :mod:`discreet.offline.transitions`), with the larger deviation of both halves. It is
+    widened to hold ``value``. Deviations are by the delta method, with f and x held fixed.
 
     within : the largest deviation, as a share of the range of returns, of a value that is returned.
 
@@ -368,7 +368,7 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     choosing, judging = (_values(Chain(told, counts), own, rows, known) for counts in halves(told, path.key))
     off = -float(ndtri(0.5 * (1.0 - path.level))) * np.maximum(choosing[1], judging[1])
     middle = np.where(np.isfinite(judging[0]), judging[0], value)
-    off = np.where(np.isfinite(off), off, 1.0)  # no episode of that half comes there
+    off = np.where(np.isfinite(off), off, 1.0)  # that half has no episode in this state
     zero = min(max(0.0, least), most)
     found = []
     for one in (value, np.minimum(middle - off, value), np.maximum(middle + off, value)):

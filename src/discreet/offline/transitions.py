@@ -114,9 +114,7 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[Counts, Counts]:
 
 
 def _least(told: Told, copies: float = 2.0) -> float:
-    """The count of a row, with ``copies`` times the release's variance, from which on it is taken as
-    released.
-    """
+    """Return the least count of a row used as released, at ``copies`` times the release's variance."""
     return _CLEAR * math.sqrt(copies * told.layout.states) * told.noise.moves
 
 
@@ -158,9 +156,9 @@ class Chain:
         self.luck, self.noise = variance, np.full_like(variance, copies * noise.moves**2)
 
     def followed(self, moves: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
-        """(H + 1, S + 1) what is still to come at each step, arrivals paid; chance to be there.
+        """Return (H + 1, S + 1) values by step, rewards on arrival excluded, and (H, S + 1) probabilities.
 
-        more : (S + 1,) what a step from each state is worth beside its arrivals.
+        more : (S + 1,) value of a step from each state in addition to its arrivals.
         """
         steps, states = self.told.layout.horizon, self.told.layout.states
         worth, reached = np.zeros((steps + 1, states)), np.zeros((steps, states))
@@ -318,7 +316,7 @@ def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]
 
 
 class _Judged(NamedTuple):
-    """(n,) gains of points of the path, and deviations of their errors: of all, of privacy's noise alone."""
+    """Gains (n,) of points of the path. deviation, noise : of all errors, and of privacy's noise alone."""
 
     estimate: Floats
     deviation: Floats
@@ -371,7 +369,7 @@ class TransitionPath(Path):
         return replace(middle, low=min(worst.low, best.low), high=max(worst.high, best.high))
 
     def worst(self, count: int) -> Gain:
-        """The gain with the worst outcomes of censored ends."""
+        """Return the gain with the worst outcomes of censored ends."""
         if self.censored is None or count == 0:
             return self.gain(count)
         return self._gain_by(count, self.censored[0])

@@ -1,7 +1,7 @@
 """A report as a list of blocks, from which its Markdown and its HTML are made.
 
-Both say the same: the HTML has the figures in it as well, which show what the text has in numbers. Both are
-fixed by the release.
+Both have the same content. The HTML also has the figures, which show numbers of the text. Both are fixed by
+the release.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def report_html(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
 
 
 def pictures_in(files: Iterable[Path]) -> dict[str, bytes]:
-    """The PNG files among these, by their name without its ending."""
+    """Return the PNG files among these, by their name without its ending."""
     return {path.stem: path.read_bytes() for path in files if path.suffix == ".png" and path.is_file()}
 
 
 def rehearsed(blocks: Sequence[Block], words: str) -> list[Block]:
-    """The report with these words before its verdict, in the same paragraph."""
+    """Return the report with these words before its verdict, in the same paragraph."""
     first, *rest = blocks
     if not isinstance(first, Paragraph):
         raise TypeError("blocks: a report begins with its verdict")
@@ -51,7 +51,7 @@ class ReportPage(ABC):
 
     @abstractmethod
     def blocks(self) -> list[Block]:
-        """Everything that the report says; the first block is the verdict."""
+        """Return all blocks of the report; the first one is the verdict."""
 
     def to_markdown(self) -> str:
         """One to two pages of Markdown; the first line is the verdict."""
