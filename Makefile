@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.ready
 WORKERS ?= 2
 # Neighbours in a file share what they set up: each worker begins with a part of its own, and helps when it is done.
@@ -18,16 +19,21 @@ export PYTHONHASHSEED := 0
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
-$(STAMP): pyproject.toml
+$(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "discreet needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(STAMP): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/discreet warmup
 	@touch $@
 
 setup: $(STAMP) ## Create .venv, install everything, compile the kernels
 
-run: $(STAMP) ## Private and non-private exploration side by side: a table and a figure in results/showcase
+# Needs neither the developers' tools nor all kernels: those that it uses are compiled as it goes.
+run: $(INSTALLED) ## Private and non-private exploration side by side: a table and a figure in results/showcase
 	$(BIN)/discreet sweep docs/examples/showcase.toml --out results/showcase
 	$(BIN)/discreet compare results/showcase
 

@@ -128,7 +128,7 @@ def test_a_failed_test_names_every_reason_that_it_can_have() -> None:
 
 
 def test_more_people_are_no_promise_of_a_gain() -> None:
-    assert said(verdict("not shown")).endswith("If it is better, more people or more budget can show it.")
+    assert said(verdict("not shown")).endswith("If it is better, more people or more budget may show it.")
 
 
 def test_a_fragile_gain_says_what_would_explain_it_and_what_is_asked_for() -> None:
@@ -187,7 +187,7 @@ def test_beyond_the_largest_strength_the_sentence_names_that_one() -> None:
 def test_what_loses_is_not_said_to_be_shown_by_more_data() -> None:
     for estimate in (0.01, 0.0, -0.1):
         found = verdict("not shown", gain=replace(GAIN, estimate=estimate, low=-0.2, high=-0.05))
-        assert said(found).endswith("If it is better, more people or more budget can show it.")
+        assert said(found).endswith("If it is better, more people or more budget may show it.")
 
 
 def test_labels_stand_in_a_contradiction_as_they_are() -> None:

@@ -38,7 +38,7 @@ from discreet.stored.figures import number, percent, plain_axes, save_figures
 from discreet.stored.pages import Block, Code, Heading, Paragraph, Picture, Strong, Table, Text
 from discreet.stored.report_page import ReportPage
 from discreet.stored.rules import Rule
-from discreet.stored.verdict_text import first_sentence, rests_on
+from discreet.stored.verdict_text import REFUTED, first_sentence, rests_on
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,6 +50,11 @@ _ROWS = 25  # of the table of changes
 _STATES, _PANELS = 25, 9  # whose outcomes are tabulated, and drawn
 
 __all__ = ["Change", "DecisionReport", "decision_report_of"]
+
+_NO_GAIN = Paragraph(
+    "No row of this table says what a policy would gain: the release contradicts what all rows suppose (see "
+    "the first line)."
+)
 
 
 @dataclass(frozen=True)
@@ -205,6 +210,12 @@ class DecisionReport(ReportPage):
             *rests_on(self.judged), *self._change_blocks(), *self._outcome_blocks(), *self._tail(),
         ]  # fmt: skip
 
+    @property
+    def _made_of(self) -> str:
+        return (
+            f"This report is made from the release of {self.users:,} people alone, and costs no more privacy."
+        )
+
     def _head(self) -> list[Block]:
         level = f"{100 * self.gain.level:g} %"
         head = ("", "estimate", f"{level} interval", "sd of privacy's noise", "sd of who was in the data")
@@ -222,16 +233,14 @@ class DecisionReport(ReportPage):
                 rows.append((f"{name} less what people did", *_cells(gain)))
         return [
             Paragraph(self.verdict, strong=True),
-            Paragraph(
-                f"This report is made from the release of {self.users:,} people alone, and costs no more "
-                f"privacy. {self.guarantee}"
-            ),
+            Paragraph(f"{self._made_of} {self.guarantee}"),
             Heading(2, "What it gains"),
             Paragraph(
                 f"Return of one episode, between {number(self.bounds[0])} and {number(self.bounds[1])}, with "
                 f"{level} intervals (two-sided)."
             ),
             Table("", head, tuple(rows)),
+            *([_NO_GAIN] if self.judged.kind in REFUTED else []),
             Paragraph(
                 "The gain is estimated as a difference, in changed states only: where the policy acts as "
                 "people did, errors cancel. Changes were chosen by one half of the information in the "

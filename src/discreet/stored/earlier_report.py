@@ -56,6 +56,10 @@ class EarlierReport(DecisionReport):
         plain = {name: value for name, value in super().to_dict().items() if name not in _LACKED}
         return {**plain, "version": 1}
 
+    @property
+    def _made_of(self) -> str:
+        return f"From the release of {self.users:,} people alone; it costs no privacy."
+
     def blocks(self) -> list[Block]:
         """Return what it says; the first block is the verdict."""
         return [*self._head(), *self._change_blocks(), *self._tail()]

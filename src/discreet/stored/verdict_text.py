@@ -20,8 +20,8 @@ from discreet.stored.figures import number, percent, share_of
 from discreet.stored.pages import Block, Bullets, Code, Heading, Paragraph, Strong, Table
 
 __all__ = [
-    "ENDED", "NOT_EXCLUDED", "condition", "first_sentence", "not_excluded", "rests_on", "stated_verdict",
-    "times", "verdict_line", "verdict_words",
+    "ENDED", "NOT_EXCLUDED", "REFUTED", "condition", "first_sentence", "not_excluded", "rests_on",
+    "stated_verdict", "times", "verdict_line", "verdict_words",
 ]  # fmt: skip
 
 ENDED = 0.97  # share of episodes that end before the last step; below it the time that is left may matter
@@ -31,7 +31,7 @@ NOT_EXCLUDED = "What this cannot exclude"
 Named = Callable[[int], tuple[str, str]]
 _CLAIMS_NOTHING = ("unchanged", "not shown")  # there is no gain that a hidden cause could explain
 # a cause is at work already: a factor up to which the gain stands would read like support for it
-_REFUTED = ("contradicted", "state incomplete")
+REFUTED = ("contradicted", "state incomplete")
 _CONTRADICTED = "the data contradict the explanation that the actions made the difference"
 _INCOMPLETE = "the recorded state leaves out something that matters for the outcome"
 _FRAGILE = "too easily explained otherwise"
@@ -77,7 +77,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
         return (
             "Not shown to be better than what people did: the estimated gain of changing what is done in "
             f"{states} is {number(gain.estimate)} ({interval}) over what people did, {usual}, and may be "
-            "none or a loss. If it is better, more people or more budget can show it."
+            "none or a loss. If it is better, more people or more budget may show it."
             f"{_open_ends(found)}"
         )
     if found.kind == "contradicted":
@@ -226,7 +226,7 @@ def _levels(test: Consistency) -> str:
 def _hidden_cause(found: Verdict) -> list[Block]:
     if found.kind in _CLAIMS_NOTHING:
         return []
-    if found.kind in _REFUTED:
+    if found.kind in REFUTED:
         return [
             Paragraph((
                 "The two readings contradict each other. So no number of this report can be relied on for "
@@ -277,7 +277,7 @@ def not_excluded(kind: str) -> str:
     """Return what no release can exclude, beside a verdict of this kind."""
     limit = (
         "nothing in the data can exclude it"
-        if kind in (*_CLAIMS_NOTHING, *_REFUTED)
+        if kind in (*_CLAIMS_NOTHING, *REFUTED)
         else "only the factor above limits what it can do"
     )
     return (
@@ -362,7 +362,7 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
     asked = f"at least {_asked(cause['asked'])} (hidden_cause; the default is {_asked(ASKED)})"
     if kind == "shown":
         said.append(f"The first factor had to be {asked}.")
-    elif kind not in (*_CLAIMS_NOTHING, *_REFUTED):
+    elif kind not in (*_CLAIMS_NOTHING, *REFUTED):
         if kind == "fragile":
             said.append(_DO_NOT_ACT)
         said.append(
