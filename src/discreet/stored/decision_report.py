@@ -143,6 +143,7 @@ class DecisionReport(ReportPage):
     groups: tuple[tuple[str, GroupResult], ...] = ()
     compared: tuple[Compared, ...] = ()
 
+    made: ClassVar[str] = "This report is made from the release of {people} alone, and costs no more privacy."
     supposed: ClassVar[str] = (
         "the state holds all that matters for what follows. What of this can be tested, and what cannot, "
         'stands above under "What this rests on"'
@@ -214,10 +215,7 @@ class DecisionReport(ReportPage):
                 rows.append((f"{name} less what people did", *_cells(gain)))
         return [
             Paragraph(self.verdict, strong=True),
-            Paragraph(
-                f"This report is made from the release of {self.users:,} people alone, and costs no more "
-                f"privacy. {self.guarantee}"
-            ),
+            Paragraph(f"{self.made.format(people=f'{self.users:,} people')} {self.guarantee}"),
             Heading(2, "What it gains"),
             Paragraph(
                 f"Return of one episode, between {number(self.bounds[0])} and {number(self.bounds[1])}, with "

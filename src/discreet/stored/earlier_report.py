@@ -39,6 +39,7 @@ class EarlierReport(DecisionReport):
         "tell of a person must not matter for where she goes on to."
     )
 
+    made = "From the release of {people} alone; it costs no privacy."
     _mark = ""
 
     @classmethod
