@@ -797,6 +797,11 @@ def _not_covered(facts: RunFacts) -> Iterator[str]:
         yield f"Facts read off this data: {', '.join(leaks)}. They are public now, and no noise is on them."
     if schema.unstated:
         yield f"Facts whose origin nobody stated: {', '.join(schema.unstated)}; if from this data, they leak."
+    if facts.options.get("compare"):
+        yield (
+            "Rules that the policy is compared with (rule.csv): they are published as they were given, and "
+            "no noise is on them; if made from this data, they leak."
+        )
     yield "What holds of everybody: a conclusion about all such people reaches those not in the data, too."
     yield from _of_sites(facts)
     if facts.ledger is None:
