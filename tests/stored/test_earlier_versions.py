@@ -13,14 +13,30 @@ from pathlib import Path
 import pytest
 
 from discreet.core.guarantee import Guarantee
-from discreet.data.schema import read_schema
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded
+from discreet.data.made_up import write_made_up
+from discreet.data.readers import open_source
+from discreet.data.schema import Groups, Schema, read_schema
 from discreet.experiments.results import _same_guarantee
 from discreet.offline.decision_points import DecisionPoints
+from discreet.offline.releases import read_tables
+from discreet.privatizers.central import Central
+from discreet.stored import statement
 from discreet.stored.earlier_report import EarlierReport
-from discreet.stored.learn import plan_again
+from discreet.stored.learn import Run, learn, plan_again
 from discreet.stored.pages import text_of
-from discreet.stored.planning import Settings, kind_of
-from discreet.stored.statement import PAGES, Statement, file_hash, fingerprint_of, write_statement
+from discreet.stored.planning import Settings, kind_of, write_plan
+from discreet.stored.rules import read_rule
+from discreet.stored.statement import (
+    PAGES,
+    RunFacts,
+    Statement,
+    file_hash,
+    fingerprint_of,
+    statement_of,
+    write_statement,
+)
 from discreet.stored.statement_schema import violations
 from discreet.stored.verification import verify
 from discreet.written.earlier import SENTENCES
@@ -106,6 +122,48 @@ def test_a_changed_report_of_version_4_is_found(tmp_path, name, old, new):
     write_statement(folder, Statement({**document, "fingerprint": fingerprint_of(document)}))
     wrong = {check.name for check in verify(folder) if not check.ok}
     assert any(check.startswith(f"{name} made again") for check in wrong)
+
+
+@pytest.mark.parametrize(
+    ("said", "edit", "options"),
+    [
+        ("groups", {"groups": Groups("sex", ("f", "m"))}, {}),
+        ("censored ends", {"terminal": (1, 2), "outcomes": {1: 1.0}, "censored": 2}, {}),
+        ("rules to compare with", {"terminal": (1, 2), "outcomes": {1: 1.0}}, {"compare": 1}),
+    ],
+)
+def test_what_version_4_did_not_know_is_no_statement_of_it(tmp_path, said, edit, options):
+    """Somebody writes all files of a new run as version 4 would have, whose report does not speak of this."""
+    schema = Schema("ward", "patient", Layout(3, 2, 2), stationary=True, **edit)
+    write_made_up(schema, 60, tmp_path / "people.parquet", seed=1)
+    rules = ()
+    if "compare" in options:
+        (tmp_path / "rule.csv").write_text("state,action\n0,1\n")
+        rules = (read_rule(tmp_path / "rule.csv", schema),)
+    folder = tmp_path / "folder"
+    settings = Settings(compare=rules)
+    learn(
+        open_source(tmp_path / "people.parquet", schema), DecisionPoints(), folder, ledger=None,
+        privatizer=Central(epsilon=3.0, delta=1e-6), randomness=Seeded(3), settings=settings,
+    )  # fmt: skip
+    assert [check for check in verify(folder) if not check.ok] == []
+    for path in folder.iterdir():
+        if path.suffix not in (".parquet", ".toml") and not path.name.startswith("rule"):
+            path.unlink()
+    run = Run.of(folder / "release.parquet", schema)
+    planned = kind_of(schema, DecisionPoints()).again(folder / "release.parquet", settings)
+    write_plan(folder, planned, run.guarantee, settings, replanned=False, version=4)
+    facts = RunFacts(
+        schema=schema, algorithm="decision-points",
+        options=read_tables(folder / "release.parquet").facts.options,
+        files={path.name: file_hash(path) for path in folder.iterdir()}, **vars(run),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=f"version = 4: must be at least 5 for a run with {said}"):
+        statement_of(facts, 4)
+    with pytest.MonkeyPatch.context() as patch:  # he changes that line
+        patch.setattr(statement, "_GROUPED", 0)
+        write_statement(folder, statement_of(facts, 4))
+    assert [check.name for check in verify(folder) if not check.ok] == ["statement"]
 
 
 def test_what_version_4_called_shown():

@@ -161,6 +161,13 @@ def test_the_report_compares_and_the_folder_verifies(compared: Path) -> None:
     assert options["compare"] == 2
 
 
+def test_the_statement_says_that_no_noise_is_on_rules(compared: Path, tmp_path: Path) -> None:
+    plan_again(compared / "release.parquet", dr.DecisionPoints(), tmp_path / "again")
+    for folder, said in ((compared, 1), (tmp_path / "again", 0)):
+        lines = json.loads((folder / "statement.json").read_text())["not_covered"]
+        assert sum("if made from this data, they leak" in one and "rule.csv" in one for one in lines) == said
+
+
 def true_gain(severe: list[float]) -> float:
     mdp, behaviour = world()
     policy = behaviour.copy()

@@ -156,6 +156,7 @@ class DecisionReport(ReportPage):
     groups: tuple[tuple[str, GroupResult], ...] = ()
     compared: tuple[Compared, ...] = ()
 
+    made: ClassVar[str] = "This report is made from the release of {people} alone, and costs no more privacy."
     supposed: ClassVar[str] = (
         "the state holds all that matters for what follows. What of this can be tested, and what cannot, "
         'stands above under "What this rests on"'
@@ -210,12 +211,6 @@ class DecisionReport(ReportPage):
             *rests_on(self.judged), *self._change_blocks(), *self._outcome_blocks(), *self._tail(),
         ]  # fmt: skip
 
-    @property
-    def _made_of(self) -> str:
-        return (
-            f"This report is made from the release of {self.users:,} people alone, and costs no more privacy."
-        )
-
     def _head(self) -> list[Block]:
         level = f"{100 * self.gain.level:g} %"
         head = ("", "estimate", f"{level} interval", "sd of privacy's noise", "sd of who was in the data")
@@ -233,7 +228,7 @@ class DecisionReport(ReportPage):
                 rows.append((f"{name} less what people did", *_cells(gain)))
         return [
             Paragraph(self.verdict, strong=True),
-            Paragraph(f"{self._made_of} {self.guarantee}"),
+            Paragraph(f"{self.made.format(people=f'{self.users:,} people')} {self.guarantee}"),
             Heading(2, "What it gains"),
             Paragraph(
                 f"Return of one episode, between {number(self.bounds[0])} and {number(self.bounds[1])}, with "

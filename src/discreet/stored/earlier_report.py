@@ -39,6 +39,7 @@ class EarlierReport(DecisionReport):
         "tell of a person must not matter for where she goes on to."
     )
 
+    made = "From the release of {people} alone; it costs no privacy."
     _mark = ""
 
     @classmethod
@@ -55,10 +56,6 @@ class EarlierReport(DecisionReport):
         """Return plain values, for JSON."""
         plain = {name: value for name, value in super().to_dict().items() if name not in _LACKED}
         return {**plain, "version": 1}
-
-    @property
-    def _made_of(self) -> str:
-        return f"From the release of {self.users:,} people alone; it costs no privacy."
 
     def blocks(self) -> list[Block]:
         """Return what it says; the first block is the verdict."""

@@ -80,6 +80,7 @@ _FALSE_POSITIVES = (0.01, 0.05, 0.10)
 _PRIORS = (0.5, 0.1, 0.01)
 _GROUPS = (2, 5, 10)
 _NEEDED = ("release.parquet", "schema.toml")
+_GROUPED = 5  # the first version whose library knew groups, censored ends and rules to compare with
 
 
 # ------------------------------------------------------------------------------ facts
@@ -340,8 +341,12 @@ class Statement:
 
 
 def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
-    """The statement of a run; of an earlier version as that wrote it, to be compared with what it wrote."""
+    """The statement of a run; of an earlier version as that wrote it, to be compared with what it wrote.
+
+    Raises ``ValueError`` where the library of that version could not have made the run.
+    """
     guarantee, schema, said = facts.guarantee, facts.schema, words(version)
+    _check_known_to(version, facts)
     alone = TradeOff.of(guarantee, facts.records)
     whole = whole_of(facts, alone)
     verdict = check_delta(guarantee.delta, facts.users) if guarantee.epsilon is not None else "none"
@@ -402,6 +407,21 @@ def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
     if broken is not None:
         raise ValueError(f"statement: {broken}")
     return Statement(ordered(document))
+
+
+def _check_known_to(version: int, facts: RunFacts) -> None:
+    """``ValueError`` where a run has what the library of an earlier version did not know.
+
+    The report of that version says nothing of it, such as that the outcome of some people is not known.
+    """
+    if version >= _GROUPED:
+        return
+    newer = {
+        "groups": facts.schema.groups is not None, "censored ends": facts.schema.censored is not None,
+        "rules to compare with": "compare" in facts.options,
+    }  # fmt: skip
+    for what in (name for name, there in newer.items() if there):
+        raise ValueError(f"version = {version}: must be at least {_GROUPED} for a run with {what}")
 
 
 def _data(schema: Schema) -> dict[str, Any]:
@@ -777,6 +797,11 @@ def _not_covered(facts: RunFacts) -> Iterator[str]:
         yield f"Facts read off this data: {', '.join(leaks)}. They are public now, and no noise is on them."
     if schema.unstated:
         yield f"Facts whose origin nobody stated: {', '.join(schema.unstated)}; if from this data, they leak."
+    if facts.options.get("compare"):
+        yield (
+            "Rules that the policy is compared with (rule.csv): they are published as they were given, and "
+            "no noise is on them; if made from this data, they leak."
+        )
     yield "What holds of everybody: a conclusion about all such people reaches those not in the data, too."
     yield from _of_sites(facts)
     if facts.ledger is None:
