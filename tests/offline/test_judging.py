@@ -13,6 +13,7 @@ from discreet.mdp.planning import value
 from discreet.mdp.tabular import TabularMDP
 from discreet.offline import judging
 from discreet.offline.consistency import model_of
+from discreet.offline.deviations import first_visits
 from discreet.offline.first_visits import FirstVisits, Told
 from discreet.offline.hidden_cause import loss_each_step
 from discreet.offline.judging import compare, judge, learned_policy, policy_of, state_values
@@ -510,6 +511,26 @@ def test_deviations_of_state_values_are_by_their_slopes() -> None:
         squared += slope**2 * every[cell]
     assert (np.sqrt(squared) <= deviation * (1.0 + 1e-6)).all()
     assert (deviation < 1.3 * np.sqrt(squared)).all()
+
+
+def test_noise_cannot_make_a_chance_of_a_first_visit_negative() -> None:
+    """A value is a mean over steps: it lies between the least and the most that a step has left."""
+    exact, mixed = truth(*world(1), 3e4), 0
+    for seed in range(40):
+        release = told(exact, 3e4, (4.0, 300.0, 2.0), seed)
+        layout, steps = release.layout, release.layout.horizon
+        chain = Chain(release, Counts(release.moves, release.visits), 1.0)
+        own = np.flatnonzero(chain.clear[:-3])
+        rows = layout.row_index[own, 0]
+        moves = chain.usual.copy()
+        moves[own] = chain.moves[rows] / chain.taken[rows][:, None]
+        first = first_visits(moves, np.eye(layout.states)[release.question.start], own, steps)
+        mixed += int((first < -1e-3).any(axis=0).sum())
+        left = chain.followed(moves)[0][:-1, own]
+        values, _ = judging._values(chain, own, rows, np.zeros(own.size, bool))
+        held = (left.min(axis=0) - 1e-9 <= values) & (values <= left.max(axis=0) + 1e-9)
+        assert (held | np.isnan(values)).all()
+    assert mixed > 0
 
 
 # -------------------------------------------------------------------------------- refusals

@@ -320,7 +320,10 @@ def test_ends_that_are_not_known_widen_the_interval_and_are_told(censored: Path)
     usual = report["values"]["behaviour"]
     assert usual["low"] < 10.0 * value(true, behaviour) < usual["high"]
     text = (censored / "report.md").read_text("utf-8")
-    said = f"The outcome of {100 * share:.1f} % of the episodes is not known: the interval allows for any."
+    said = (
+        f"The outcome of {100 * share:.1f} % of the episodes is not known: the interval allows for any that "
+        "depends on the recorded state and action before it alone."
+    )
     assert said in text.splitlines()[0]
     assert "**Censored ends.** " in text
     assert document["data"]["reward"]["censored"] == "moved"

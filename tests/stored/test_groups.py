@@ -78,6 +78,8 @@ def test_each_group_is_told_and_the_folder_holds(folder: Path) -> None:
     assert nobody["mean"] is nobody["gain"] is nobody["apart"] is nobody["expected"] is None
     assert report["consistency"]["levels"]["tested"] == 3 + 3  # states that do not end; groups with people
     assert "## By group" in text
+    assert "gain, if actions do the same in every group" in text
+    assert "This cannot be tested here" in text
     assert "| 65 and more |" in text
     assert "* States and groups compared: 6; no contradiction" in text
     assert "No gain by group" not in text

@@ -64,7 +64,10 @@ def rested_on(found: Verdict) -> str:
 def test_ends_that_are_not_known_are_told_where_an_interval_is(kind: str) -> None:
     found = verdict(kind, censored=CensoredShare(0.1234, 0.005))
     line = said(found)
-    words = " The outcome of 12.3 % of the episodes is not known: the interval allows for any."
+    words = (
+        " The outcome of 12.3 % of the episodes is not known: the interval allows for any that depends on "
+        "the recorded state and action before it alone."
+    )
     assert (
         line.endswith(words)
         == ("interval" in line)

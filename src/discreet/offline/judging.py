@@ -389,7 +389,8 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
     moves = chain.usual.copy()
     moves[own] = taken
     worth, _ = chain.followed(moves)
-    first = first_visits(moves, np.eye(size)[told.question.start], own, steps)
+    # noise can make chances negative; a state's weights must stay those of a mean over steps
+    first = np.maximum(first_visits(moves, np.eye(size)[told.question.start], own, steps), 0.0)
     once = first.sum(axis=0)
     weight = np.where(once > 1e-12, first / np.where(once > 1e-12, once, 1.0), np.nan)
     value = (weight * worth[:-1, own]).sum(axis=0)

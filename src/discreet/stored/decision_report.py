@@ -252,7 +252,8 @@ class DecisionReport(ReportPage):
         level = f"{100 * self.gain.level:g} %"
         head = (
             "group", "people (± noise)", f"what they earned ({level} interval)",
-            "expected from where they began", "standard errors apart", f"gain ({level} interval)",
+            "expected from where they began", "standard errors apart",
+            f"gain, if actions do the same in every group ({level} interval)",
         )  # fmt: skip
         rows: list[tuple[Text, ...]] = []
         for label, one in self.groups:
@@ -273,9 +274,11 @@ class DecisionReport(ReportPage):
                 "Groups and their labels were declared before the data were read. The intervals of a "
                 "column hold for all groups together (Bonferroni), and for this policy alone. The gain of "
                 "a group is that of the policy for people who begin where this group begins. It supposes "
-                "that an action in a state does the same in every group. If what a group earned does not "
-                "follow from where it began, the recorded state leaves out something that the group "
-                "tells; this is tested below, among the states."
+                "that an action in a state does the same in every group. This cannot be tested here: a "
+                "group that the changes harm can have earned just what was expected, and its gain then "
+                "stands above 0 all the same. If what a group earned does not follow from where it began, "
+                "the recorded state leaves out something that the group tells; this is tested below, among "
+                "the states."
             ),
         ]
         why = ""

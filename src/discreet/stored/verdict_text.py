@@ -131,7 +131,10 @@ def _open_ends(found: Verdict) -> str:
     if found.censored is None:
         return ""
     share = percent(found.censored.share)
-    return f" The outcome of {share} of the episodes is not known: the interval allows for any."
+    return (
+        f" The outcome of {share} of the episodes is not known: the interval allows for any that depends on "
+        "the recorded state and action before it alone."
+    )
 
 
 def condition(each_step: float, lasting: float, ended: float) -> str:
@@ -383,7 +386,7 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
         said.append(
             f"The outcome of {percent(censored['share'])} of the episodes "
             f"(± {percent(censored['deviation'])} of noise) is not known (censored ends): the gain and the "
-            "factors allow for the worst."
+            "factors allow for the worst that depends on the recorded state and action before it alone."
         )
     return " ".join(said)
 
