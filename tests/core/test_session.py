@@ -226,9 +226,9 @@ def test_calls_out_of_order_raise() -> None:
     with pytest.raises(RuntimeError, match="begin first"):
         session.submit(Message(plan=0, trajectory=user()))
     encoder = session.begin(Plan(POLICY, users=2))
-    with pytest.raises(RuntimeError, match="2 users of the open plan"):
+    with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 2"):
         session.release()
-    with pytest.raises(RuntimeError, match="2 users of the open plan"):
+    with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 2"):
         session.begin(Plan(POLICY))
     report = encoder(user(), session.open_plan, None)  # type: ignore[arg-type]
     session.submit(report)

@@ -397,9 +397,9 @@ def test_order_of_calls() -> None:
             session.begin(Plan(POLICY, 6, last=False))
         assert session.release().number == 0
         encoder = session.begin(Plan(POLICY, 4, last=False))
-        with pytest.raises(RuntimeError, match="4 users of the open plan"):
+        with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 4"):
             session.begin(Plan(POLICY, 2))
-        with pytest.raises(RuntimeError, match="4 users of the open plan"):
+        with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 4"):
             session.release()
         for i in range(4):
             session.submit(encoder(who[i], session.open_plan, SeededCoins(SEEDED.keys.noise, i)))
