@@ -131,7 +131,7 @@ def _open_ends(found: Verdict) -> str:
     if found.censored is None:
         return ""
     share = percent(found.censored.share)
-    return f" The outcome of {share} of the episodes is not known: the interval allows for any."
+    return f" The outcome of up to {share} of the episodes is not known: the interval allows for any."
 
 
 def condition(each_step: float, lasting: float, ended: float) -> str:
@@ -263,8 +263,9 @@ def _censored(found: Verdict) -> list[Block]:
     return [
         Paragraph((
             Strong("Censored ends."),
-            f" The outcome of {share} of the episodes (± {deviation} of noise) is not known. The interval of "
-            "the gain holds for every outcome that they can have, and this outcome may differ by the state "
+            f" The outcome of up to {share} of the episodes (± {deviation} of noise) is not known. These are "
+            "all that came to no known end before the last step, since a release does not tell how the last "
+            "step ends. The interval of the gain holds for every outcome that they can have, and this outcome may differ by the state "
             "and action before. The same is true of the factors above. All estimates, the table of outcomes "
             "and both readings count such an episode as the middle of the range, as the release does. At "
             "other outcomes the release cannot be compared with itself. The outcome of these people may "
@@ -381,7 +382,7 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
     censored = told.get("censored")
     if censored is not None:
         said.append(
-            f"The outcome of {percent(censored['share'])} of the episodes "
+            f"The outcome of up to {percent(censored['share'])} of the episodes "
             f"(± {percent(censored['deviation'])} of noise) is not known (censored ends): the gain and the "
             "factors allow for the worst."
         )
