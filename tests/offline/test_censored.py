@@ -163,7 +163,7 @@ def test_deviations_are_the_slopes_of_both_ends() -> None:
         chain.moves, chain.taken, chain.seen = cells, cells.sum(axis=1), pooled.sum(axis=1)
         chain.usual = pooled / chain.seen[:, None]
         chain.usual[chain.ends] = 0.0
-        chain.worth, chain.reached = chain._followed(chain.usual)
+        chain.worth, chain.reached = chain.followed(chain.usual)
         return chain.gains(order, action, points, sides=sides)[0]
 
     slopes = np.zeros((4, *moves.shape))
@@ -179,8 +179,8 @@ def test_deviations_are_the_slopes_of_both_ends() -> None:
             other = told.layout.row_index[order[j], 1 - action[order[j]]]
             own[i, j] = slopes[i, rows[j]] - slopes[i, other]
     luck = chain.luck.copy()
-    luck[rows] = chain._luck_of(order, rows, own[-1])
-    covariance = covariance - chain._unseen(rows, own)
+    luck[rows] = chain.luck_of(order, rows, own[-1])
+    covariance = covariance - chain.unseen(rows, own)
     for found, cells in ((covariance, chain.noise + luck), (of_noise, chain.noise)):
         expected = np.einsum("irt,jrt,rt->ij", slopes, slopes, cells)
         np.testing.assert_allclose(found, expected, rtol=1e-4)

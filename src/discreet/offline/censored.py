@@ -30,8 +30,9 @@ class CensoredShare(NamedTuple):
 def censored_share(told: Told) -> CensoredShare | None:
     """Return how many episodes of a release may be censored; None where no end is censored.
 
-    A release counts who comes to an end before the last step. How the others end it does not tell, so the
-    share is that of all episodes that came to no other end: censored ones, and those that last to the last step.
+    A release counts users who come to an end before the last step. How the others end it does not show. So
+    the share is that of all episodes that came to no other end: censored ones, and those that reach the last
+    step.
     """
     end = told.question.returns.censored
     if end is None:

@@ -265,11 +265,12 @@ def _censored(found: Verdict) -> list[Block]:
             Strong("Censored ends."),
             f" The outcome of up to {share} of the episodes (± {deviation} of noise) is not known. These are "
             "all that came to no known end before the last step, since a release does not tell how the last "
-            "step ends. The interval of the gain holds for every outcome that they can have, and this outcome may differ by the state "
-            "and action before. The same is true of the factors above. All estimates, the table of outcomes "
-            "and both readings count such an episode as the middle of the range, as the release does. At "
-            "other outcomes the release cannot be compared with itself. The outcome of these people may "
-            "depend on the recorded state and on the action; on more than that it must not.",
+            "step ends. The interval of the gain holds for every outcome that they can have, and this "
+            "outcome may differ by the state and action before. The same is true of the factors above. All "
+            "estimates, the table of outcomes and both readings count a censored episode as the middle of "
+            "the range, as the release does. At other outcomes the release cannot be compared with itself. "
+            "The outcome of these people may depend on the recorded state and on the action; on more than "
+            "that it must not.",
         ))
     ]  # fmt: skip
 
