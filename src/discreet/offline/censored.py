@@ -30,7 +30,7 @@ class CensoredShare(NamedTuple):
 def censored_share(told: Told) -> CensoredShare | None:
     """Return how many episodes of a release may be censored; None where no end is censored.
 
-    A release counts users who come to an end before the last step. How the others end it does not show. So
+    A release counts the episodes that end before the last step. It does not show how the others end. So
     the share is that of all episodes that came to no other end: censored ones, and those that reach the last
     step.
     """
