@@ -572,7 +572,7 @@ def forecast_stored(
 
 
 def _differs(world: str | None) -> str:
-    """Return what to try beside a forecast: only a made-up world has a gain that was asked for."""
+    """Return what to try beside a forecast of this environment; without one the gain was asked for."""
     return f"Your world will differ: try {'others' if world else 'a smaller gain'}, too."
 
 
