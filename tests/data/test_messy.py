@@ -351,10 +351,24 @@ def test_one_order_in_memory_and_in_parts(tmp_path: Path) -> None:
     assert len(found[0]) == 15
 
 
+def test_a_where_that_no_row_has_is_warned_of(tmp_path: Path) -> None:
+    text = PLAIN.replace("map,drug", "map,item,drug").replace("60,", "60,MAP,")
+    text = text.replace("80,", "80,MAP,").replace("75,", "75,MAP,")
+    with pytest.warns(UserWarning, match="^no cell was read of map, which is missing everywhere"):
+        made(tmp_path, text, map='where = { item = "Mean pressure" }')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert made(tmp_path, text, map='where = { item = "MAP" }') == EXPECTED
+
+
 # ---------------------------------------------------------------------------------------- remedies
 def test_data_without_an_end_and_with_two(tmp_path: Path) -> None:
     text = PLAIN.replace("80,0,home", "80,0,died")
     with pytest.raises(Refused, match=r'end: two values in an episode: 1(?s:.*)declare within = "last"'):
         made(tmp_path, text)
-    with pytest.raises(Refused, match=r"episode without an outcome: 1(?s:.*)declare prepare.end.missing"):
+    with pytest.raises(
+        Refused, match=r"episode without an outcome: 1(?s:.*)declare prepare.end.missing(?s:.*)censored"
+    ):
         made(tmp_path, PLAIN.replace("died", ""))
+    with pytest.raises(Refused, match=r"end: unknown category: 1(?s:.*)prepare.end.states(?s:.*)censored"):
+        made(tmp_path, PLAIN.replace("died", "moved"))

@@ -119,7 +119,7 @@ def test_the_ends_of_a_gain_against_all_outcomes_of_each_row(seed: int) -> None:
     asked = question()
     table = draw.dirichlet(np.full(5, 0.8), (2, 2))
     told = released(table, BEHAVIOUR, np.zeros(5), 4e4, asked, seed=seed)
-    chain = transitions._Chain(told, transitions._Counts(told.moves, told.visits))
+    chain = transitions.Chain(told, transitions.Counts(told.moves, told.visits))
     action = np.array([1, int(draw.integers(2)), 0, 0, 0, 0])
     for order in (np.array([0]), np.array([1, 0])):
         counts = np.full(2, order.size)
@@ -152,7 +152,7 @@ def test_deviations_are_the_slopes_of_both_ends() -> None:
     """The covariance of both ends of two points of a path by finite differences in every cell."""
     asked = question()
     told = released(TABLE, BEHAVIOUR, np.zeros(5), 3e4, asked, noise=4.0, seed=3)
-    chain = transitions._Chain(told, transitions._halves(told, np.array([3, 4], np.uint64))[1])
+    chain = transitions.Chain(told, transitions.halves(told, np.array([3, 4], np.uint64))[1])
     order, action = np.array([1, 0]), np.array([1, 0, 0, 0, 0, 0])
     points, sides = np.array([1, 2, 1, 2]), np.array([-1, -1, 1, 1])
     _, covariance, of_noise = chain.gains(order, action, points, sides=sides)
@@ -163,7 +163,7 @@ def test_deviations_are_the_slopes_of_both_ends() -> None:
         chain.moves, chain.taken, chain.seen = cells, cells.sum(axis=1), pooled.sum(axis=1)
         chain.usual = pooled / chain.seen[:, None]
         chain.usual[chain.ends] = 0.0
-        chain.worth, chain.reached = chain._followed(chain.usual)
+        chain.worth, chain.reached = chain.followed(chain.usual)
         return chain.gains(order, action, points, sides=sides)[0]
 
     slopes = np.zeros((4, *moves.shape))
@@ -179,8 +179,8 @@ def test_deviations_are_the_slopes_of_both_ends() -> None:
             other = told.layout.row_index[order[j], 1 - action[order[j]]]
             own[i, j] = slopes[i, rows[j]] - slopes[i, other]
     luck = chain.luck.copy()
-    luck[rows] = chain._luck_of(order, rows, own[-1])
-    covariance = covariance - chain._unseen(rows, own)
+    luck[rows] = chain.luck_of(order, rows, own[-1])
+    covariance = covariance - chain.unseen(rows, own)
     for found, cells in ((covariance, chain.noise + luck), (of_noise, chain.noise)):
         expected = np.einsum("irt,jrt,rt->ij", slopes, slopes, cells)
         np.testing.assert_allclose(found, expected, rtol=1e-4)
@@ -419,6 +419,26 @@ def test_a_release_with_censored_ends_agrees_with_itself() -> None:
         assert found.tested
         assert not found.contrasts.rejects
         assert not found.levels.rejects
+
+
+def test_ends_at_the_last_step_may_be_censored_too() -> None:
+    """A release counts visits before the end of the last step: who leaves in that step is in no visit."""
+    draw, people = np.random.default_rng(3), 4_000
+    states = np.zeros((people, 4), np.int64)
+    left = draw.random(people) < 0.3
+    states[:, 3] = np.where(left, LEFT, HOME)
+    asked = question(4)
+    assert asked.spec.horizon == 4
+    states = np.concatenate([np.zeros((people, 1), np.int64), states], axis=1)  # nobody leaves sooner
+    told = counted(
+        asked, Trajectories(states, np.zeros((people, 4), np.int64), np.zeros((people, 4))), 0.0, draw
+    )
+    found = censored_share(told)
+    assert found is not None
+    assert found.share >= left.mean()
+    usual = path_of(told).behaviour()
+    assert usual.low <= 1.0 - left.mean()  # all who left may have died
+    assert usual.high >= 1.0  # and all may have come home
 
 
 def test_no_censored_end_no_share() -> None:

@@ -22,7 +22,7 @@ from discreet.offline.consistency import consistency_of, model_of
 from discreet.offline.first_visits import FirstVisits, Told
 from discreet.offline.groups import groups_of
 from discreet.offline.outcomes import outcomes_of
-from discreet.offline.transitions import TransitionPath, _Chain, _Counts, group_gains, path_of
+from discreet.offline.transitions import Chain, Counts, TransitionPath, group_gains, path_of
 from discreet.offline.verdict import verdict_of
 from discreet.protocol import Returns, Spec
 from discreet.sessions.tally import Tally
@@ -300,7 +300,7 @@ def test_the_gain_of_a_group_moves_as_its_slopes_say() -> None:
     path = path_of(release)
     assert isinstance(path, TransitionPath)
     count = min(2, path.order.size)
-    chain = _Chain(told, _Counts(told.moves, told.moves.sum(axis=1)))
+    chain = Chain(told, Counts(told.moves, told.moves.sum(axis=1)))
     chain.clear[:], chain.clear_rows[:] = True, True
     changed = path.order[:count]
     rows = told.layout.row_index[changed, path.action[changed]]

@@ -11,7 +11,7 @@ from scipy import stats
 from discreet.core.layout import Layout
 from discreet.mdp.planning import value
 from discreet.mdp.tabular import TabularMDP
-from discreet.offline import judging
+from discreet.offline import deviations, judging
 from discreet.offline.consistency import model_of
 from discreet.offline.deviations import first_visits
 from discreet.offline.first_visits import FirstVisits, Told
@@ -160,6 +160,18 @@ def test_learned_less_itself_is_nothing_and_errors_cancel_where_both_agree() -> 
     assert far.difference is not None
     assert near.difference.high - near.difference.low < 0.7 * (far.difference.high - far.difference.low)
     assert near.differs.sum() == 1
+
+
+def test_learned_less_itself_is_nothing_by_returns_too() -> None:
+    release = told(truth(*world(1), 3e4), 3e4, (8.0, 8.0, 4.0), 3)
+    path = deviations.path_of(release)
+    count = path.default
+    assert count
+    same = compare(path, count, verdict_of(path, count), learned_policy(path, count), 0.95)
+    assert same.difference is not None
+    assert (same.difference.low, same.difference.estimate, same.difference.high) == (0.0, 0.0, 0.0)
+    assert not same.differs.any()
+    assert not same.shown
 
 
 def test_less_what_people_did_is_the_gain_of_the_path() -> None:

@@ -321,8 +321,8 @@ def test_ends_that_are_not_known_widen_the_interval_and_are_told(censored: Path)
     assert usual["low"] < 10.0 * value(true, behaviour) < usual["high"]
     text = (censored / "report.md").read_text("utf-8")
     said = (
-        f"The outcome of {100 * share:.1f} % of the episodes is not known: the interval allows for any that "
-        "depends on the recorded state and action before it alone."
+        f"The outcome of up to {100 * share:.1f} % of the episodes is not known: the interval allows for any "
+        "that depends on the recorded state and action before it alone."
     )
     assert said in text.splitlines()[0]
     assert "**Censored ends.** " in text
@@ -331,7 +331,7 @@ def test_ends_that_are_not_known_widen_the_interval_and_are_told(censored: Path)
     assert document["verdict"]["censored"] == report["censored"]
     for page in ("statement.md", "officer.md"):
         page_text = (censored / page).read_text("utf-8")
-        assert f"The outcome of {100 * share:.1f} % of the episodes (± " in page_text
+        assert f"The outcome of up to {100 * share:.1f} % of the episodes (± " in page_text
     assert "; the outcome of 'moved' is not known (censored ends)" in (censored / "officer.md").read_text(
         "utf-8"
     )

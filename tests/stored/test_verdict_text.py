@@ -65,8 +65,8 @@ def test_ends_that_are_not_known_are_told_where_an_interval_is(kind: str) -> Non
     found = verdict(kind, censored=CensoredShare(0.1234, 0.005))
     line = said(found)
     words = (
-        " The outcome of 12.3 % of the episodes is not known: the interval allows for any that depends on "
-        "the recorded state and action before it alone."
+        " The outcome of up to 12.3 % of the episodes is not known: the interval allows for any that depends "
+        "on the recorded state and action before it alone."
     )
     assert (
         line.endswith(words)
@@ -74,7 +74,8 @@ def test_ends_that_are_not_known_are_told_where_an_interval_is(kind: str) -> Non
         == (kind in ("not shown", "fragile", "unchecked", "shown"))
     )
     text = rested_on(found)
-    assert "**Censored ends.** The outcome of 12.3 % of the episodes (± 0.5 % of noise) is not known." in text
+    own = "**Censored ends.** The outcome of up to 12.3 % of the episodes (± 0.5 % of noise) is not known."
+    assert own in text
     assert "Censored" not in rested_on(verdict(kind))
 
 

@@ -56,7 +56,7 @@ def schema(
 def prepare(
     files: Annotated[list[str] | None, typer.Argument(help=_FILES)] = None,
     schema: Annotated[
-        Path | None, typer.Option(help="The declaration: a schema with a section [prepare].")
+        Path | None, typer.Option(help="The declaration: a schema with a section `prepare`.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for rows and finished schema.")] = None,
     offending: Annotated[
@@ -113,7 +113,7 @@ def codebook(
     files: Annotated[
         list[str] | None, typer.Argument(help=f"fit: {_FILES} verify: the folder of a fit.")
     ] = None,
-    schema: Annotated[Path | None, typer.Option(help="The declaration, with section [prepare].")] = None,
+    schema: Annotated[Path | None, typer.Option(help="The declaration, with a section `prepare`.")] = None,
     centres: Annotated[int | None, typer.Option(help="How many centres of states.")] = None,
     quantiles: Annotated[
         str | None, typer.Option(help="VALUE=N: cut points of a value into N bins of equal shares.")

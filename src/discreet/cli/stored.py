@@ -571,6 +571,11 @@ def forecast_stored(
     console().print(others)
 
 
+def _differs(world: str | None) -> str:
+    """Return what to try beside a forecast of this environment; without one the gain was asked for."""
+    return f"Your world will differ: try {'others' if world else 'a smaller gain'}, too."
+
+
 def forecast_gain_stored(
     schema: Path,
     users: int | None,
@@ -657,9 +662,8 @@ def forecast_gain_stored(
     console().print(table)
     where = f"{world} " if world else "a made-up world of the schema's sizes, "
     console().print(
-        f"{draws} simulated releases each, in {where}where the best policy gains {known.best:.3f}. Your "
-        f"world will differ: "
-        "try a smaller gain, too."
+        f"{draws} simulated releases each, in {where}where the best policy gains {known.best:.3f}. "
+        f"{_differs(world)}"
     )
 
 
@@ -736,7 +740,7 @@ def _forecast_linear(
         f"{draws} data sets each, of people who were played in {where}where the best policy gains "
         f"{known.best:.3f}; one half learns, the other one judges (--option judged=true). "
         + (f"This world is not linear in these features: chances are off by up to {off:.2g}. " if off else "")
-        + "Your world will differ: try a smaller gain, too."
+        + _differs(world)
     )
 
 

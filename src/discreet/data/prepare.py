@@ -375,10 +375,17 @@ class Maker:
             raise ValueError(f"records: {said} (refused by strict = true in [prepare])")
 
     def warn(self) -> None:
-        """Warn of readings taken after actions, and of people with similar names."""
+        """Warn of readings taken after actions, values without a cell, and people with similar names."""
         if said := self._said_of_late():
             warnings.warn(said, UserWarning, stacklevel=4)
-        declared = self.declared
+        declared, found = self.declared, self.reader.found
+        if unread := [name for name, value in declared.values.items() if value.where and not found[name]]:
+            warnings.warn(
+                f"no cell was read of {', '.join(unread)}, which is missing everywhere: compare the texts of "
+                "`where` with those of the records",
+                UserWarning,
+                stacklevel=4,
+            )
         remedy = "write names in one way"
         if not declared.folded:
             remedy += ', or declare names = "folded" in [prepare] (docs/prepare.md says what that makes one)'

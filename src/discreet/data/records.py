@@ -85,6 +85,7 @@ class Reader:
         self.declaration, self.places = declaration, places
         self.offences = Offences()
         self.counts: Counter[str] = Counter()
+        self.found: Counter[str] = Counter()  # cells of each value that were read and hold something
         self.values = dict(declaration.values)
         if declaration.end is not None:
             self.values["end"] = declaration.end
@@ -284,6 +285,7 @@ class Reader:
             elif outside.any():
                 note(f"{name}: outside of its range", outside, value.column)
             self._watch(name, value, found)
+            self.found[name] += int(np.count_nonzero(~np.isnan(found)))
             columns[f"v.{name}"] = found
         table = pa.table(
             {

@@ -20,8 +20,9 @@ _REMEDIES = {
     r"^(time|begin) that does not exist": "clocks skip that hour in the declared zone: correct the stamp, "
     'declare the zone that it is of (perhaps "UTC"), or time.unreadable = "leave out"',
     r": number that cannot be read": f'correct the cells, {_NOTHING}, or declare unreadable = "missing"',
-    r": unknown category": "add the text to categories (of the end: to states), "
-    f'{_NOTHING}, or declare unreadable = "missing"',
+    r"^end: unknown category": "add the text to prepare.end.states, or to censored where nobody knows the "
+    f'outcome, {_NOTHING}, or declare unreadable = "missing"',
+    r": unknown category": f'add the text to categories, {_NOTHING}, or declare unreadable = "missing"',
     r": text of where, written otherwise": "add that spelling to where, which is compared as written (to the "
     "where of another value, if it is another thing)",
     r": outside of its range": 'correct range, or declare outside = "missing"',
@@ -35,8 +36,10 @@ _REMEDIES = {
     r"^row that is there twice": 'declare duplicates = "remove"',
     r"^row before its episode": 'declare before = "leave out", or another begin',
     r"^episode of which no row": "see which rows are left out, by time.unreadable or before",
-    r"^episode without a begin": "fill in the column of begin",
-    r"^episode without an outcome": "declare prepare.end.missing, the label of episodes without an outcome",
+    r"^episode without a begin": "fill in the column of begin; if one person has several spellings, declare "
+    'names = "folded"',
+    r"^episode without an outcome": "declare prepare.end.missing, the label of episodes without an outcome, "
+    'or censored = [""] where nobody knows it',
     r"^episode (that ends before|of one step)": "declare [prepare.end], the outcome in which such an episode "
     "ends, or a smaller horizon",
     r"^episode of more than": 'declare a larger horizon, or long = "cut" or "end"',

@@ -21,20 +21,26 @@ __all__ = ["CensoredShare", "censored_share", "ends_censored"]
 
 
 class CensoredShare(NamedTuple):
-    """Share of the episodes that end censored, as a release has it, and its deviation due to noise."""
+    """Largest share of the episodes that can be censored by a release, and its deviation due to noise."""
 
     share: float
     deviation: float
 
 
 def censored_share(told: Told) -> CensoredShare | None:
-    """Return the share of censored episodes in a release; None where no end is censored."""
+    """Return how many episodes of a release may be censored; None where no end is censored.
+
+    A release counts the episodes that end before the last step. It does not show how the others end. So
+    the share is that of all episodes that came to no other end: censored ones, and those that reach the last
+    step.
+    """
     end = told.question.returns.censored
     if end is None:
         return None
-    share = float(np.clip(told.per_state(told.visits)[end] / told.episodes, 0.0, 1.0))
-    deviation = told.noise.visits * math.hypot(1.0, share) / told.episodes
-    return CensoredShare(share, min(deviation, 1.0))
+    others = [state for state in told.question.returns.terminal if state != end]
+    known = float(told.per_state(told.visits)[others].sum() / told.episodes)
+    deviation = math.sqrt(len(others) + told.question.groups * known**2) * told.noise.visits / told.episodes
+    return CensoredShare(float(np.clip(1.0 - known, 0.0, 1.0)), min(deviation, 1.0))
 
 
 def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:

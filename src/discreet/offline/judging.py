@@ -480,7 +480,10 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     differs = _differ(told, learned, policy)
     found = None
     if count and rule.gain is not None:
-        found = _difference(path, count, learned, policy, level)
+        same = Gain(
+            0.0, 0.0, 0.0, level, 0.0, 0.0, 1.0, 0.0
+        )  # of a policy less itself, whatever it is read off
+        found = _difference(path, count, learned, policy, level) if differs.any() else same
     if found is None or not verdict.shown or found.low <= 0.0:
         return Comparison(policy, rule, found, differs, 1.0, 1.0, "not shown")
     test = verdict.consistency

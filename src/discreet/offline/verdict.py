@@ -53,8 +53,8 @@ class Verdict:
     kind : one of ``KINDS``. gain : over what users did. asked : strength of a hidden cause at each step that
     the gain must survive. cause : strengths that it survives. consistency : the test of the release. covered
     : share of first visits to changed states at which the test looks. hinted : whether a test of little power
-    finds a hint of a contradiction. censored : share of episodes whose outcome is not known, None where no
-    end is censored; gain and cause allow for the worst.
+    finds a hint of a contradiction. censored : largest share of episodes whose outcome is not known, None
+    where no end is censored; gain and cause allow for the worst.
     """
 
     __repr__ = brief

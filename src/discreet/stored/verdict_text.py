@@ -132,8 +132,8 @@ def _open_ends(found: Verdict) -> str:
         return ""
     share = percent(found.censored.share)
     return (
-        f" The outcome of {share} of the episodes is not known: the interval allows for any that depends on "
-        "the recorded state and action before it alone."
+        f" The outcome of up to {share} of the episodes is not known: the interval allows for any that "
+        "depends on the recorded state and action before it alone."
     )
 
 
@@ -266,12 +266,14 @@ def _censored(found: Verdict) -> list[Block]:
     return [
         Paragraph((
             Strong("Censored ends."),
-            f" The outcome of {share} of the episodes (± {deviation} of noise) is not known. The interval of "
-            "the gain holds for every outcome that they can have, and this outcome may differ by the state "
-            "and action before. The same is true of the factors above. All estimates, the table of outcomes "
-            "and both readings count such an episode as the middle of the range, as the release does. At "
-            "other outcomes the release cannot be compared with itself. The outcome of these people may "
-            "depend on the recorded state and on the action; on more than that it must not.",
+            f" The outcome of up to {share} of the episodes (± {deviation} of noise) is not known. These are "
+            "all that came to no known end before the last step, since a release does not tell how the last "
+            "step ends. The interval of the gain holds for every outcome that they can have, and this "
+            "outcome may differ by the state and action before. The same is true of the factors above. All "
+            "estimates, the table of outcomes and both readings count a censored episode as the middle of "
+            "the range, as the release does. At other outcomes the release cannot be compared with itself. "
+            "The outcome of these people may depend on the recorded state and on the action; on more than "
+            "that it must not.",
         ))
     ]  # fmt: skip
 
@@ -384,7 +386,7 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
     censored = told.get("censored")
     if censored is not None:
         said.append(
-            f"The outcome of {percent(censored['share'])} of the episodes "
+            f"The outcome of up to {percent(censored['share'])} of the episodes "
             f"(± {percent(censored['deviation'])} of noise) is not known (censored ends): the gain and the "
             "factors allow for the worst that depends on the recorded state and action before it alone."
         )
