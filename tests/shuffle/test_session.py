@@ -149,7 +149,7 @@ def test_a_batch_below_its_size_is_not_let_out_and_forgotten():
     with pytest.raises(BatchTooSmall, match="messages: 1 came, 2 must"):
         shuffler.output()
     assert shuffler.received == 0
-    with pytest.raises(BatchTooSmall, match="0 messages"):
+    with pytest.raises(BatchTooSmall, match="messages: 0 came"):
         shuffler.output()
 
 
