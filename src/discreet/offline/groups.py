@@ -7,8 +7,8 @@ users are of it, where they began, and the sum of their returns. From these foll
 * the same outcome as the states tell it, sum_t P_g(t) y(t), with y of :mod:`discreet.offline.consistency`.
   Both differ by the group's level, which is tested there;
 * the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, by the half of the information that did not choose it
-  (:mod:`discreet.offline.transitions`). V is that of all users: a group in which an action works otherwise
-  than in others, from the same state, shows in its level and not in its gain.
+  (:mod:`discreet.offline.transitions`). V is that of all users. If an action has
+  another effect in a group, from the same state, the gain of that group is wrong, and its level can be right.
 
 The gain of a group is reported only if the gain of all users is read off transitions. A policy chosen by
 returns depends on both halves of the transitions, so neither half can evaluate it.
