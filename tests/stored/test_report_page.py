@@ -179,7 +179,9 @@ def whole(text: str, pictures: int) -> None:
 
 @pytest.mark.parametrize(("name", "pictures"), [("tabular", 2), ("linear", 0), ("judged", 0)])
 def test_it_is_whole_accessible_and_alone(folders: Path, name: str, pictures: int) -> None:
-    whole((folders / name / "report.html").read_text("utf-8"), pictures)
+    page = (folders / name / "report.html").read_text("utf-8")
+    whole(page, pictures)
+    assert page.count("data:image/png;base64,") == pictures
 
 
 def test_the_report_on_decision_points_is_so_too(tmp_path: Path) -> None:

@@ -444,10 +444,11 @@ class Path:
         noise *= math.sqrt(told.question.groups)  # the sum of one cell per group
         spread = max(mean * (1.0 - mean), 0.25 / told.episodes) * told.question.episodes
         sampling = math.sqrt(spread / told.episodes)
-        width = -float(ndtri((1.0 - self.level) / 2)) * math.hypot(noise, sampling)
+        many = -float(ndtri((1.0 - self.level) / 2))  # standard deviations
+        width = many * math.hypot(noise, sampling)
         left = censored_share(told)
         if left is not None:
-            width += 0.5 * (left.share + 2.0 * left.deviation)
+            width += 0.5 * (left.share + max(many, 2.0) * left.deviation)
         low, high = max(mean - width, 0.0), min(mean + width, 1.0)
         return Gain(
             least + scale * mean, least + scale * low, least + scale * high, self.level, scale * noise,
