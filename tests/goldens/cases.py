@@ -907,7 +907,7 @@ def _steady(document: Any) -> Any:
 
 def _text(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d(T[\d:+.]*Z?)?", "DATE", text)
-    text = re.sub(r"\bdiscreet(\.[a-z_]+)+", "MODULE", text)
+    text = re.sub(r"\bdiscreet(\.(\\?[a-z_])+)+", "MODULE", text)  # Markdown writes \\_
     text = re.sub(r"\b(sha256:)?[0-9a-f]{64}\b", "HASH", text)
     return re.sub(
         r"(?i)\b(discreet|python|numpy|matplotlib|scipy|numba|pyarrow|dp[-_]accounting)([ =]+)\d+(\.\d+)+",
