@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
-from discreet.data.readers import open_source
+from discreet.data.row_batches import open_source
 from discreet.data.schema import Schema
 from discreet.data.validate import episodes
-from discreet.data.writers import write_trajectories
-from discreet.sessions.tally import Tally
+from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.pipeline.trajectory_files import write_trajectories
 
 S, A, H = 716, 25, 20
 

@@ -42,10 +42,10 @@ import numpy as np
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.data.made_up import made_up_world
 from discreet.data.schema import Schema
-from discreet.data.writers import TrajectoryWriter
-from discreet.simulation.crowds import rollouts
+from discreet.envs.rollouts.rollout import rollouts
+from discreet.pipeline.synthetic_data import made_up_world
+from discreet.pipeline.trajectory_files import TrajectoryWriter
 
 WORKERS, PARTS, HORIZON = 2, 8, 16
 SCHEMA = Schema("benchmark", "person", Layout(716, 25, HORIZON), stationary=True)

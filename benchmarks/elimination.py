@@ -23,10 +23,10 @@ import numpy as np
 import discreet as dr
 from discreet import envs
 from discreet.core.layout import Layout
-from discreet.core.noise.streams_kernels import open_at, run_key
+from discreet.core.noise.random_streams_kernels import open_at, run_key
 from discreet.experiments.simulate import Setup
-from discreet.online.elimination import Enumeration
-from discreet.online.occupancy import Model
+from discreet.learners.online.occupancy_elimination import Model
+from discreet.learners.online.policy_elimination import Enumeration
 
 SEED = 77
 LEARNERS: dict[str, Any] = {

@@ -35,10 +35,10 @@ from pathlib import Path
 
 from discreet import registry
 from discreet.experiments import sweep
-from discreet.experiments.claims import Claims
-from discreet.experiments.config import RunConfig
 from discreet.experiments.engine import Engine, Job, open_engine, results
+from discreet.experiments.file_lock import Claims
 from discreet.experiments.results import About, RunFolder
+from discreet.experiments.run_config import RunConfig
 
 WORKERS = 2
 SETTINGS = {

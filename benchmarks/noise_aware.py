@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import discreet as dr
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import SUITE
-from discreet.machine import processors
+from discreet.utils.system import processors
 
 USERS = 20_000
 REPORTING_SEED = 901

@@ -17,12 +17,12 @@ from collections.abc import Callable
 import numpy as np
 
 from discreet.core.layout import Layout
-from discreet.core.randomness import Randomness, Secure, Seeded
+from discreet.core.rng import Randomness, Secure, Seeded
 from discreet.core.trajectories import Trajectories
-from discreet.linear import stored
-from discreet.linear.features import Features
-from discreet.linear.responses import Question, ResponseSession
-from discreet.offline.linear import DPPEVI, DPVAPVI, Linear
+from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, Linear
+from discreet.mechanisms.features import Features
+from discreet.mechanisms.linear import dataset_sums as stored
+from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
 
 S, A, CHUNK = 100, 10, 100_000
 

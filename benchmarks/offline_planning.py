@@ -23,13 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
+from discreet.accounting.noise_distributions.distributions import GaussianSumLaw
 from discreet.core.guarantee import no_guarantee
 from discreet.core.layout import Layout
-from discreet.estimation import kernels
-from discreet.laws.noise import GaussianSumLaw
-from discreet.offline.releases import ReleaseFacts, read_release, write_release
-from discreet.offline.tabular import DPAPVI
-from discreet.protocol import Spec, StepSums
+from discreet.learners.estimation import model_kernels as kernels
+from discreet.learners.offline.apvi import DPAPVI
+from discreet.learners.offline.release_files import ReleaseFacts, read_release, write_release
+from discreet.mechanisms.interfaces import Spec, StepSums
 
 USERS = 10_000_000
 

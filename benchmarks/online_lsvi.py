@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from discreet.envs import random_linear, wide_linear
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
-from discreet.mdp.tabular import TabularMDP
-from discreet.online.lsvi import LSVIUCB
-from discreet.online.noise_aware import NoiseAwareUCBVI
-from discreet.online.optimistic import UCBVI
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
+from discreet.learners.online.lsvi_ucb import LSVIUCB
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI
+from discreet.learners.online.ucbvi import UCBVI
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 DELTA = 1e-5
 

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
-from discreet.core.noise import seeded_kernels as noise
-from discreet.core.noise import streams_kernels as streams
-from discreet.estimation.kernels import project_table
+from discreet.core.noise import random_streams_kernels as streams
+from discreet.core.noise import seeded_noise_kernels as noise
+from discreet.envs.mdp import tabular_kernels as worlds
 from discreet.experiments.simulate import Setup
-from discreet.mdp import world_kernels as worlds
-from discreet.online import kernels as online
+from discreet.learners.estimation.model_kernels import project_table
+from discreet.learners.online import tabular_planning_kernels as online
 
 LEARNERS = {
     "ucb-vi": (dr.UCBVI, {}),

@@ -27,18 +27,18 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from discreet.client import Client, Place
-from discreet.core.randomness import SecureCoins
-from discreet.serve.rehearsal import promised_by
-from discreet.serve.store import Store
-from discreet.serve.study import study_of
+from discreet.core.rng import SecureCoins
+from discreet.device.http_client import Client, Place
+from discreet.service.database import Store
+from discreet.service.dry_run import promised_by
+from discreet.service.study_config import study_of
 
 SIZES = {"states": 6, "actions": 2, "horizon": 20}
 SERVER = """
 import json, sys
 from pathlib import Path
-from discreet.serve import running
-from discreet.serve.study import study_of
+from discreet.service import running
+from discreet.service.study_config import study_of
 folder, port = Path(sys.argv[1]), int(sys.argv[2])
 study = study_of(json.loads((folder / "study.json").read_text()), folder)
 running.serve(study, str(folder / "study.sqlite"), "127.0.0.1", port)

@@ -30,19 +30,19 @@ from typing import Any
 
 import httpx
 
-from discreet.serve.rehearsal import promised_by
-from discreet.serve.running import shuffler_key_at
-from discreet.serve.store import Store
-from discreet.serve.study import study_of
-from discreet.storage.signatures import new_key
+from discreet.ledger.signatures import new_key
+from discreet.service.database import Store
+from discreet.service.dry_run import promised_by
+from discreet.service.server import shuffler_key_at
+from discreet.service.study_config import study_of
 
 SIZES = {"states": 6, "actions": 2, "horizon": 20}
 PROCESS = """
 import json, sys
 from pathlib import Path
-from discreet.serve import running
-from discreet.serve.study import study_of
-from discreet.storage.signatures import read_public_key
+from discreet.service import running
+from discreet.service.study_config import study_of
+from discreet.ledger.signatures import read_public_key
 part, folder, port, service = sys.argv[1:]
 folder = Path(folder)
 study = study_of(json.loads((folder / "study.json").read_text()), folder)
@@ -100,7 +100,7 @@ def prepared(url: str, study: Any, store: Store, people: int, files: list[Path])
     """Places for everybody; their messages, line by line, one file a sender."""
     import numpy as np
 
-    from discreet.client import Client, Place
+    from discreet.device.http_client import Client, Place
 
     draw, opened = np.random.default_rng(0), [path.open("w") for path in files]
     tickets, shuffler = store.new_tickets(people), url if study.shuffled else None

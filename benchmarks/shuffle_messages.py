@@ -13,13 +13,13 @@ import time
 
 import numpy as np
 
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded
-from discreet.device.encoders import ShuffleEncoder
-from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Plan, Schedule
-from discreet.shuffle.session import Analyzer, Shuffler, form_of
+from discreet.core.rng import Seeded
+from discreet.device.shuffle_encoder import ShuffleEncoder
+from discreet.mechanisms.interfaces import Plan, Schedule
+from discreet.mechanisms.privatizers.shuffle import Shuffle
+from discreet.mechanisms.shuffle.shuffle_session import Analyzer, Shuffler, form_of
 
 
 def main() -> None:

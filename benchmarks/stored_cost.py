@@ -33,11 +33,11 @@ from pyarrow import csv, parquet
 
 COUNT = """
 import os, sys, time
-from discreet.core.counts import CountQuery
-from discreet.data.readers import open_source
+from discreet.core.count_query import CountQuery
+from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema
 from discreet.data.validate import episodes
-from discreet.sessions.tally import Tally
+from discreet.mechanisms.dataset.partial_aggregate import Tally
 schema, path, warm, workers = read_schema(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4])
 if workers == 1 and sys.argv[5:]:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
+from discreet.envs.mdp import planning
 from discreet.experiments.simulate import simulate
-from discreet.mdp import planning
-from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
+from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
 
 DELTA = 1e-5
 

@@ -287,7 +287,7 @@ def _in_protocol(_app: Any, what: str, name: str, thing: Any, _options: Any, lin
 
 
 def _public(_app: Any, env: Any, node: Any, content: Any) -> Any:
-    """``discreet.online.psrl.PSRL`` and ``NoiseLaw`` lead to the page of the public name."""
+    """``discreet.learners.online.psrl.PSRL`` and ``NoiseLaw`` lead to the page of the public name."""
     from sphinx.util.nodes import make_refnode
 
     if node.get("refdomain") != "py":

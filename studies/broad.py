@@ -26,16 +26,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.envs.mdp import planning
 from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.experiments.suite import BROAD, SUITE, TRAINING, World
-from discreet.mdp import planning
-from discreet.online.joint import JointModel
-from discreet.online.noise_aware import NoiseAwareUCBVI
-from discreet.online.psrl import PSRL
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.privatizers.shuffle import Shuffle
+from discreet.learners.online.joint_posterior import JointModel
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI
+from discreet.learners.online.psrl import PSRL
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.mechanisms.privatizers.shuffle import Shuffle
 
 BROAD_SEED = 9200  # of reports; no choice was made on it
 BUDGETS: Mapping[str, Any] = {

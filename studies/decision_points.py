@@ -32,26 +32,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
-from discreet.core.noise.streams_kernels import ROLE_NOISE, generator_at, run_key
-from discreet.core.randomness import Seeded
+from discreet.core.noise.random_streams_kernels import ROLE_NOISE, generator_at, run_key
+from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.data.schema import Schema
-from discreet.envs.icu import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
-from discreet.mdp.planning import policy_rows, value
-from discreet.mdp.tabular import TabularMDP
-from discreet.offline.deviations import Path as Points
-from discreet.offline.first_visits import FirstVisits, Told
-from discreet.offline.transitions import path_of
-from discreet.offline.verdict import verdict_of, would_show
-from discreet.privatizers.central import Central
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Returns, Spec
-from discreet.sessions.tally import Tally
-from discreet.simulation.crowds import rollouts
-from discreet.stored.power import PublicWorld, made_up_world
-from discreet.tables import markdown
+from discreet.envs.icu_sepsis import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
+from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts.rollout import rollouts
+from discreet.learners.ope.deviation_gains import Path as Points
+from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.transition_gains import path_of
+from discreet.learners.ope.verdict import verdict_of, would_show
+from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.policy_rows import policy_rows
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.pipeline.power_analysis import PublicWorld, made_up_world
+from discreet.utils.markdown_table import markdown
 
 Floats = NDArray[np.float64]
 DELTA = 1e-8

@@ -18,16 +18,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.trajectories import Trajectories
-from discreet.offline.consistency import consistency_of
-from discreet.offline.first_visits import FirstVisits, Told
-from discreet.offline.groups import groups_of
-from discreet.offline.transitions import TransitionPath, path_of
-from discreet.offline.verdict import verdict_of
-from discreet.protocol import Spec
-from discreet.sessions.tally import Tally
-from discreet.tables import markdown
+from discreet.learners.ope.consistency_test import consistency_of
+from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.group_gains import groups_of
+from discreet.learners.ope.transition_gains import TransitionPath, path_of
+from discreet.learners.ope.verdict import verdict_of
+from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.interfaces import Spec
+from discreet.utils.markdown_table import markdown
 from studies.decision_points import World
 from studies.hidden_causes import PERSISTENT, _scales, random_valid
 

@@ -28,18 +28,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded
+from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories
-from discreet.mdp.tabular import TabularMDP
-from discreet.offline.first_visits import FirstVisits, Told
-from discreet.offline.transitions import path_of
-from discreet.offline.verdict import KINDS, verdict_of
-from discreet.privatizers.central import Central
-from discreet.protocol import Returns, Spec
-from discreet.sessions.tally import Tally
-from discreet.tables import markdown
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.transition_gains import path_of
+from discreet.learners.ope.verdict import KINDS, verdict_of
+from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.privatizers.central import Central
+from discreet.utils.markdown_table import markdown
 from studies.decision_points import WORLDS, Study
 from studies.decision_points import World as Valid
 

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.planning import value
-from discreet.offline.deviations import Path as Points
-from discreet.offline.first_visits import FirstVisits
-from discreet.offline.judging import compare, policy_of, state_values
-from discreet.offline.transitions import path_of
-from discreet.offline.verdict import verdict_of
-from discreet.tables import markdown
+from discreet.envs.mdp.planning import value
+from discreet.learners.ope.deviation_gains import Path as Points
+from discreet.learners.ope.first_visit_query import FirstVisits
+from discreet.learners.ope.policy_comparison import compare, policy_of, state_values
+from discreet.learners.ope.transition_gains import path_of
+from discreet.learners.ope.verdict import verdict_of
+from discreet.utils.markdown_table import markdown
 from studies.decision_points import World
 from studies.hidden_causes import Releases, worlds
 

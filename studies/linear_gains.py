@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.randomness import Seeded
-from discreet.envs.linear_worlds import random_linear_mdp
-from discreet.linear.features import Features, one_hot
-from discreet.mdp.linear import LinearMDP
-from discreet.mdp.planning import optimal_values, value
-from discreet.offline.linear import DPPEVI, PEVI, learn_linear
-from discreet.simulation.crowds import rollouts
-from discreet.tables import markdown
+from discreet.core.rng import Seeded
+from discreet.envs.linear_envs import random_linear_mdp
+from discreet.envs.mdp.linear import LinearMDP
+from discreet.envs.mdp.planning import optimal_values, value
+from discreet.envs.rollouts.rollout import rollouts
+from discreet.learners.offline.linear_pevi import DPPEVI, PEVI, learn_linear
+from discreet.mechanisms.features import Features, one_hot
+from discreet.utils.markdown_table import markdown
 
 Floats = NDArray[np.float64]
 DELTA = 1e-6

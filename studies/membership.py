@@ -25,16 +25,16 @@ import numpy as np
 
 from discreet.audits.membership import AttackResult, Knowledge, Target, membership_attack
 from discreet.core.guarantee import Guarantee
-from discreet.core.randomness import Seeded
+from discreet.core.rng import Seeded
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.random_mdps import random_mdp
-from discreet.experiments import style
-from discreet.mdp.tabular import TabularMDP
-from discreet.offline.tabular import APVI, DPAPVI
-from discreet.privatizers.central import Central
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Spec
-from discreet.storage.files import write_aside
-from discreet.tables import markdown
+from discreet.learners.offline.apvi import APVI, DPAPVI
+from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.utils import plot_style as style
+from discreet.utils.atomic_file import write_aside
+from discreet.utils.markdown_table import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

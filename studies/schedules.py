@@ -3,11 +3,12 @@
     python -m studies.schedules [--seeds 16] [--users 20000] [--growth 1.02 1.1 1.2]
 
 Learners of counts by the papers release and plan after every user there; by default they do so here when the
-users have grown by :data:`discreet.online.base.GROWTH`, or ``PLAIN_GROWTH`` without privacy. Everything
-else is alike, row by row: the learner's other knobs (its ``default`` preset), the privatizer's true budget,
-the world and the keys of its people. A row has both regrets as shares of the uniform policy's, their ratio
-with the interval of paired values (:func:`discreet.experiments.statistics.ratio_interval`), seconds of CPU a
-run, of one thread, and the largest standard deviation of the noise of one transition count at any release.
+users have grown by :data:`discreet.learners.online.tabular_base.GROWTH`, or ``PLAIN_GROWTH`` without privacy.
+Everything else is alike, row by row: the learner's other knobs (its ``default`` preset), the privatizer's
+true budget, the world and the keys of its people. A row has both regrets as shares of the uniform policy's,
+their ratio with the interval of paired values (:func:`discreet.experiments.statistics.ratio_interval`),
+seconds of CPU a run, of one thread, and the largest standard deviation of the noise of one transition count
+at any release.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.counts import TRANSITIONS
-from discreet.core.mechanism import CountMechanism
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.count_query import TRANSITIONS
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import SUITE
-from discreet.online.base import GROWTH, PLAIN_GROWTH
-from discreet.online.ldp_obi import LDPOBI
-from discreet.online.optimistic import DPUCBVI, UCBVI, PrivateUCBVI
-from discreet.online.policy_optimization import OPPO, PrivateUCBPO
-from discreet.online.pucb import PUCB
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.tables import markdown
+from discreet.learners.online.ldp_obi import LDPOBI
+from discreet.learners.online.policy_optimization import OPPO, PrivateUCBPO
+from discreet.learners.online.pucb import PUCB
+from discreet.learners.online.tabular_base import GROWTH, PLAIN_GROWTH
+from discreet.learners.online.ucbvi import DPUCBVI, UCBVI, PrivateUCBVI
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.utils.markdown_table import markdown
 
 SEED = 2311  # no tuning used it
 WORLDS = ("RiverSwim", "dense S=6 #1001")

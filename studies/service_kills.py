@@ -50,15 +50,15 @@ from typing import Any
 import httpx
 import numpy as np
 
-from discreet.client import Client, Pace, Place, Turned
+from discreet.device.http_client import Client, Pace, Place, Turned
 from discreet.experiments.simulate import Setup
-from discreet.serve import codec
-from discreet.serve.rehearsal import people_of, promised_by
-from discreet.serve.running import opened, opened_shuffler, shuffler_key_at
-from discreet.serve.store import ANSWERED, Store
-from discreet.serve.study import Study, study_of
-from discreet.serve.sums import Batches, form_of_bytes
-from discreet.storage.signatures import new_key
+from discreet.ledger.signatures import new_key
+from discreet.service import encoding as codec
+from discreet.service.batch_sums import Batches, form_of_bytes
+from discreet.service.database import ANSWERED, Store
+from discreet.service.dry_run import people_of, promised_by
+from discreet.service.server import opened, opened_shuffler, shuffler_key_at
+from discreet.service.study_config import Study, study_of
 
 PACE = Pace(sleep=lambda seconds: time.sleep(min(seconds, 0.4)))  # who is not answered asks again soon
 LEASE = 0.5  # seconds: the next process is the writer soon
@@ -70,11 +70,11 @@ SERVICE = """
 import json, os, signal, sys, time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from discreet.serve import app, running, shuffling, turns
-from discreet.serve.statement import statement_of
-from discreet.serve.store import Store
-from discreet.serve.study import study_of
-from discreet.storage.signatures import read_private_key, read_public_key
+from discreet.service import app, running, shuffling, turns
+from discreet.service.participant_statement import statement_of
+from discreet.service.database import Store
+from discreet.service.study_config import study_of
+from discreet.ledger.signatures import read_private_key, read_public_key
 part, folder, database, port, noise, lease, service = sys.argv[1:]
 folder = Path(folder)
 app.LEASE = turns.LEASE = shuffling.LEASE = float(lease)
@@ -422,7 +422,7 @@ class Round:
         """Raise where anything was lost or doubled."""
         import sqlalchemy as sql
 
-        from discreet.serve.store import _tickets
+        from discreet.service.database import _tickets
 
         with front._reading() as connection:
             rows = connection.execute(sql.select(_tickets.c.id, _tickets.c.state, _tickets.c.plan)).all()

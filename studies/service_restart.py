@@ -35,11 +35,11 @@ from typing import Any
 
 import httpx
 
-from discreet.client import Client, NoAnswer, Place, Turned
-from discreet.experiments.config import to_toml
-from discreet.serve.running import key_of
-from discreet.serve.store import Store
-from discreet.serve.study import read_study
+from discreet.device.http_client import Client, NoAnswer, Place, Turned
+from discreet.service.database import Store
+from discreet.service.server import key_of
+from discreet.service.study_config import read_study
+from discreet.utils.toml_file import to_toml
 
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 NODE = os.environ.get("DISCREET_NODE") or shutil.which("node")

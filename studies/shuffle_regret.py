@@ -2,8 +2,8 @@
 
     python -m studies.shuffle_regret [--seeds 256] [--seed 2201] [--growth 1.3] [--users 20000]
 
-One learner (noise-aware, the knobs that :func:`discreet.online.noise_aware.chosen` has for the shuffle
-model), one schedule, one budget, one world (RiverSwim with Bernoulli rewards), and the same noise:
+One learner (noise-aware, the knobs that :func:`discreet.learners.online.noise_aware.chosen` has for the
+shuffle model), one schedule, one budget, one world (RiverSwim with Bernoulli rewards), and the same noise:
 
 - ``central, batches`` : what a trusted server can do and the shuffle model can too, sums of batches with
   noise of their own. Its shares divide the squared loss, to which a centred reward's sensitivity adds half as
@@ -29,18 +29,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS
-from discreet.core.randomness import Seeded
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS
+from discreet.core.rng import Seeded
 from discreet.envs import riverswim
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup
-from discreet.machine import processors
-from discreet.mdp.tabular import TabularMDP
-from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
-from discreet.privatizers.central import Central
-from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Schedule, Spec
-from discreet.tables import markdown
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI, chosen
+from discreet.mechanisms.interfaces import Schedule, Spec
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.shuffle import Shuffle
+from discreet.utils.markdown_table import markdown
+from discreet.utils.system import processors
 
 SEED = 2201  # no tuning used it
 

@@ -14,7 +14,7 @@ others as they stand, and moves to the best if that lowers the score by more tha
 within noise here, although all settings meet the same seeds). Starts are informed: they are what earlier,
 unrecorded searches on training worlds ended at. ``replan_growth`` comes last, as more releases take longer
 to try; under joint privacy 1.05 is the least allowed, since each release costs a noise draw for every cell.
-docs/tuning.md has the outcome; :func:`discreet.online.noise_aware.chosen` holds it.
+docs/tuning.md has the outcome; :func:`discreet.learners.online.noise_aware.chosen` holds it.
 
 With ``--task`` the same search is made on RiverSwim itself, for one budget: what tuning on the task gives.
 That is no default; benchmarks/noise_aware.py reports it beside the defaults, on fresh seeds. With ``--lakes``
@@ -31,14 +31,14 @@ from typing import Any
 import numpy as np
 
 from discreet.envs import from_gymnasium, riverswim
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import TRAINING, tuning_shares
-from discreet.mdp.tabular import TabularMDP
-from discreet.online.noise_aware import NoiseAwareUCBVI
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.privatizers.shuffle import Shuffle
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.mechanisms.privatizers.shuffle import Shuffle
 
 TUNING_SEED = 31
 LEAST_GAIN = 0.01

@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import TRAINING, tuning_shares
-from discreet.mdp.tabular import TabularMDP
-from discreet.online.noise_aware import NoiseAwareUCBVI
-from discreet.online.noise_aware_sums import NoiseAwareOnSums
-from discreet.online.optimistic import DPUCBVI, UCBVI, PrivateUCBVI
-from discreet.privatizers.central import Central
-from discreet.privatizers.none import NoPrivacy
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI
+from discreet.learners.online.noise_aware_sums import NoiseAwareOnSums
+from discreet.learners.online.ucbvi import DPUCBVI, UCBVI, PrivateUCBVI
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 TUNING_SEED = 32
 GROWTH = 1.1  # all replan alike

@@ -1,17 +1,17 @@
 """Do the report's intervals cover? Releases drawn many times, values known exactly.
 
 One draw is n people of a known world under a behaviour policy, one release with the noise of the stated
-budget, DP-APVI's policy, and the intervals of :mod:`discreet.offline.evaluation`. What is counted: how often
-an interval holds the true value of the learned policy (where it lacks support, behaviour goes on), of the
-behaviour and of the uniform policy, and of the differences; how often a one-sided lower bound is at most the
-truth. Coverage is stated with the Clopper-Pearson lower limit of its draws.
+budget, DP-APVI's policy, and the intervals of :mod:`discreet.learners.ope.count_estimates`. What is counted:
+how often an interval holds the true value of the learned policy (where it lacks support, behaviour goes on),
+of the behaviour and of the uniform policy, and of the differences; how often a one-sided lower bound is at
+most the truth. Coverage is stated with the Clopper-Pearson lower limit of its draws.
 
     python -m studies.value_intervals icu-sepsis --users 10000 100000 1000000 --epsilon none 10 1
     python -m studies.value_intervals random --users 10000 100000 --epsilon none 10 1 --draws 200
     python -m studies.value_intervals icu-sepsis --users 10000000 --epsilon 10 --report DIR
 
-People's counts come from their exact joint law (:func:`discreet.simulation.crowds.batch_counts`), noise is
-that which ``Central(epsilon, delta=1e-6)`` adds, drawn as continuous Gaussians.
+People's counts come from their exact joint law (:func:`discreet.envs.rollouts.rollout.batch_counts`), noise
+is that which ``Central(epsilon, delta=1e-6)`` adds, drawn as continuous Gaussians.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.accounting.noise_distributions.distributions import GaussianSumLaw, NoNoise
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.streams_kernels import ROLE_BATCH, open_at
-from discreet.core.randomness import Seeded
+from discreet.core.noise.random_streams_kernels import ROLE_BATCH, open_at
+from discreet.core.rng import Seeded
 from discreet.envs import random_mdp
-from discreet.envs.icu import expert_policy, icu_sepsis
-from discreet.experiments.datasets import Simulated, release_of
-from discreet.laws.noise import GaussianSumLaw, NoNoise
-from discreet.mdp import world_kernels
-from discreet.mdp.planning import policy_rows, value
-from discreet.mdp.tabular import TabularMDP
-from discreet.offline.evaluation import BEHAVIOUR, Candidate, uniform, values_of
-from discreet.offline.tabular import DPAPVI, OfflinePolicy
-from discreet.privatizers.central import Central
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Estimate, NoiseLaw, Release, Spec, StepSums
-from discreet.stored.report import report_of
-from discreet.tables import markdown
+from discreet.envs.icu_sepsis import expert_policy, icu_sepsis
+from discreet.envs.mdp import tabular_kernels as world_kernels
+from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.experiments.offline_runs import Simulated, release_of
+from discreet.learners.offline.apvi import DPAPVI, OfflinePolicy
+from discreet.learners.ope.count_estimates import BEHAVIOUR, Candidate, uniform, values_of
+from discreet.mechanisms.interfaces import Estimate, NoiseLaw, Release, Spec, StepSums
+from discreet.mechanisms.policy_rows import policy_rows
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.reports.policy_report import report_of
+from discreet.utils.markdown_table import markdown
 
 Floats = NDArray[np.float64]
 

@@ -19,17 +19,17 @@ from pathlib import Path
 
 import numpy as np
 
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
-from discreet.core.randomness import Seeded
-from discreet.data.readers import open_source
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.rng import Seeded
+from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema
 from discreet.data.validate import episodes
-from discreet.offline.first_visits import FirstVisits
-from discreet.offline.transitions import path_of
-from discreet.offline.verdict import KINDS, verdict_of
-from discreet.privatizers.central import Central
-from discreet.sessions.tally import Tally
-from discreet.tables import markdown
+from discreet.learners.ope.first_visit_query import FirstVisits
+from discreet.learners.ope.transition_gains import path_of
+from discreet.learners.ope.verdict import KINDS, verdict_of
+from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.privatizers.central import Central
+from discreet.utils.markdown_table import markdown
 
 DELTA = 1e-6
 

@@ -15,7 +15,7 @@ import pytest
 import discreet as dr
 from discreet import conformance, registry
 from discreet.experiments.simulate import Setup
-from discreet.protocol import Estimate, Release
+from discreet.mechanisms.interfaces import Estimate, Release
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 

@@ -6,7 +6,7 @@ import pytest
 
 import discreet as dr
 from discreet import registry
-from discreet.experiments.config import RunConfig
+from discreet.experiments.run_config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from discreet.device.counts import CountDevice
-from discreet.device.encoders import ShuffleEncoder
-from discreet.device.messages import COIN, Family, Form
-from discreet.device.noise import ExactCoins, discrete_gaussian, discrete_laplace
-from discreet.device.reports import GRID, Randomizer, ReportDevice
+from discreet.device.count_device import CountDevice
+from discreet.device.discrete_noise import ExactCoins, discrete_gaussian, discrete_laplace
+from discreet.device.randomized_response_device import GRID, Randomizer, ReportDevice
+from discreet.device.shuffle_encoder import ShuffleEncoder
+from discreet.device.shuffle_payload import COIN, Family, Form
 
 FILE = Path(__file__).parent / "test" / "vectors.json"
 ROWS = ((0, 1), (2, -1), (-1, 3))  # of three states and two actions

@@ -8,12 +8,12 @@ registers, and a test suite of yours does the same::
         case.run()
 
 Checks are small (three states, a dozen users), so that they may run over every pair of learner and
-privatizer. They show that a component keeps the rules of :mod:`discreet.protocol`: it starts, with some
-partner; equal seeds give equal results; the compiled and the step-by-step run are the same bits; a policy
-is a function of earlier releases only; a learner holds nothing but what was released; the stated guarantee
-is what the noise buys; bad input is refused. Sessions of your own privatizers also go through the white box
-of the audit (false alarms: 1e-6), since nothing else knows their noise. All this does not replace the proof
-in a mechanism's docstring.
+privatizer. They show that a component keeps the rules of :mod:`discreet.mechanisms.interfaces`: it starts,
+with some partner; equal seeds give equal results; the compiled and the step-by-step run are the same bits; a
+policy is a function of earlier releases only; a learner holds nothing but what was released; the stated
+guarantee is what the noise buys; bad input is refused. Sessions of your own privatizers also go through the
+white box of the audit (false alarms: 1e-6), since nothing else knows their noise. All this does not replace
+the proof in a mechanism's docstring.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from discreet import registry
-from discreet.experiments.config import RunConfig
+from discreet.experiments.run_config import RunConfig
 from discreet.registry import Entry
 
 if TYPE_CHECKING:
     from discreet.core.trajectories import Trajectory
+    from discreet.envs.mdp.tabular import TabularMDP
     from discreet.experiments.simulate import By, Setup
-    from discreet.mdp.tabular import TabularMDP
-    from discreet.protocol import Plan, Release
+    from discreet.mechanisms.interfaces import Plan, Release
 
 _USERS = 11
 _EPSILON = 1.5
 _ALARM = 1e-6  # of a false alarm in one white-box audit
 _PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners that a privatizer is tried with
 _HOUSES_OF_DATA = (
-    "discreet.core.session",
+    "discreet.core.count_sessions",
     "discreet.core.stream_session",
-    "discreet.sessions.one_shot",
-    "discreet.core.encoders",
-    "discreet.privatizers",
-    "discreet.core.randomness",
-    "discreet.mdp.tabular",
+    "discreet.mechanisms.dataset.dataset_release",
+    "discreet.core.raw_encoder",
+    "discreet.mechanisms.privatizers",
+    "discreet.core.rng",
+    "discreet.envs.mdp.tabular",
     "discreet.core.trajectories",
     "discreet.envs",
 )
@@ -136,7 +136,7 @@ def _expect(true: Any, otherwise: str) -> None:
 # ------------------------------------------------------------------------------- the small world
 def small_world(stationary: bool = False) -> TabularMDP:
     """Three states, two actions (one of them inadmissible once), three steps, Bernoulli rewards."""
-    from discreet.mdp.tabular import TabularMDP
+    from discreet.envs.mdp.tabular import TabularMDP
 
     transitions = np.array(
         [
@@ -155,7 +155,7 @@ def small_world(stationary: bool = False) -> TabularMDP:
 def small_featured_world(kind: type) -> TabularMDP:
     """Three states, two actions, three steps, with public features of the kind that a learner needs."""
     from discreet import envs
-    from discreet.linear.features import MixtureFeatures
+    from discreet.mechanisms.features import MixtureFeatures
 
     if issubclass(kind, MixtureFeatures):
         return envs.linear_mixture(states=3, actions=2, horizon=3, models=2, rewards="bernoulli")
@@ -216,7 +216,7 @@ def _setup(
 ) -> Setup:
     """A pair on the small world; a pair that says why it does not fit is not checked further."""
     from discreet.experiments.simulate import Setup
-    from discreet.protocol import Spec
+    from discreet.mechanisms.interfaces import Spec
 
     learns = registry.build("learner", learner, None, options)
     protects = _privatizer(privatizer)
@@ -252,9 +252,9 @@ class _Transcript:
 
 def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
     """The loop of the protocol; user ``replaced`` lives somebody else's life, on the same noise."""
-    from discreet.core.noise.seeds import SeededCoins
-    from discreet.core.randomness import Seeded
-    from discreet.simulation.crowds import rollout
+    from discreet.core.noise.seeded_rng import SeededCoins
+    from discreet.core.rng import Seeded
+    from discreet.envs.rollouts.rollout import rollout
 
     randomness = Seeded(seed, 0)
     keys = randomness.keys
@@ -450,7 +450,7 @@ def _recomputed(learner: str, privatizer: str) -> None:
 
 
 def _costs_what_it_states(setup: Setup, where: str) -> None:
-    from discreet.core.randomness import Seeded
+    from discreet.core.rng import Seeded
 
     session = setup.start(Seeded(0, 0))
     loss, stated = worst_loss(setup), session.guarantee  # of a session, whoever made it
@@ -486,8 +486,8 @@ def worst_loss(setup: Setup) -> Loss:
     Raises :class:`NotApplicable` for other mechanisms, whose own tests must do this.
     """
     from discreet.audits.walks import noise_matrix
-    from discreet.core.randomness import Seeded
-    from discreet.core.session import CountSession
+    from discreet.core.count_sessions import CountSession
+    from discreet.core.rng import Seeded
     from discreet.core.trajectories import Trajectory
 
     session = setup.start(Seeded(0, 0))
@@ -667,9 +667,9 @@ def _order_of_calls(privatizer: str) -> None:
 
 
 def _misuse(setup: Setup) -> None:
-    from discreet.core.noise.seeds import SeededCoins
-    from discreet.core.randomness import Seeded
-    from discreet.protocol import Plan
+    from discreet.core.noise.seeded_rng import SeededCoins
+    from discreet.core.rng import Seeded
+    from discreet.mechanisms.interfaces import Plan
 
     randomness = Seeded(0, 0)
     session, layout = setup.start(randomness), setup.mdp.layout
@@ -717,9 +717,9 @@ def _with_partners(privatizer: str) -> Iterator[Setup]:
 
 
 def _first_life(setup: Setup) -> Trajectory:
-    from discreet.core.noise.streams_kernels import run_key
-    from discreet.mdp.planning import uniform_policy
-    from discreet.simulation.crowds import rollout
+    from discreet.core.noise.random_streams_kernels import run_key
+    from discreet.envs.mdp.planning import uniform_policy
+    from discreet.envs.rollouts.rollout import rollout
 
     return rollout(setup.mdp, uniform_policy(setup.mdp), run_key(0), 0)
 
@@ -734,7 +734,7 @@ def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call
 
 def _support_is_public(privatizer: str) -> None:
     """Which released cells are zero does not depend on the data."""
-    from discreet.core.randomness import Seeded
+    from discreet.core.rng import Seeded
 
     for setup in _with_partners(privatizer):
         if setup.guarantee.trust == "none":
@@ -766,7 +766,7 @@ def _environment(name: str) -> Any:
 
 def _world_is_sound(name: str) -> None:
     """Distributions sum to 1, rewards are in [0, 1], values are ordered, equal options give equal worlds."""
-    from discreet.mdp import planning
+    from discreet.envs.mdp import planning
 
     mdp, again = _environment(name), _environment(name)
     world, twin = mdp.world, again.world
@@ -787,8 +787,8 @@ def _world_is_sound(name: str) -> None:
 def _people_are_sound(name: str) -> None:
     """Trajectories are admissible, repeat under a seed, and agree with the occupancy measure."""
     from discreet.core.trajectories import checked
-    from discreet.mdp import planning
-    from discreet.simulation.crowds import rollouts
+    from discreet.envs.mdp import planning
+    from discreet.envs.rollouts.rollout import rollouts
 
     mdp = _environment(name)
     policy = planning.uniform_policy(mdp)
@@ -843,14 +843,14 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 # ------------------------------------------------------------------------------ stored people
 def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path, Any]:
     """The whole way from rows to a verified folder, for a dozen made-up people."""
-    from discreet.core.randomness import Secure, Seeded
-    from discreet.data.made_up import write_made_up
-    from discreet.data.readers import open_source
+    from discreet.core.rng import Secure, Seeded
+    from discreet.data.row_batches import open_source
     from discreet.data.schema import Schema
-    from discreet.offline.linear import Linear
-    from discreet.offline.tabular import APVI
-    from discreet.privatizers.central import Central
-    from discreet.stored.learn import learn
+    from discreet.learners.offline.apvi import APVI
+    from discreet.learners.offline.linear_pevi import Linear
+    from discreet.mechanisms.privatizers.central import Central
+    from discreet.pipeline.learn import learn
+    from discreet.pipeline.synthetic_data import write_made_up
 
     found = registry.entry("offline learner", name)
     own = "rho" in registry.options_of(found.factory())  # it holds its budget itself
@@ -869,8 +869,8 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
 
 def _offline_learns(name: str) -> None:
     """From a file to a folder whose statement verifies; actions are admissible; equal noise, equal policy."""
-    from discreet.offline.policies import read_policy
-    from discreet.stored.verification import verify
+    from discreet.pipeline.verify import verify
+    from discreet.reports.policy_files import read_policy
 
     with TemporaryDirectory() as scratch:
         one, again = (_learn_offline(name, Path(scratch)) for _ in range(2))
@@ -960,7 +960,7 @@ def _by_the_way() -> None:
     """
     import pyarrow as pa
 
-    from discreet.data.alike import hashed
+    from discreet.data.near_duplicate_ids import hashed
 
     _setup("joint", "central" + _GAUSSIAN, "batch", users=200).run(0, 0)
     _setup("noise-aware", "central" + _GAUSSIAN, "batch", users=2000, options={"explore": "returns"}).run(
@@ -972,9 +972,9 @@ def _by_the_way() -> None:
 
 def _secure_release() -> None:
     """A release with noise from the operating system, of each family; people who come alone and together."""
-    from discreet.core.randomness import Secure, SecureCoins
-    from discreet.protocol import Plan
-    from discreet.simulation.crowds import rollouts
+    from discreet.core.rng import Secure, SecureCoins
+    from discreet.envs.rollouts.rollout import rollouts
+    from discreet.mechanisms.interfaces import Plan
 
     for privatizer in ("central", "central" + _GAUSSIAN):
         setup = _setup(_PARTNERS[0], privatizer)

@@ -26,17 +26,17 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 
 from discreet.core import checks
 from discreet.experiments import recipes
-from discreet.experiments.config import RunConfig, Value
+from discreet.experiments.run_config import RunConfig, Value
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     import gymnasium
 
+    from discreet.envs.mdp.tabular import TabularMDP
     from discreet.experiments.engine import Engine
     from discreet.experiments.results import Result
     from discreet.experiments.simulate import Setup
-    from discreet.mdp.tabular import TabularMDP
 
 Kind = Literal["learner", "offline learner", "privatizer", "environment"]
 KINDS: tuple[Kind, ...] = ("learner", "offline learner", "privatizer", "environment")
@@ -81,24 +81,24 @@ def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Entry
     return {(kind, row[0]): Entry(kind, *row) for row in rows}
 
 
-_ONLINE, _OFFLINE = "discreet.online", "discreet.offline"
-_PRIVATIZERS = "discreet.privatizers"
+_ONLINE, _OFFLINE = "discreet.learners.online", "discreet.learners.offline"
+_PRIVATIZERS = "discreet.mechanisms.privatizers"
 _MIXTURES = "none, central, local; linear mixtures (linear-mixture, hypercube)"
 _EXACT = "none: it needs exact sums (a baseline)"
 _ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
 
 _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType({
     **_entries("learner",
-        ("ucb-vi", f"{_ONLINE}.optimistic:UCBVI",
+        ("ucb-vi", f"{_ONLINE}.ucbvi:UCBVI",
          "optimistic value iteration, Hoeffding bonus (Azar et al. 2017); not private", _IGNORES,
          {"bonus": "hoeffding"}),
-        ("private-ucb-vi", f"{_ONLINE}.optimistic:PrivateUCBVI",
+        ("private-ucb-vi", f"{_ONLINE}.ucbvi:PrivateUCBVI",
          "optimistic value iteration on noisy counts, Hoeffding bonus (Chowdhury and Zhou 2021)", _ANY, {},
          "ucb-vi"),
-        ("ucb-vi-bernstein", f"{_ONLINE}.optimistic:UCBVI",
+        ("ucb-vi-bernstein", f"{_ONLINE}.ucbvi:UCBVI",
          "optimistic value iteration, Bernstein bonus (Azar et al. 2017); not private", _IGNORES,
          {"bonus": "bernstein"}),
-        ("dp-ucbvi", f"{_ONLINE}.optimistic:DPUCBVI",
+        ("dp-ucbvi", f"{_ONLINE}.ucbvi:DPUCBVI",
          "optimistic value iteration on noisy counts, Bernstein bonus (Qiao and Wang 2023)", _ANY, {},
          "ucb-vi-bernstein"),
         ("psrl", f"{_ONLINE}.psrl:PSRL",
@@ -114,53 +114,53 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType({
         ("noise-aware", f"{_ONLINE}.noise_aware:NoiseAwareUCBVI",
          "optimism from the noise law, rows shared over steps by empirical Bayes; no theorem",
          "any privatizer, but not trees"),
-        ("joint", f"{_ONLINE}.joint:JointModel",
+        ("joint", f"{_ONLINE}.joint_posterior:JointModel",
          "one stationary model fitted to all releases jointly, posterior samples; no theorem",
          "central without trees, or none; worlds declared stationary"),
         ("noise-aware-sums", f"{_ONLINE}.noise_aware_sums:NoiseAwareOnSums",
          "noise-aware from the newest sums alone: also on trees; for comparisons, not compiled", _ANY),
         ("ldp-obi", f"{_ONLINE}.ldp_obi:LDPOBI",
          "optimistic backward induction under local privacy (Garcelon et al. 2021)", _ANY),
-        ("sdp-pe", f"{_ONLINE}.elimination:SDPPE",
+        ("sdp-pe", f"{_ONLINE}.policy_elimination:SDPPE",
          "policy elimination in stages, each asked for once (Bai et al. 2024); few policies only", _ANY),
-        ("apeve", f"{_ONLINE}.elimination:APEVE",
+        ("apeve", f"{_ONLINE}.policy_elimination:APEVE",
          "policy elimination with known rewards (Qiao et al. 2022); few policies only; not private",
          _IGNORES),
-        ("sdp-pe-om", f"{_ONLINE}.occupancy:SDPPEOM",
+        ("sdp-pe-om", f"{_ONLINE}.occupancy_elimination:SDPPEOM",
          "policy elimination by occupancy measures, for problems of any size; no theorem", _ANY),
-        ("lsvi-ucb", f"{_ONLINE}.lsvi:LSVIUCB",
+        ("lsvi-ucb", f"{_ONLINE}.lsvi_ucb:LSVIUCB",
          "batched LSVI-UCB on features of pairs (Jin et al. 2020; private: Luyo et al. 2021)",
          "none, central, local; worlds with features of pairs"),
-        ("ucrl-vtr", f"{_ONLINE}.vtr:UCRLVTR",
+        ("ucrl-vtr", f"{_ONLINE}.ucrl_vtr:UCRLVTR",
          "value-targeted regression in linear mixtures (Ayoub et al. 2020; private: Luyo et al. 2021)",
          _MIXTURES),
-        ("ucrl-vtr-plus", f"{_ONLINE}.vtr:UCRLVTRPlus",
+        ("ucrl-vtr-plus", f"{_ONLINE}.ucrl_vtr:UCRLVTRPlus",
          "the same weighted by variances (Zhou et al. 2021; private: Luyo et al. 2021)", _MIXTURES),
     ),
     **_entries("offline learner",
-        ("dp-apvi", f"{_OFFLINE}.tabular:DPAPVI",
+        ("dp-apvi", f"{_OFFLINE}.apvi:DPAPVI",
          "pessimistic value iteration from one private release of counts (Qiao and Wang 2023)",
          "tables of states and actions", {}, "apvi"),
-        ("apvi", f"{_OFFLINE}.tabular:APVI",
+        ("apvi", f"{_OFFLINE}.apvi:APVI",
          "pessimistic value iteration from exact counts (Yin and Wang 2021); not private",
          "tables of states and actions"),
         ("decision-points", f"{_OFFLINE}.decision_points:DecisionPoints",
          "what people did, but for the few decisions that the data show to be better otherwise",
          "stored people; tables of states and actions; worlds declared stationary"),
-        ("dp-pevi", f"{_OFFLINE}.linear:DPPEVI",
+        ("dp-pevi", f"{_OFFLINE}.linear_pevi:DPPEVI",
          "private PEVI: noisy Gram matrices and responses priced together; our default for features",
          "features of pairs", {}, "pevi"),
-        ("dp-vapvi", f"{_OFFLINE}.linear:DPVAPVI",
+        ("dp-vapvi", f"{_OFFLINE}.linear_pevi:DPVAPVI",
          "variance-aware pessimistic regression on noisy sums (Qiao and Wang 2023)", "features of pairs", {},
          "vapvi"),
-        ("pevi", f"{_OFFLINE}.linear:PEVI",
+        ("pevi", f"{_OFFLINE}.linear_pevi:PEVI",
          "pessimistic value iteration by ridge regression (Jin et al. 2021); not private",
          "features of pairs"),
-        ("vapvi", f"{_OFFLINE}.linear:VAPVI",
+        ("vapvi", f"{_OFFLINE}.linear_pevi:VAPVI",
          "PEVI weighted by estimated variances (Yin et al. 2022); not private", "features of pairs"),
     ),
     **_entries("privatizer",
-        ("none", f"{_PRIVATIZERS}.none:NoPrivacy", "exact sums; no guarantee", "any learner"),
+        ("none", f"{_PRIVATIZERS}.no_privacy:NoPrivacy", "exact sums; no guarantee", "any learner"),
         ("central", f"{_PRIVATIZERS}.central:Central",
          "a trusted curator adds noise to sums over time; joint differential privacy", "any learner"),
         ("local", f"{_PRIVATIZERS}.local:Local",

@@ -38,27 +38,30 @@ TESTS = tuple(
     )
 )  # fmt: skip
 KERNELS = {  # compiled lines are not followed: the tests of what calls them
-    "discreet/core/continual/walks_kernels.py": (
-        "tests/core/continual/test_tree.py",
+    "discreet/core/correlated_noise/factorization_kernels.py": (
+        "tests/core/correlated_noise/test_binary_tree.py",
         "tests/core/continual/test_w",
         "tests/core/continual/",
     ),
-    "discreet/core/decaying_kernels.py": ("tests/core/continual/test_fixed_point.py",),
-    "discreet/core/kernels.py": (
-        "tests/core/test_counts.py",
-        "tests/core/test_session.py",
-        "tests/core/continual/test_clocks.py",
+    "discreet/core/decaying_sum_kernels.py": ("tests/core/correlated_noise/test_fixed_point.py",),
+    "discreet/core/count_kernels.py": (
+        "tests/core/test_count_query.py",
+        "tests/core/test_count_sessions.py",
+        "tests/core/correlated_noise/test_per_pair_schedule.py",
         "tests/core/test_pooled.py",
-        "tests/core/continual/test_tree.py",
+        "tests/core/correlated_noise/test_binary_tree.py",
     ),
-    "discreet/core/noise/exact_kernels.py": ("tests/core/noise/test_exact.py",),
-    "discreet/core/trajectories_kernels.py": ("tests/core/test_submit_many.py", "tests/core/test_session.py"),
-    "discreet/core/records_kernels.py": (
+    "discreet/core/noise/discrete_samplers_kernels.py": ("tests/core/noise/test_exact.py",),
+    "discreet/core/trajectory_checks_kernels.py": (
         "tests/core/test_submit_many.py",
-        "tests/sessions/test_one_shot_session.py",
+        "tests/core/test_count_sessions.py",
+    ),
+    "discreet/core/trajectory_sums_kernels.py": (
+        "tests/core/test_submit_many.py",
+        "tests/mechanisms/dataset/test_dataset_session.py",
     ),
 }
-CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/files.py")
+CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/user_data_dir.py")
 FIRST, SECOND = 20.0, 60.0  # seconds of tests, as they take on the code itself; the second: ``--again``
 QUICK = 1.0  # seconds: of a test that runs again with a file that may have changed
 LIMIT = 400.0  # seconds for one mutant
@@ -67,7 +70,7 @@ Covered = Mapping[str, Mapping[str, Any]]
 
 def core(source: Path) -> list[str]:
     """The files of the trusted core, below the source folder."""
-    found, waiting = set(), ["discreet.core.session", *(f"discreet.{name}" for name in MORE)]
+    found, waiting = set(), ["discreet.core.count_sessions", *(f"discreet.{name}" for name in MORE)]
     extra = set(waiting[1:])
     while waiting:
         name = waiting.pop()
@@ -290,7 +293,9 @@ def rows(out: Path) -> list[dict[str, Any]]:
 
 def page(judged: Sequence[Mapping[str, Any]]) -> str:
     """The table by module, and every survivor."""
-    from discreet.tables import markdown  # children of the server must find nothing of ours loaded
+    from discreet.utils.markdown_table import (
+        markdown,  # children of the server must find nothing of ours loaded
+    )
 
     counted = [row for row in judged if row["outcome"] != "unloadable"]
     table = []

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.accounting import budget, convolution, numerical
-from discreet.core.counts import CountQuery
+from discreet.accounting import budget
+from discreet.accounting import pld as numerical
+from discreet.accounting import pld_convolution as convolution
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure
-from discreet.privatizers.central import Central
+from discreet.core.rng import Secure
+from discreet.mechanisms.privatizers.central import Central
 
 DELTA = 1e-6
 WIDE = numerical._MOST_INTEGERS

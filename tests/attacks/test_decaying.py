@@ -7,16 +7,16 @@ import pytest
 from interrupts import SESSION, interrupted
 
 import discreet as dr
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded
-from discreet.core.session import CountSession
+from discreet.core.rng import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Plan, Release, Schedule
+from discreet.mechanisms.interfaces import Plan, Release, Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)

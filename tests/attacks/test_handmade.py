@@ -7,26 +7,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core import kernels
-from discreet.core.continual.clocks import Clocks
-from discreet.core.continual.signed_digits import SignedDigits
-from discreet.core.continual.tree import Tree
-from discreet.core.counts import CountQuery
+from discreet.accounting.binomial_noise import Flips
+from discreet.core import count_kernels as kernels
+from discreet.core.correlated_noise.binary_tree import Tree
+from discreet.core.correlated_noise.per_pair_schedule import Clocks
+from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
+from discreet.core.count_mechanism import Batches, CountMechanism, Prefixes, Stated
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.mechanism import Batches, CountMechanism, Prefixes, Stated
-from discreet.core.randomness import Secure, Seeded
-from discreet.core.session import CountSession
+from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.linear.responses import Question, checked_plan
-from discreet.local.reported import Reported
-from discreet.local.reports import StepReports
-from discreet.privatizers.central import Central
-from discreet.protocol import Message, Plan, Schedule
-from discreet.sessions.batch import BatchMechanism
-from discreet.sessions.opening import session_of
-from discreet.sessions.restoring import restore
-from discreet.shuffle.calibration import Flips
-from discreet.shuffle.mechanism import AmplifiedMechanism, FlipMechanism
+from discreet.mechanisms.batch_queries import BatchMechanism
+from discreet.mechanisms.interfaces import Message, Plan, Schedule
+from discreet.mechanisms.linear.adaptive_queries import Question, checked_plan
+from discreet.mechanisms.local.randomized_response import StepReports
+from discreet.mechanisms.local.randomized_response_strategy import Reported
+from discreet.mechanisms.open_session import session_of
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.restore_session import restore
+from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT)

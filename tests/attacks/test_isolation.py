@@ -17,21 +17,21 @@ from waiting import wait_until
 
 import discreet as dr
 from discreet import registry
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Secure, Seeded
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.envs.rollouts.fused_session import SessionKernel
 from discreet.experiments import simulate
-from discreet.experiments.config import RunConfig
+from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
-from discreet.linear.features import Features
-from discreet.linear.stored import Stored
-from discreet.linear.sums import GramQuery
-from discreet.protocol import Message, Plan, Response, Schedule
-from discreet.shuffle.session import Shuffler
-from discreet.simulation.fused import SessionKernel
+from discreet.mechanisms.features import Features
+from discreet.mechanisms.interfaces import Message, Plan, Response, Schedule
+from discreet.mechanisms.linear.dataset_sums import Stored
+from discreet.mechanisms.linear.linear_queries import GramQuery
+from discreet.mechanisms.shuffle.shuffle_session import Shuffler
 
 PRIVATE = (Guarded, Stored, Shuffler, SessionKernel, Trajectory, Trajectories, Message, types.FrameType)
 

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded
-from discreet.core.session import CountSession
+from discreet.core.rng import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.protocol import Plan, Schedule
+from discreet.mechanisms.interfaces import Plan, Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
 
 LAYOUT = Layout(2, 2, 3)
 POLICY = np.zeros((3, 2), np.int64)

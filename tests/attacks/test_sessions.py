@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from interrupts import interrupted
 
-from discreet.core.counts import CountQuery
+from discreet.accounting.noise_distributions.prefix_variance import tree_nodes
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Secure, SecureCoins, Seeded
-from discreet.core.session import CountSession
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectory, checked
-from discreet.laws.over_time import tree_nodes
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Message, Plan, Schedule
+from discreet.mechanisms.interfaces import Message, Plan, Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT)

@@ -20,22 +20,23 @@ from discreet.audits import run as experiment
 from discreet.audits.games import People, Reactive, black_box, play, respond
 from discreet.audits.identities import white_box
 from discreet.audits.run import saved_and_restored
-from discreet.core import steered, stream_session
-from discreet.core.counts import CountQuery
+from discreet.core import clipped_returns as steered
+from discreet.core import stream_session
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Seeded
-from discreet.core.session import CountSession
-from discreet.device import counts
-from discreet.local import device_session
-from discreet.local.reports import ReportEncoder, StepReports
-from discreet.online.elimination import SDPPE
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Plan, Schedule
-from discreet.sessions import restoring
-from discreet.sessions.clock import ClockSession
+from discreet.core.rng import Seeded
+from discreet.device import count_device as counts
+from discreet.learners.online.policy_elimination import SDPPE
+from discreet.mechanisms import restore_session as restoring
+from discreet.mechanisms.central.per_pair_session import ClockSession
+from discreet.mechanisms.interfaces import Plan, Schedule
+from discreet.mechanisms.local import noisy_vector_session as device_session
+from discreet.mechanisms.local.randomized_response import ReportEncoder, StepReports
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 LAYOUT = Layout(3, 2, 4)
 
@@ -404,7 +405,7 @@ def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
         VECTORS["local laplace"],
     ):
         assert "refused" in failed(one.start)
-    monkeypatch.setattr("discreet.local.reports.checked", lenient)
+    monkeypatch.setattr("discreet.mechanisms.local.randomized_response.checked", lenient)
     assert "refused" in failed(REPORTS["subset"].start)
 
 

@@ -20,18 +20,19 @@ from discreet.audits.games import black_box, half_scale_power, play
 from discreet.audits.identities import white_box
 from discreet.audits.linear import Probe, canary, game_of
 from discreet.audits.noise import expected_answer
-from discreet.core.randomness import Seeded
-from discreet.device import linear as device
-from discreet.linear import gram, responses
-from discreet.linear import sums as linear_sums
-from discreet.linear.session import Answers, LinearSession
-from discreet.linear.sums import MixtureQuery
-from discreet.online.lsvi import LSVIUCB
-from discreet.online.optimistic import UCBVI
-from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
+from discreet.core.rng import Seeded
+from discreet.device import linear_device as device
+from discreet.learners.online.lsvi_ucb import LSVIUCB
+from discreet.learners.online.ucbvi import UCBVI
+from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
+from discreet.mechanisms.linear import adaptive_queries as responses
+from discreet.mechanisms.linear import linear_queries as linear_sums
+from discreet.mechanisms.linear import sensitivities as gram
+from discreet.mechanisms.linear.linear_queries import MixtureQuery
+from discreet.mechanisms.linear.linear_session import Answers, LinearSession
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 HEADS = {
     "refused": "records out of range are refused",

@@ -14,7 +14,7 @@ from discreet.accounting import budget
 from discreet.audits import membership
 from discreet.audits.membership import LEVELS, AttackResult, Point, Roc, Tradeoff, membership_attack
 from discreet.core.guarantee import Guarantee, no_guarantee
-from discreet.offline.tabular import APVI, DPAPVI
+from discreet.learners.offline.apvi import APVI, DPAPVI
 
 WORLD = dr.make("random", states=5, actions=3, horizon=3, seed=1, stationary=False)
 UNIFORM = dr.uniform_policy(WORLD)

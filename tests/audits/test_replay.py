@@ -15,17 +15,17 @@ from discreet.audits import games as audit
 from discreet.audits.games import Reactive, endless
 from discreet.audits.identities import white_box
 from discreet.audits.replay import replay_box
-from discreet.core.counts import CountQuery
-from discreet.core.decaying_session import DecayingSession
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
+from discreet.core.fresh_noise_session import DecayingSession
 from discreet.core.layout import Layout
-from discreet.core.session import CountSession
-from discreet.device import counts
-from discreet.online.lsvi import LSVIUCB
-from discreet.online.noise_aware import NoiseAwareUCBVI
-from discreet.online.vtr import UCRLVTR
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.protocol import Schedule
+from discreet.device import count_device as counts
+from discreet.learners.online.lsvi_ucb import LSVIUCB
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI
+from discreet.learners.online.ucrl_vtr import UCRLVTR
+from discreet.mechanisms.interfaces import Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
 
 RETURNS = NoiseAwareUCBVI(explore="returns")
 FORGETS = Central(mu=1.0, release="decaying", decay=0.9)

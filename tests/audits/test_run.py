@@ -13,11 +13,11 @@ from discreet.audits import run as experiment
 from discreet.audits.games import People, reactive
 from discreet.audits.run import as_asked, audit
 from discreet.core.layout import Layout
-from discreet.online.lsvi import LSVIUCB
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.protocol import Spec
-from discreet.sessions.opening import session_of
+from discreet.learners.online.lsvi_ucb import LSVIUCB
+from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.open_session import session_of
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
 
 FULL, SHORT = Spec(Layout(6, 2, 20), 16), People(2).spec
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from discreet.core import checks
-from discreet.protocol import probabilities
+from discreet.mechanisms.interfaces import probabilities
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from discreet.accounting import budget, calibration, numerical
+from discreet.accounting import budget
+from discreet.accounting import pld as numerical
+from discreet.accounting import pld_calibration as calibration
+from discreet.accounting.binomial_noise import Flips
+from discreet.accounting.binomial_noise_event import BinomialRecord
+from discreet.accounting.randomized_response_event import ReportRecord
+from discreet.accounting.serialization import records_from_dict
+from discreet.accounting.shuffle_amplification_event import AmplifiedRecord
+from discreet.accounting.text.guarantee_sentences import up
 from discreet.core import guarantee as guarantee_module
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.events import joint_loss
 from discreet.core.guarantee import (
     Guarantee,
     MechanismRecord,
@@ -24,13 +33,6 @@ from discreet.core.guarantee import (
     parallel,
 )
 from discreet.core.layout import Layout
-from discreet.core.records import joint_loss
-from discreet.local.record import ReportRecord
-from discreet.shuffle.amplified_record import AmplifiedRecord
-from discreet.shuffle.binomial_record import BinomialRecord
-from discreet.shuffle.calibration import Flips
-from discreet.written.plain import records_from_dict
-from discreet.written.sentences import up
 
 HORIZON = 20
 QUERY = CountQuery(Layout(6, 2, HORIZON))

@@ -11,14 +11,14 @@ import pytest
 from interrupts import interrupted_at_a_return
 from waiting import LIMIT, wait_until
 
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded
+from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Message, Plan, Schedule
+from discreet.mechanisms.interfaces import Message, Plan, Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 QUERY = CountQuery(Layout(2, 2, 2))
 POLICY = np.zeros((2, 2), np.int64)

@@ -14,25 +14,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core import checks, steered
-from discreet.core.continual.clocks import Clocks
-from discreet.core.continual.decaying import FINE, Decaying
-from discreet.core.continual.optimal_tree import OptimalTree
-from discreet.core.continual.signed_digits import SignedDigits
-from discreet.core.continual.square_root import SquareRoot
-from discreet.core.continual.tree import Tree
-from discreet.core.counts import CountQuery, cut_to
-from discreet.core.encoders import add_record, noise_vector
+from discreet.core import checks
+from discreet.core import clipped_returns as steered
+from discreet.core.correlated_noise.binary_tree import Tree
+from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
+from discreet.core.correlated_noise.optimal_tree import OptimalTree
+from discreet.core.correlated_noise.per_pair_schedule import Clocks
+from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
+from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
+from discreet.core.count_mechanism import Batches, CountMechanism, Exact, Prefixes, Stated
+from discreet.core.count_query import CountQuery, cut_to
+from discreet.core.events import MechanismRecord, joint_loss
 from discreet.core.guarantee import guarantee_of, no_guarantee
 from discreet.core.layout import Layout
-from discreet.core.mechanism import Batches, CountMechanism, Exact, Prefixes, Stated
-from discreet.core.noise import exact
-from discreet.core.randomness import Secure, SecureCoins, Seeded
-from discreet.core.records import MechanismRecord, joint_loss
+from discreet.core.noise import discrete_samplers as exact
+from discreet.core.raw_encoder import add_record, noise_vector
 from discreet.core.releases import Estimate, Measurement, Message, Plan, Release, Schedule
+from discreet.core.rng import Secure, SecureCoins, Seeded
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectory
-from discreet.sessions.opening import session_of
+from discreet.mechanisms.open_session import session_of
 
 LAYOUT = Layout(3, 2, 4)
 BELOW_1, ABOVE_0 = math.nextafter(1, 0), math.ulp(0.0)

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded
-from discreet.core.session import CountSession
+from discreet.core.rng import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Budget, Plan, Schedule
+from discreet.mechanisms.interfaces import Budget, Plan, Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 LAYOUT = Layout(3, 2, 5)
 SHARES = np.array([0.5, 0.9, 0.6, 0.2])

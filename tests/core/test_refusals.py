@@ -10,24 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core import kernels, randomness, steered
-from discreet.core.continual.clocks import Clocks
-from discreet.core.continual.signed_digits import SignedDigits
-from discreet.core.continual.tree import Tree
-from discreet.core.counts import CountQuery
-from discreet.core.encoders import RawEncoder
+from discreet.accounting.binomial_noise import Flips
+from discreet.accounting.binomial_noise_event import BinomialRecord
+from discreet.core import clipped_returns as steered
+from discreet.core import count_kernels as kernels
+from discreet.core import rng as randomness
+from discreet.core.correlated_noise.binary_tree import Tree
+from discreet.core.correlated_noise.per_pair_schedule import Clocks
+from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
+from discreet.core.count_mechanism import FINEST_ACCOUNTED, Batches, CountMechanism, Exact, Prefixes, Stated
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import MeasuredSession
+from discreet.core.events import MechanismRecord
 from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.layout import Layout
-from discreet.core.mechanism import FINEST_ACCOUNTED, Batches, CountMechanism, Exact, Prefixes, Stated
-from discreet.core.randomness import SecureCoins, Seeded
-from discreet.core.records import MechanismRecord
+from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import MOST_RELEASES, Message
-from discreet.core.session import MeasuredSession
+from discreet.core.rng import SecureCoins, Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.protocol import Plan, Schedule
-from discreet.sessions.opening import session_of
-from discreet.shuffle.binomial_record import BinomialRecord
-from discreet.shuffle.calibration import Flips
+from discreet.mechanisms.interfaces import Plan, Schedule
+from discreet.mechanisms.open_session import session_of
 
 LAYOUT = Layout(3, 2, 4)
 QUERY = CountQuery(LAYOUT)

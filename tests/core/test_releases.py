@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core.counts import CountQuery
-from discreet.core.encoders import RawEncoder
+from discreet.core.count_mechanism import CountMechanism, Exact, leaves_of
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import MeasuredSession
 from discreet.core.layout import Layout
-from discreet.core.mechanism import CountMechanism, Exact, leaves_of
-from discreet.core.randomness import Seeded
+from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import Message, Plan, Schedule, numbered
-from discreet.core.session import MeasuredSession
+from discreet.core.rng import Seeded
 from discreet.core.stream_session import StreamSession
-from discreet.sessions.opening import session_of
+from discreet.mechanisms.open_session import session_of
 
 TIMES = np.array([0, 2, 5, 9])
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from interrupts import interrupted
 
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.noise import exact
-from discreet.core.randomness import Secure, Seeded
-from discreet.core.session import CountSession
+from discreet.core.noise import discrete_samplers as exact
+from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Message, Plan, Schedule
+from discreet.mechanisms.interfaces import Message, Plan, Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 MASK = np.array([[True, True, False], [True, False, True]])
 LAYOUT = Layout(2, 3, 4, MASK)

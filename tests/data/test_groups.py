@@ -13,11 +13,11 @@ import pytest
 from pyarrow import parquet
 
 from discreet.core.layout import Layout
-from discreet.data.declaration import parse_declaration
-from discreet.data.made_up import write_made_up
-from discreet.data.readers import open_source
+from discreet.data.prepare_config import parse_declaration
+from discreet.data.row_batches import open_source
 from discreet.data.schema import Groups, Schema, parse_schema, read_schema, write_schema
 from discreet.data.validate import DataError, check, episodes
+from discreet.pipeline.synthetic_data import write_made_up
 
 GROUPS = Groups("sex", ("f", "m", "other"))
 SCHEMA = Schema("test", "person", Layout(3, 2, 3), terminal=(2,), episodes_per_user=2, groups=GROUPS)

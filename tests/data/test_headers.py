@@ -7,7 +7,7 @@ import tomllib
 import pyarrow as pa
 import pytest
 
-from discreet.data.skeleton import _like, skeleton
+from discreet.data.config_template import _like, skeleton
 
 # Columns; then what the data's manual names the person, the stay, the time of a row and the outcome: one of
 # several, nothing where there is none. Two spaces at the end: that one may be missed and filled in by hand.

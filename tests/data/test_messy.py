@@ -15,9 +15,9 @@ import pytest
 from pyarrow import parquet
 
 from discreet.core.layout import Layout
-from discreet.data.declaration import read_declaration
 from discreet.data.prepare import Prepared, Refused, prepare
-from discreet.data.readers import open_source
+from discreet.data.prepare_config import read_declaration
+from discreet.data.row_batches import open_source
 from discreet.data.schema import Columns, Schema
 from discreet.data.validate import DataError, check
 

@@ -15,7 +15,7 @@ from counted import count
 from pyarrow import parquet
 
 from discreet.core.layout import Layout
-from discreet.data.readers import open_source
+from discreet.data.row_batches import open_source
 from discreet.data.schema import Schema
 
 H, S, A = 4, 5, 3

@@ -22,10 +22,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from discreet.data.declaration import parse_declaration, read_declaration
 from discreet.data.prepare import COUNTS, Refused, prepare
-from discreet.data.readers import open_source
+from discreet.data.prepare_config import parse_declaration, read_declaration
 from discreet.data.remedies import remedy
+from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema
 from discreet.data.validate import check
 
@@ -600,7 +600,7 @@ def test_a_codebook(tmp_path: Path) -> None:
 
 
 def test_nearest_centres_by_brute_force() -> None:
-    from discreet.data.declaration import nearest
+    from discreet.data.prepare_config import nearest
 
     draw = np.random.default_rng(3)
     points, centres = draw.normal(100, 3, (500, 4)), draw.normal(100, 3, (30, 4))

@@ -12,13 +12,13 @@ from covering import pairwise
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.data import places
-from discreet.data.readers import Pool, open_source
+from discreet.data import sources as places
+from discreet.data.row_batches import Pool, open_source
 from discreet.data.schema import Schema
 from discreet.data.validate import DataError, episodes
-from discreet.sessions.tally import Tally
+from discreet.mechanisms.dataset.partial_aggregate import Tally
 
 BLOCK = 400  # bytes: some ten lines
 LARGE = 2**62

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from covering import pairwise
 
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.data import validate
-from discreet.data.places import ParquetFile
-from discreet.data.readers import open_source
+from discreet.data.row_batches import open_source
+from discreet.data.sources import ParquetFile
 from discreet.data.validate import KINDS, DataError, Totals, check, episodes
-from discreet.sessions.tally import Tally
+from discreet.mechanisms.dataset.partial_aggregate import Tally
 
 SMALL = {"batch_rows": 7, "memory": 2000}  # of some hundred rows: many batches, many partitions
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import SecureCoins, Seeded
-from discreet.device.encoders import ShuffleEncoder, SimulatedCoins, SystemCoins, noise_ones
-from discreet.device.envelope import HEADER, TAIL, Envelope, Refused
-from discreet.device.messages import COIN, Family, Form, pack, read, unpack, write
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import SecureCoins, Seeded
+from discreet.device.message_envelope import HEADER, TAIL, Envelope, Refused
+from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins, SystemCoins, noise_ones
+from discreet.device.shuffle_payload import COIN, Family, Form, pack, read, unpack, write
 
 FAIR = COIN // 2
 FORM = Form(

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from discreet.device import encoders
-from discreet.device.messages import COIN, Family
+from discreet.device import shuffle_encoder as encoders
+from discreet.device.shuffle_payload import COIN, Family
 
 
 @pytest.mark.parametrize("m", [1025, 1026, 1999])

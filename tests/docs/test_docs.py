@@ -15,7 +15,7 @@ import typer.main
 import discreet as dr
 from discreet import cli, registry
 from discreet.core import checks
-from discreet.experiments.config import RunConfig
+from discreet.experiments.run_config import RunConfig
 from discreet.experiments.sweep import Sweep
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ import pytest
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.data.made_up import write_made_up
-from discreet.data.readers import open_source
+from discreet.data.row_batches import open_source
 from discreet.data.schema import Schema
+from discreet.pipeline.synthetic_data import write_made_up
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 

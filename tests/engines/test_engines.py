@@ -18,10 +18,10 @@ from one_killed import check_survival
 import discreet as dr
 from discreet import registry, reproductions
 from discreet.experiments import sweep
-from discreet.experiments.config import made_by
 from discreet.experiments.engine import Engine, EngineError, Job, open_engine, results
-from discreet.experiments.played import Play
 from discreet.experiments.results import Result
+from discreet.experiments.run_config import made_by
+from discreet.experiments.worker import Play
 from discreet.reproductions.chowdhury_zhou_2021 import figure as chowdhury
 from discreet.reproductions.luyo_2021 import runs as luyo
 from discreet.reproductions.price_of_privacy import runs as price

@@ -20,10 +20,10 @@ from scipy import stats
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded
-from discreet.data.made_up import write_made_up
+from discreet.core.rng import Seeded
 from discreet.data.schema import Schema
-from discreet.storage.ledger import Ledger
+from discreet.ledger.ledger import Ledger
+from discreet.pipeline.synthetic_data import write_made_up
 
 flwr = pytest.importorskip("flwr")
 os.environ["FLWR_TELEMETRY_ENABLED"] = os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -137,7 +137,7 @@ def test_simulation(noise: str, hospitals: Path, tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sites' claims end with the test."""
-    monkeypatch.setattr("discreet.stored.flower.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("discreet.pipeline.flower_app.gettempdir", lambda: str(tmp_path))
 
 
 class Grid:

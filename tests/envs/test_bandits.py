@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from discreet.envs import bandit, gamble, random_mdp
-from discreet.mdp.planning import optimal_values
+from discreet.envs.mdp.planning import optimal_values
 
 
 def test_bandit_shows_contexts_uniformly_whatever_is_done() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from discreet import envs
-from discreet.core.noise.streams_kernels import run_key
+from discreet.core.noise.random_streams_kernels import run_key
 from discreet.envs import combination_lock, expert_policy, icu_sepsis, random_mdp, riverswim, switching_chain
-from discreet.mdp.planning import evaluate, optimal_values, uniform_policy, value
-from discreet.simulation.crowds import batch_counts, rollouts
+from discreet.envs.mdp.planning import evaluate, optimal_values, uniform_policy, value
+from discreet.envs.rollouts.rollout import batch_counts, rollouts
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_icu_refuses():
 
 
 def test_icu_names_its_extra(monkeypatch):
-    monkeypatch.setattr("discreet.envs.icu.find_spec", lambda name: None)
+    monkeypatch.setattr("discreet.envs.icu_sepsis.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'discreet\[icu\]'"):
         icu_sepsis()
 

@@ -9,9 +9,9 @@ import pytest
 
 import discreet as dr
 from discreet.envs import from_gymnasium, random_mdp, riverswim, to_gymnasium
-from discreet.mdp.planning import optimal_values, uniform_policy, value
-from discreet.mdp.tabular import TabularMDP
-from discreet.simulation.crowds import rollouts
+from discreet.envs.mdp.planning import optimal_values, uniform_policy, value
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts.rollout import rollouts
 
 gymnasium = pytest.importorskip("gymnasium")
 

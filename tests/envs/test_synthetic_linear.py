@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from discreet.envs import synthetic_linear, synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.mdp.planning import optimal_values, value
+from discreet.envs.mdp.planning import optimal_values, value
 
 
 def best(mdp):

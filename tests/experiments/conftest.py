@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from discreet.core.guarantee import Guarantee, no_guarantee
+from discreet.envs.mdp.tabular import RewardMap
 from discreet.experiments.results import Result, SeedRun
-from discreet.mdp.tabular import RewardMap
-from discreet.privatizers.central import Central
-from discreet.privatizers.none import NoPrivacy
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 
 @dataclass
@@ -45,10 +45,10 @@ def curve(run: int, episodes: int = 1000, slope: float = 1.0) -> SeedRun:
 
 
 def central_guarantee(**options: Any) -> Guarantee:
-    from discreet.core.counts import CountQuery
+    from discreet.core.count_query import CountQuery
     from discreet.core.layout import Layout
-    from discreet.core.randomness import Seeded
-    from discreet.protocol import Schedule
+    from discreet.core.rng import Seeded
+    from discreet.mechanisms.interfaces import Schedule
 
     privatizer = Central(**{"epsilon": 1.0, **options})
     return privatizer.start(CountQuery(Layout(2, 2, 2)), Schedule(1000), Seeded(0)).guarantee

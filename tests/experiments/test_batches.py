@@ -8,14 +8,14 @@ import pytest
 from scipy import stats
 
 import discreet as dr
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.core.randomness import Seeded
-from discreet.experiments.forecast import forecast_run
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.rng import Seeded
+from discreet.envs.rollouts.rollout import batch_counts, reported_step
+from discreet.experiments.estimate import forecast_run
 from discreet.experiments.simulate import Setup
-from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Plan, Release, Schedule, Spec
-from discreet.sessions.batch import BatchSession
-from discreet.simulation.crowds import batch_counts, reported_step
+from discreet.mechanisms.batch_queries import BatchSession
+from discreet.mechanisms.interfaces import Plan, Release, Schedule, Spec
+from discreet.mechanisms.privatizers.shuffle import Shuffle
 
 MDP = dr.make("riverswim", states=3, horizon=3)
 

@@ -20,7 +20,7 @@ from waiting import LIMIT
 import discreet as dr
 from discreet.experiments import engine as seam
 from discreet.experiments.engine import Engine, EngineError, Job, open_engine, results
-from discreet.experiments.played import Play, processes
+from discreet.experiments.worker import Play, processes
 
 
 class Scripted(Executor):
@@ -206,7 +206,7 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
     code = (
         "import os, time\n"
         "from discreet.experiments.engine import Job, results\n"
-        "from discreet.experiments.played import Made, processes\n"
+        "from discreet.experiments.worker import Made, processes\n"
         "with processes(1) as engine:\n"
         "    print([*results(engine, [Job(Made(os.getpid), (0,))])], flush=True)\n"
         "    time.sleep(600)\n"

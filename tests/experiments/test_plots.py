@@ -8,10 +8,11 @@ import pytest
 from matplotlib.text import Text
 
 from discreet.core.guarantee import no_guarantee
-from discreet.experiments import statistics, style
+from discreet.experiments import statistics
 from discreet.experiments.plots import legend_label, privacy_words, regret_figure
 from discreet.experiments.results import Result
-from discreet.experiments.style import PALETTE, look
+from discreet.utils import plot_style as style
+from discreet.utils.plot_style import PALETTE, look
 
 Make = Callable[..., Result]
 

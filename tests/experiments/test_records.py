@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from discreet import registry
 from discreet.cli import app
 from discreet.experiments import records
-from discreet.experiments.config import RunConfig, to_toml
+from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
+from discreet.utils.toml_file import to_toml
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -7,7 +7,7 @@ import pytest
 
 import discreet as dr
 from discreet import registry
-from discreet.experiments.config import RunConfig
+from discreet.experiments.run_config import RunConfig
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 PRIVATIZERS = {"none": {}, "central": BUDGET, "local": BUDGET, "shuffle": BUDGET}

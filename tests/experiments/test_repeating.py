@@ -11,10 +11,11 @@ import pytest
 
 import discreet as dr
 from discreet import registry
-from discreet.experiments.config import RunConfig, read_toml
+from discreet.envs.mdp.tabular import RewardMap
 from discreet.experiments.labels import privacy_words, short_labels
 from discreet.experiments.results import RunFolder
-from discreet.mdp.tabular import RewardMap
+from discreet.experiments.run_config import RunConfig
+from discreet.utils.toml_file import read_toml
 from tests.helpers.commands import call
 
 RIVER = {"horizon": 6}

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from discreet.core.guarantee import no_guarantee
-from discreet.experiments.config import RunConfig
 from discreet.experiments.labels import short_labels
 from discreet.experiments.results import About, Result, RunFolder, SeedRun
+from discreet.experiments.run_config import RunConfig
 
 Make = Callable[..., Result]
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.envs.mdp.planning import optimal_values, uniform_policy, value
 from discreet.experiments.suite import (
     BROAD,
     KINDS,
@@ -16,7 +17,6 @@ from discreet.experiments.suite import (
     fingerprint,
     geometric_mean,
 )
-from discreet.mdp.planning import optimal_values, uniform_policy, value
 
 FROZEN = {
     "RiverSwim": "3ac6b39424c3ab10",

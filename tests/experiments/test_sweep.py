@@ -9,8 +9,8 @@ import pytest
 
 import discreet as dr
 from discreet.experiments import simulate, sweep
-from discreet.experiments.config import RunConfig
 from discreet.experiments.results import Result, SeedRun
+from discreet.experiments.run_config import RunConfig
 
 Make = Callable[..., Result]
 CONFIG = RunConfig(episodes=40, seeds=4, seed=3)

@@ -30,27 +30,27 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
-from discreet.core.noise import exact
-from discreet.core.noise.seeds import SeededCoins
+from discreet.core.noise import discrete_samplers as exact
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.data.row_batches import open_source
+from discreet.data.schema import Schema
+from discreet.device.shuffle_encoder import ShuffleEncoder
+from discreet.device.shuffle_payload import Family, Form
+from discreet.experiments.estimate import forecast_run
+from discreet.experiments.simulate import Setup
+from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
+from discreet.learners.online.noise_aware_sums import NoiseAwareOnSums
+from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
+from discreet.mechanisms.features import Features, MixtureFeatures
+from discreet.mechanisms.interfaces import Response
+from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
+from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
+from discreet.pipeline.estimate import forecast_learn
+from discreet.pipeline.learn import learn, plan_again
 
 # Names that `discreet` itself does not export yet: all of them are here, in one place.
-from discreet.data.made_up import write_made_up
-from discreet.data.readers import open_source
-from discreet.data.schema import Schema
-from discreet.device.encoders import ShuffleEncoder
-from discreet.device.messages import Family, Form
-from discreet.experiments.forecast import forecast_run
-from discreet.experiments.simulate import Setup
-from discreet.linear.features import Features, MixtureFeatures
-from discreet.linear.responses import Question, ResponseSession
-from discreet.linear.sums import GramQuery, MixtureQuery
-from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
-from discreet.online.noise_aware_sums import NoiseAwareOnSums
-from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.protocol import Response
-from discreet.stored.forecast import forecast_learn
-from discreet.stored.learn import learn, plan_again
-from discreet.stored.verification import verify
+from discreet.pipeline.synthetic_data import write_made_up
+from discreet.pipeline.verify import verify
 from tests.helpers.rounding import stochastic_round
 
 from .recording import LONG

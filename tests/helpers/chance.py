@@ -15,7 +15,7 @@ The operating system's own bytes are drawn in three cases:
 
 In the last two cases the test fails unless ``[[draws]]`` lists it with its probability of a false alarm. So
 it does where two threads beside the main one draw, as their order differs from run to run.
-``tests/test_chance.py`` adds the probabilities up, and looks for wall clocks in the tests.
+``tests/contracts/test_chance.py`` adds the probabilities up, and looks for wall clocks in the tests.
 
 Not seen: generators of other languages (OpenSSL's keys, opendp's noise, SQLite's and DuckDB's ``random()``),
 children that are not Python or that have an environment of their own, the order of threads, and the hashes of

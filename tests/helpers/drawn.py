@@ -1,7 +1,7 @@
 """Figures of a report are a function of the report: tests whose subject is no figure have them sketched.
 
 That figures show what they should, and that equal reports give equal bytes, is tested with those that users
-have (tests/stored/test_report.py, tests/stored/test_decision_points.py, tests/test_cli_stored.py).
+have (tests/reports/test_policy_report.py, tests/pipeline/test_decision_points.py, tests/cli/test_learn.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from discreet.storage.files import write_aside
-from discreet.stored import figures
-from discreet.stored.decision_report import DecisionReport
-from discreet.stored.report import Report
+from discreet.reports import figures
+from discreet.reports.decision_report import DecisionReport
+from discreet.reports.policy_report import Report
+from discreet.utils.atomic_file import write_aside
 
 _MADE = (
     (Report, "_values_figure"),

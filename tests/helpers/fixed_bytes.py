@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from discreet.core.noise import exact
+from discreet.core.noise import discrete_samplers as exact
 
 _BLOCK = 2**16  # bytes made at once
 

@@ -6,11 +6,11 @@ from functools import cached_property
 from typing import Any
 
 import discreet as dr
-from discreet.core.counts import CENTERED_REWARDS
-from discreet.core.randomness import Seeded
+from discreet.core.count_query import CENTERED_REWARDS
+from discreet.core.rng import Seeded
+from discreet.envs.rollouts.simulated_users import played_counts
 from discreet.experiments.simulate import Setup
-from discreet.protocol import Spec
-from discreet.simulation.submitted import played_counts
+from discreet.mechanisms.interfaces import Spec
 
 CENTRAL = dr.Central(epsilon=1.0, delta=1e-6)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from discreet.data.made_up import write_made_up
 from discreet.data.schema import Schema, write_schema
-from discreet.offline.releases import read_tables
-from discreet.storage.ledger import Ledger
-from discreet.stored.verification import verify
+from discreet.learners.offline.release_files import read_tables
+from discreet.ledger.ledger import Ledger
+from discreet.pipeline.synthetic_data import write_made_up
+from discreet.pipeline.verify import verify
 
 SKETCHED = f"""
 import sys
@@ -27,11 +27,11 @@ WORKER = """
 import sys, itertools
 from pathlib import Path
 import discreet as dr
-from discreet.data.readers import open_source
+from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema
-from discreet.stored.learn import learn
-from discreet.offline.tabular import DPAPVI
-from discreet.storage.ledger import Ledger
+from discreet.pipeline.learn import learn
+from discreet.learners.offline.apvi import DPAPVI
+from discreet.ledger.ledger import Ledger
 folder, worker = Path(sys.argv[1]), sys.argv[2]
 schema = read_schema(folder / "schema.toml")
 print("ready", flush=True)
@@ -46,13 +46,13 @@ KILLED_AT = """
 import os, signal, sys
 from pathlib import Path
 import discreet as dr
-from discreet.data.readers import open_source
+from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema
-from discreet.offline.tabular import DPAPVI
-from discreet.storage import folders
-from discreet.storage.ledger import Ledger
-from discreet.stored import learn as pipeline
-from discreet.stored import planning
+from discreet.learners.offline.apvi import DPAPVI
+from discreet.ledger import folders
+from discreet.ledger.ledger import Ledger
+from discreet.pipeline import learn as pipeline
+from discreet.pipeline import planning
 folder, schema = Path(sys.argv[1]), read_schema(Path(sys.argv[1]) / "schema.toml")
 STEPS = {
     "release": (planning._Counts, "release"), "policy": (planning, "write_policy"),

@@ -15,9 +15,9 @@ import numpy as np
 
 from discreet import registry
 from discreet.experiments import sweep
-from discreet.experiments.config import RunConfig
 from discreet.experiments.engine import Engine
 from discreet.experiments.results import Result
+from discreet.experiments.run_config import RunConfig
 
 RUNS = 200
 _AIMING = 10.0  # seconds

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from discreet.estimation import kernels
+from discreet.learners.estimation import model_kernels as kernels
 
 
 def project_rows(v, w, c):

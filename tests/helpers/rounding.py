@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.core import checks
-from discreet.core.noise import exact
-from discreet.core.noise.exact import ByteSource, _Bytes
+from discreet.core.noise import discrete_samplers as exact
+from discreet.core.noise.discrete_samplers import ByteSource, _Bytes
 
 
 def stochastic_round(x: ArrayLike, grid: int = 1024, source: ByteSource = os.urandom) -> Any:

@@ -8,8 +8,10 @@ import json
 import sys
 from pathlib import Path
 
-from discreet.serve import app, running, turns
-from discreet.serve.study import study_of
+from discreet.service import app
+from discreet.service import release_worker as turns
+from discreet.service import server as running
+from discreet.service.study_config import study_of
 
 
 def main() -> None:

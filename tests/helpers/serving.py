@@ -22,14 +22,14 @@ MISSING = [
 if MISSING:
     pytest.skip(f"no {', '.join(MISSING)}: pip install 'discreet[serve]'", allow_module_level=True)
 
-from discreet import client as people  # noqa: E402
-from discreet.serve import codec  # noqa: E402
-from discreet.serve.rehearsal import people_of, promised_by  # noqa: E402
-from discreet.serve.running import all_in_background  # noqa: E402
-from discreet.serve.store import Place, Store, hashed  # noqa: E402
-from discreet.serve.study import Study, study_of  # noqa: E402
-from discreet.serve.turns import Writer, begin_study  # noqa: E402
-from discreet.storage.signatures import PrivateKey, new_key, read_private_key  # noqa: E402
+from discreet.device import http_client as people  # noqa: E402
+from discreet.ledger.signatures import PrivateKey, new_key, read_private_key  # noqa: E402
+from discreet.service import encoding as codec  # noqa: E402
+from discreet.service.database import Place, Store, hashed  # noqa: E402
+from discreet.service.dry_run import people_of, promised_by  # noqa: E402
+from discreet.service.release_worker import Writer, begin_study  # noqa: E402
+from discreet.service.server import all_in_background  # noqa: E402
+from discreet.service.study_config import Study, study_of  # noqa: E402
 
 
 class Stopped:

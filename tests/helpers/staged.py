@@ -3,10 +3,10 @@
 from contextlib import closing
 from dataclasses import dataclass
 
-from discreet.core.randomness import Seeded
-from discreet.mdp import planning
-from discreet.protocol import Plan, Release
-from discreet.simulation.submitted import crowd_of
+from discreet.core.rng import Seeded
+from discreet.envs.rollouts.simulated_users import crowd_of
+from discreet.mechanisms.interfaces import Plan, Release
+from discreet.mechanisms.policy_rows import policy_rows
 
 
 @dataclass
@@ -30,7 +30,7 @@ def batches(setup, seed=0, run=0):
                 seen.append(Seen(release, state.memory, []))
             seen[-1].plans.append(plan)
             session.begin(plan)
-            policy = planning.policy_rows(setup.mdp.layout, plan.policy)
+            policy = policy_rows(setup.mdp.layout, plan.policy)
             crowd = crowd_of(
                 setup.mdp,
                 session,

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from discreet.linear.features import MixtureFeatures, one_hot
-from discreet.mdp.linear import LinearMDP
-from discreet.mdp.mixture import LinearMixtureMDP
-from discreet.mdp.tabular import TabularMDP
+from discreet.envs.mdp.linear import LinearMDP
+from discreet.envs.mdp.linear_mixture import LinearMixtureMDP
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.mechanisms.features import MixtureFeatures, one_hot
 
 _LARGEST = 10**7  # entries of the indicator features of a table: 80 MB
 

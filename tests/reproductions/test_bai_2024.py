@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.experiments import style
 from discreet.experiments.simulate import Setup
-from discreet.online.elimination import SDPPE
-from discreet.privatizers.none import NoPrivacy
+from discreet.learners.online.policy_elimination import SDPPE
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reproductions.bai_2024 import STUDY, pages
 from discreet.reproductions.bai_2024 import runs as bai
 from discreet.reproductions.page import HOLDS
 from discreet.reproductions.study import Job, reproduce
-from discreet.storage.files import write_aside
+from discreet.utils import plot_style as style
+from discreet.utils.atomic_file import write_aside
 from studies.shuffle_regret import noise_per_cell
 
 TINY = bai.Size(
@@ -141,7 +141,7 @@ def test_watching_changes_nothing_and_tells_what_is_left() -> None:
 
 
 def _value(setup: Setup, watched: bai.Watched, number: int) -> float:
-    from discreet.mdp import planning
+    from discreet.envs.mdp import planning
 
     return float(planning.value(setup.mdp, watched.learner.enumeration(setup.spec).policy(number)))
 

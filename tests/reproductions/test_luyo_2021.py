@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from discreet.envs import linear_mixture
-from discreet.experiments import style
 from discreet.experiments.simulate import Setup
 from discreet.reproductions import page
 from discreet.reproductions.luyo_2021 import STUDY, pages
 from discreet.reproductions.luyo_2021 import runs as luyo
 from discreet.reproductions.references import REFERENCES, losses
 from discreet.reproductions.study import Job, reproduce
-from discreet.storage.files import write_aside
+from discreet.utils import plot_style as style
+from discreet.utils.atomic_file import write_aside
 
 TINY = luyo.Size(users=120, instances=(0, 1), seeds=2, printed_seeds=1, worlds=2, batches=(3, 6))
 

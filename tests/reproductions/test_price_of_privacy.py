@@ -11,9 +11,8 @@ import pytest
 
 import discreet as dr
 from discreet import registry
-from discreet.experiments import style
-from discreet.experiments.config import RunConfig
 from discreet.experiments.results import RunFolder
+from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import SUITE, TRAINING
 from discreet.reproductions.price_of_privacy import STUDY
@@ -21,7 +20,8 @@ from discreet.reproductions.price_of_privacy import pages as price_pages
 from discreet.reproductions.price_of_privacy import runs as price
 from discreet.reproductions.price_of_privacy.runs import Budget, Cell, Size, users_until_within
 from discreet.reproductions.study import Job, reproduce
-from discreet.storage.files import write_aside
+from discreet.utils import plot_style as style
+from discreet.utils.atomic_file import write_aside
 
 TINY = Size(
     worlds=(SUITE[0], SUITE[2]),

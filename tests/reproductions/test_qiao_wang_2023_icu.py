@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from discreet.accounting import budget
-from discreet.core.counts import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.count_query import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.layout import Layout
-from discreet.mdp.planning import occupancy, optimal_values, value
-from discreet.mdp.tabular import TabularMDP
+from discreet.envs.mdp.planning import occupancy, optimal_values, value
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts.rollout import rollouts
 from discreet.reproductions.qiao_wang_2023_offline import icu
 from discreet.reproductions.study import Job
-from discreet.simulation.crowds import rollouts
 
 S, A, H = 7, 3, 6
 DEATH, SURVIVAL = 5, 6

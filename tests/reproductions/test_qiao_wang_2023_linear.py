@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from discreet.envs import synthetic_linear_mdp
-from discreet.offline.linear import DPVAPVI, PEVI
+from discreet.learners.offline.linear_pevi import DPVAPVI, PEVI
 from discreet.reproductions.qiao_wang_2023_offline import linear
 from discreet.reproductions.study import Job
 

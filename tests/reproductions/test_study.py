@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from discreet import reproductions
-from discreet.experiments import claims, style
+from discreet.experiments import file_lock as claims
 from discreet.experiments.engine import Engine
 from discreet.reproductions.page import filled
 from discreet.reproductions.study import Job, Kept, Study, file_name, kept, reproduce
-from discreet.storage.files import write_aside
+from discreet.utils import plot_style as style
+from discreet.utils.atomic_file import write_aside
 
 DOCS = Path(__file__).parents[2] / "docs" / "reproductions"
 

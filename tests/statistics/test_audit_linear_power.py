@@ -17,14 +17,15 @@ from scipy import stats
 from discreet.audits.games import Evidence, black_box, half_scale_power
 from discreet.audits.linear import LinearPeople, Probe, canary, game_of
 from discreet.audits.run import audit
-from discreet.device import linear as device
-from discreet.linear import gram, responses
-from discreet.linear import sums as linear_sums
-from discreet.linear.session import LinearSession
-from discreet.online.lsvi import LSVIUCB
-from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
+from discreet.device import linear_device as device
+from discreet.learners.online.lsvi_ucb import LSVIUCB
+from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
+from discreet.mechanisms.linear import adaptive_queries as responses
+from discreet.mechanisms.linear import linear_queries as linear_sums
+from discreet.mechanisms.linear import sensitivities as gram
+from discreet.mechanisms.linear.linear_session import LinearSession
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
 
 pytestmark = pytest.mark.statistics
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from discreet.audits.games import People, Reactive, black_box, half_scale_power
-from discreet.core.counts import CountQuery
-from discreet.core.session import CountSession
-from discreet.local.reports import ReportEncoder, StepReports
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Schedule, Spec
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
+from discreet.mechanisms.interfaces import Schedule, Spec
+from discreet.mechanisms.local.randomized_response import ReportEncoder, StepReports
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.shuffle import Shuffle
 
 pytestmark = pytest.mark.statistics
 

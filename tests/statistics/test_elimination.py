@@ -8,7 +8,7 @@ from staged import batches
 import discreet as dr
 from discreet import envs
 from discreet.experiments.simulate import Setup
-from discreet.online.elimination import SDPPE
+from discreet.learners.online.policy_elimination import SDPPE
 
 pytestmark = pytest.mark.statistics
 

@@ -8,14 +8,14 @@ union bound leaves room. The check has power: bounds of half the noise fail in n
 import numpy as np
 import pytest
 
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Seeded
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.protocol import Plan, Schedule
+from discreet.mechanisms.interfaces import Plan, Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
 
 RUNS, USERS, FAILURE = 2000, 64, 0.2
 QUERY = CountQuery(Layout(2, 2, 2))

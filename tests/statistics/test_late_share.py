@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import rankdata
 
 from discreet.experiments.suite import BROAD, World
-from discreet.online.noise_aware import NoiseAwareUCBVI
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI
 from studies.broad import BUDGETS, curves
 
 pytestmark = pytest.mark.statistics

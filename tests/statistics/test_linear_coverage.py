@@ -13,17 +13,17 @@ from tables_as_linear import as_mixture
 
 import discreet as dr
 from discreet import envs
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Seeded
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Seeded
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.experiments.datasets import Simulated, learn_from
+from discreet.envs.mdp import planning
+from discreet.envs.rollouts.rollout import rollout, rollouts
+from discreet.experiments.offline_runs import Simulated, learn_from
 from discreet.experiments.simulate import Setup, simulate
-from discreet.mdp import planning
-from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
-from discreet.offline.tabular import APVI, DPAPVI
-from discreet.online.lsvi import LSVIUCB
-from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.simulation.crowds import rollout, rollouts
+from discreet.learners.offline.apvi import APVI, DPAPVI
+from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
+from discreet.learners.online.lsvi_ucb import LSVIUCB
+from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
 
 pytestmark = pytest.mark.statistics
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded
+from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.linear.features import Features
-from discreet.linear.gram import pair_mu
-from discreet.linear.responses import Question, ResponseSession
-from discreet.mdp.planning import optimal_values, value
-from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
-from discreet.simulation.crowds import rollouts
+from discreet.envs.mdp.planning import optimal_values, value
+from discreet.envs.rollouts.rollout import rollouts
+from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
+from discreet.mechanisms.features import Features
+from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
+from discreet.mechanisms.linear.sensitivities import pair_mu
 
 pytestmark = pytest.mark.statistics
 

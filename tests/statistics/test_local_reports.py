@@ -13,15 +13,15 @@ import pytest
 from scipy import stats
 
 import discreet as dr
-from discreet.core.counts import CountQuery
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.noise.streams_kernels import ROLE_AUDIT, open_at, run_key
-from discreet.core.randomness import Seeded
-from discreet.local import kernels as local_kernels
-from discreet.local.reports import KINDS, randomizer
-from discreet.privatizers.local import Local
-from discreet.protocol import Plan, Schedule
-from discreet.simulation.crowds import reported_counts, rollouts
+from discreet.core.count_query import CountQuery
+from discreet.core.noise.random_streams_kernels import ROLE_AUDIT, open_at, run_key
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Seeded
+from discreet.envs.rollouts.rollout import reported_counts, rollouts
+from discreet.mechanisms.interfaces import Plan, Schedule
+from discreet.mechanisms.local import randomized_response_kernels as local_kernels
+from discreet.mechanisms.local.randomized_response import KINDS, randomizer
+from discreet.mechanisms.privatizers.local import Local
 
 pytestmark = pytest.mark.statistics
 SE = 5.0

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from discreet.audits.games import bounds_of
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, Seeded
+from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories
-from discreet.linear import gram
-from discreet.linear.features import Features
-from discreet.linear.responses import Answer, Question, ResponseSession
-from discreet.privatizers.central import Central
+from discreet.mechanisms.features import Features
+from discreet.mechanisms.linear import sensitivities as gram
+from discreet.mechanisms.linear.adaptive_queries import Answer, Question, ResponseSession
+from discreet.mechanisms.privatizers.central import Central
 
 pytestmark = pytest.mark.statistics
 

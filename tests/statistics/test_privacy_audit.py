@@ -17,15 +17,15 @@ import pytest
 from scipy import stats
 
 from discreet.audits.games import bounds_of
-from discreet.core.counts import CountQuery
-from discreet.core.kernels import LAPLACE, tree_parent
+from discreet.core.count_kernels import LAPLACE, tree_parent
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Seeded
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.protocol import Plan, Schedule
+from discreet.mechanisms.interfaces import Plan, Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
 
 LAYOUT = Layout(2, 2, 1)
 QUERY = CountQuery(LAYOUT)

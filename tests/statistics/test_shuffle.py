@@ -8,16 +8,16 @@ import pytest
 from scipy.stats import binom, chi2
 
 import discreet as dr
+from discreet.accounting.binomial_noise import pmf
 from discreet.audits.games import bounds_of
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded
-from discreet.device.encoders import ShuffleEncoder, SimulatedCoins, noise_ones
-from discreet.device.messages import Family
-from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Plan, Schedule
-from discreet.shuffle.calibration import pmf
-from discreet.shuffle.session import Shuffler, form_of
+from discreet.core.rng import Seeded
+from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins, noise_ones
+from discreet.device.shuffle_payload import Family
+from discreet.mechanisms.interfaces import Plan, Schedule
+from discreet.mechanisms.privatizers.shuffle import Shuffle
+from discreet.mechanisms.shuffle.shuffle_session import Shuffler, form_of
 from studies.shuffle_regret import compare, setups
 
 pytestmark = pytest.mark.statistics

@@ -5,7 +5,7 @@ import pytest
 
 import discreet as dr
 from discreet.experiments.simulate import simulate
-from discreet.online.vtr import UCRLVTR
+from discreet.learners.online.ucrl_vtr import UCRLVTR
 
 pytestmark = pytest.mark.statistics
 

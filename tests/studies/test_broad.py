@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from discreet.envs.mdp.planning import optimal_values
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import World
-from discreet.mdp.planning import optimal_values
 from studies import broad
 from studies.broad import BUDGETS, Row, curves, line, measure, rows
 

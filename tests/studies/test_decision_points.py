@@ -1,7 +1,7 @@
 """The study of decision points: what its rows count."""
 
-from discreet.offline.transitions import path_of
-from discreet.offline.verdict import verdict_of, would_show
+from discreet.learners.ope.transition_gains import path_of
+from discreet.learners.ope.verdict import verdict_of, would_show
 from studies.decision_points import Study, none_better, table, ward
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from discreet.tables import markdown
+from discreet.utils.markdown_table import markdown
 from studies.hidden_causes import Releases, worlds
 from studies.judging import row, summary
 

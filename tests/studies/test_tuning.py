@@ -5,8 +5,8 @@ import pytest
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.online.noise_aware import chosen
-from discreet.protocol import Spec
+from discreet.learners.online.noise_aware import chosen
+from discreet.mechanisms.interfaces import Spec
 from studies import tuning
 
 

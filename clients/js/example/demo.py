@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from discreet.serve.rehearsal import promised_by
-from discreet.serve.running import in_background, key_of
-from discreet.serve.study import Study, read_study
+from discreet.service.dry_run import promised_by
+from discreet.service.server import in_background, key_of
+from discreet.service.study_config import Study, read_study
 
 FOLDER = Path(__file__).parent
 

@@ -1,7 +1,7 @@
 /**
  * The device of the shuffle model: bits and coin flips of every counter, one message of a fixed size.
  *
- * Source and proofs: `discreet.device.encoders` and `discreet.device.messages`, whose messages these are, byte
+ * Source and proofs: `discreet.device.shuffle_encoder` and `discreet.device.shuffle_payload`, whose messages these are, byte
  * for byte. A single message is not private: a shuffler must let out nothing but sums over a batch.
  * @module
  */

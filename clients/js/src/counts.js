@@ -1,7 +1,7 @@
 /**
  * The device of noisy counters (local privacy): every counter gets noise, visited or not.
  *
- * Source and proofs: `discreet.device.counts`, whose messages these are, byte for byte.
+ * Source and proofs: `discreet.device.count_device`, whose messages these are, byte for byte.
  * @module
  */
 import { integer, sha256 } from "./bytes.js";

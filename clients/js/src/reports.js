@@ -2,7 +2,7 @@
  * The device of randomized reports of a few random steps (local privacy, or a shuffler's).
  *
  * Optimised unary encoding, or subset selection (of size 1: k-ary randomized response). Source and proofs:
- * `discreet.device.reports`, whose messages these are, byte for byte.
+ * `discreet.device.randomized_response_device`, whose messages these are, byte for byte.
  * @module
  */
 import { integer, sha256 } from "./bytes.js";

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import discreet as dr
-from discreet.data.made_up import write_made_up
+from discreet.pipeline.synthetic_data import write_made_up
 
 HOSPITALS, PATIENTS = 4, 3000
 SCHEMA = dr.Schema(

@@ -28,7 +28,7 @@ the whole curve has a parametric form without any minimum left::
 
 Both sides are monotone in t, so each conversion is one root of one monotone function. Roots are accurate to
 about 1e-12, relative. The two conversions that a guarantee needs, mu and rho to epsilon, stand in
-:mod:`discreet.core.conversions`; the others choose noise for a budget.
+:mod:`discreet.core.epsilon_conversions`; the others choose noise for a budget.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.conversions import (
+from discreet.core.epsilon_conversions import (
     check_delta,
     check_epsilon,
     gdp_epsilon,

@@ -1,7 +1,7 @@
 """What one user adds to every family, written a second time: the definition, cell by cell, without kernels.
 
-Sessions add records by compiled code (:mod:`discreet.core.kernels`). Audits and tests compare their sums, and
-the stated sensitivities, with this.
+Sessions add records by compiled code (:mod:`discreet.core.count_kernels`). Audits and tests compare their
+sums, and the stated sensitivities, with this.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from discreet.core.counts import (
+from discreet.core.clipped_returns import clipped_return
+from discreet.core.count_query import (
     CUT_REWARDS,
     GROUP_RETURNS,
     POOLED_REWARDS,
@@ -21,7 +22,6 @@ from discreet.core.counts import (
     CountQuery,
 )
 from discreet.core.releases import Floats
-from discreet.core.steered import clipped_return
 from discreet.core.trajectories import Trajectory
 
 __all__ = ["summand"]

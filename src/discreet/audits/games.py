@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from discreet.accounting.noise_distributions.binomial import BinomialLaw
 from discreet.audits import reports as audit_reports
 from discreet.audits import shuffle as audit_shuffle
 from discreet.audits.noise import (  # fmt: skip
@@ -53,21 +54,20 @@ from discreet.audits.noise import (  # fmt: skip
     whitened,
 )
 from discreet.core import checks
-from discreet.core.counts import TRANSITIONS, CountQuery
+from discreet.core.clipped_returns import taking_turns
+from discreet.core.count_query import TRANSITIONS, CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Seeded
+from discreet.core.noise.seeded_rng import SeededCoins
 from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Schedule
-from discreet.core.shown import brief
-from discreet.core.steered import taking_turns
+from discreet.core.rng import Seeded
+from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
-from discreet.laws.binomial import BinomialLaw
-from discreet.linear.asking import Response
-from discreet.linear.sums import GramQuery, LinearQuery
-from discreet.local.device_session import NoisyVectorEncoder
-from discreet.local.reports import StepReports
-from discreet.protocol import Session, Spec
+from discreet.mechanisms.interfaces import Session, Spec
+from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
+from discreet.mechanisms.local.noisy_vector_session import NoisyVectorEncoder
+from discreet.mechanisms.local.randomized_response import StepReports
+from discreet.mechanisms.query_queue import Response
 
 __all__ = [
     "Bound", "Evidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from discreet.accounting import numerical
+from discreet.accounting import pld as numerical
 from discreet.audits import linear as audit_linear
 from discreet.audits import reports as audit_reports
 from discreet.audits.games import (  # fmt: skip
@@ -64,17 +64,17 @@ from discreet.audits.noise import (  # fmt: skip
     whitened,
 )
 from discreet.core import checks
-from discreet.core.counts import TRANSITIONS
+from discreet.core.count_query import TRANSITIONS
 from discreet.core.layout import Layout
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Seeded
+from discreet.core.noise.seeded_rng import SeededCoins
 from discreet.core.releases import Floats, Message, Plan, Release, Schedule
+from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.linear.asking import Response
-from discreet.linear.sums import LinearQuery
-from discreet.local import reports as local_reports
-from discreet.local.reports import ReportEncoder
-from discreet.protocol import Budget, Session, Spec
+from discreet.mechanisms.interfaces import Budget, Session, Spec
+from discreet.mechanisms.linear.linear_queries import LinearQuery
+from discreet.mechanisms.local import randomized_response as local_reports
+from discreet.mechanisms.local.randomized_response import ReportEncoder
+from discreet.mechanisms.query_queue import Response
 
 __all__ = ["Identity", "agreeing", "white_box"]
 

@@ -2,8 +2,9 @@ r"""Games for audits of linear sums: worlds in which one person can lose all tha
 
 Linear learners ask for sums of features, so a game needs a public feature map. Here pairs (s, a) have one of
 a few directions u of equal length, whatever the action, at inner products t = 1, -1, 0 and 1/4 with the
-first: among them are, or nearly are, the maximisers of lemmas 1 to 5 of :mod:`discreet.linear.gram` (1/4 is
-that of lemma 3 for centred targets at equal scales). A state is a direction and a sign sigma.
+first: among them are, or nearly are, the maximisers of lemmas 1 to 5 of
+:mod:`discreet.mechanisms.linear.sensitivities` (1/4 is that of lemma 3 for centred targets at equal scales).
+A state is a direction and a sign sigma.
 
 * Linear mixtures: phi(s' | s, a) = u_s sigma(s') 2 / S, so that values that are largest where sigma = 1 and
   least elsewhere give x = u_s at the bound of ||x||, and y at an end of its range: raw, centred and span
@@ -36,13 +37,13 @@ from discreet.audits.games import Start, play, session_times
 from discreet.audits.noise import expected_answer, noise_of, scale_of, summand
 from discreet.core import checks
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded
 from discreet.core.releases import Floats, Plan, Release, Schedule
+from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.linear.asking import Response
-from discreet.linear.features import Features, MixtureFeatures
-from discreet.linear.sums import GramQuery, LinearQuery, MixtureQuery
-from discreet.protocol import Budget, Spec
+from discreet.mechanisms.features import Features, MixtureFeatures
+from discreet.mechanisms.interfaces import Budget, Spec
+from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery
+from discreet.mechanisms.query_queue import Response
 
 __all__ = ["LinearPeople", "Probe", "canary", "game_of", "spec_of", "values_of"]
 

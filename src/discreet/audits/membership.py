@@ -54,22 +54,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from discreet.accounting import budget, calibration, numerical
+from discreet.accounting import budget
+from discreet.accounting import pld as numerical
+from discreet.accounting import pld_calibration as calibration
 from discreet.audits.games import epsilon_bound, fit_events, fit_linear, mu_bound, rate_limits
 from discreet.core import checks
+from discreet.core.count_sessions import CountSession
 from discreet.core.guarantee import Guarantee
-from discreet.core.randomness import Seeded
 from discreet.core.releases import Release
-from discreet.core.session import CountSession
-from discreet.core.shown import brief
+from discreet.core.rng import Seeded
+from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.experiments.datasets import OfflineLearner, anybody
-from discreet.mdp.planning import PolicyRows, policy_rows, uniform_policy
-from discreet.mdp.tabular import TabularMDP
-from discreet.offline.tabular import OfflinePolicy
-from discreet.protocol import Privatizer, Spec
-from discreet.simulation.crowds import rollouts
-from discreet.simulation.submitted import count_crowd
+from discreet.envs.mdp.planning import uniform_policy
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.simulated_users import count_crowd
+from discreet.experiments.offline_runs import OfflineLearner, anybody
+from discreet.learners.offline.apvi import OfflinePolicy
+from discreet.mechanisms.interfaces import Privatizer, Spec
+from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 
 __all__ = [
     "ADVERSARIES", "AttackResult", "Point", "Rate", "Roc", "Tradeoff", "membership_attack", "most_likely",

@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.audits import walks
-from discreet.core import kernels
-from discreet.core.continual.decaying import Decaying
-from discreet.core.counts import GROUP_RETURNS, CountQuery
+from discreet.core import count_kernels as kernels
+from discreet.core.correlated_noise.decaying_sum import Decaying
+from discreet.core.count_query import GROUP_RETURNS, CountQuery
 from discreet.core.releases import Estimate, Floats, Release
 from discreet.core.trajectories import Trajectory
-from discreet.linear.asking import Response
-from discreet.linear.sums import GramQuery, LinearQuery
+from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
+from discreet.mechanisms.query_queue import Response
 
 __all__ = [
     "Asked", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of", "has_sums",

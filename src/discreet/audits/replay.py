@@ -34,13 +34,13 @@ from discreet.audits.games import ALARM, Start, reactive
 from discreet.audits.identities import Identity
 from discreet.audits.noise import AuditQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Seeded
+from discreet.core.noise.seeded_rng import SeededCoins
 from discreet.core.releases import Estimate, Floats, Plan, Release
+from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.linear.asking import Response
-from discreet.linear.sums import LinearQuery
-from discreet.protocol import Budget, Spec
+from discreet.mechanisms.interfaces import Budget, Spec
+from discreet.mechanisms.linear.linear_queries import LinearQuery
+from discreet.mechanisms.query_queue import Response
 
 __all__ = ["Replay", "replay_box"]
 

@@ -16,10 +16,10 @@ from typing import NoReturn
 
 import numpy as np
 
+from discreet.core.call_protocols import Encoder
 from discreet.core.layout import Layout
 from discreet.core.releases import Plan
 from discreet.core.trajectories import Trajectory
-from discreet.core.typed_calls import Encoder
 
 __all__ = ["largest_ratio", "law_of", "lives", "log_ratio"]
 

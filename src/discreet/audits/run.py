@@ -21,21 +21,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from discreet.accounting.text.guarantee_sentences import up
 from discreet.audits import games as core
 from discreet.audits import linear as audit_linear
 from discreet.audits.games import Evidence, Game, People, Restart, Start
 from discreet.audits.identities import Identity, white_box
 from discreet.audits.replay import replay_box
 from discreet.audits.secure import secure_box
-from discreet.core import checks, kernels
+from discreet.core import checks
+from discreet.core import count_kernels as kernels
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded
-from discreet.core.shown import brief
-from discreet.experiments.roles import check_role
-from discreet.protocol import Learner, Privatizer, Session, Spec
-from discreet.sessions.restoring import restore
-from discreet.written.sentences import up
+from discreet.core.rng import Seeded
+from discreet.core.short_repr import brief
+from discreet.mechanisms.argument_roles import check_role
+from discreet.mechanisms.interfaces import Learner, Privatizer, Session, Spec
+from discreet.mechanisms.restore_session import restore
 
 SHORT, LONG = 2, 6  # users of the two games
 
@@ -155,7 +156,7 @@ class Audit:
 
 
 def saved_and_restored(session: Any) -> Session:
-    """The session that :func:`discreet.sessions.restoring.restore` makes of what this one saves."""
+    """The session that :func:`discreet.mechanisms.restore_session.restore` makes of what this one saves."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session"
         session.save(path)

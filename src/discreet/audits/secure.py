@@ -33,14 +33,14 @@ from discreet.audits import linear as audit_linear
 from discreet.audits.games import ALARM, Start, claimed_noise, reactive, uniform
 from discreet.audits.identities import Identity, agreeing
 from discreet.audits.noise import AuditQuery, expected, families_of, readings, whitened
-from discreet.core.counts import CountQuery
+from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Randomness, Secure, SecureCoins
+from discreet.core.noise.seeded_rng import SeededCoins
 from discreet.core.releases import Floats, Plan, Schedule
+from discreet.core.rng import Randomness, Secure, SecureCoins
 from discreet.core.trajectories import Trajectory
-from discreet.linear.sums import LinearQuery
-from discreet.protocol import Budget, Spec
+from discreet.mechanisms.interfaces import Budget, Spec
+from discreet.mechanisms.linear.linear_queries import LinearQuery
 
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
 

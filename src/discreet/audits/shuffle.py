@@ -1,9 +1,9 @@
 r"""The exact likelihood ratio of what a shuffler lets out of a batch.
 
 Each counter of a batch is the sum of its users' own bits and of coin flips, whose law the release states: a
-sum of binomials (:class:`~discreet.laws.binomial.BinomialLaw`), independent from counter to
-counter and from batch to batch. Given both worlds' records the ratio is a product over counters of two
-probabilities of that law. Rewards must be 0 or 1 in the game, since devices round others at random.
+sum of binomials (:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`), independent from
+counter to counter and from batch to batch. Given both worlds' records the ratio is a product over counters of
+two probabilities of that law. Rewards must be 0 or 1 in the game, since devices round others at random.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from discreet.core.counts import CountQuery
+from discreet.accounting.noise_distributions.binomial import BinomialLaw, Components
+from discreet.core.count_query import CountQuery
 from discreet.core.releases import Floats, Measurement
-from discreet.laws.binomial import BinomialLaw, Components
 
 __all__ = ["flips_ratio", "half_flips", "log_law"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.walk import Floats, Walk, program
+from discreet.core.correlated_noise import factorization_kernels as walks
+from discreet.core.correlated_noise.factorization import Floats, Walk, program
 
 __all__ = ["noise_matrix"]
 

@@ -1,6 +1,6 @@
 """The command line, thin: reads arguments, calls the library, prints.
 
-:mod:`~discreet.cli.shell` has what commands share, the other modules the commands.
+:mod:`~discreet.cli.common` has what commands share, the other modules the commands.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Annotated
 
 import typer
 
-from discreet.cli.shell import app
+from discreet.cli.common import app
 
 # isort: off
 # the order of `discreet --help`
-from discreet.cli import simulations  # noqa: F401
+from discreet.cli import simulate as simulations  # noqa: F401
 from discreet.cli import prepare  # noqa: F401
-from discreet.cli import stored  # noqa: F401
-from discreet.cli import owner  # noqa: F401
+from discreet.cli import learn as stored  # noqa: F401
+from discreet.cli import keys as owner  # noqa: F401
 from discreet.cli import service  # noqa: F401
-from discreet.cli import evidence  # noqa: F401
+from discreet.cli import audit as evidence  # noqa: F401
 # isort: on
 
 

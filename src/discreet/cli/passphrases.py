@@ -28,7 +28,7 @@ def passphrase_of(key: Path, file: Path | None) -> Callable[[], str]:
     """What finds the passphrase of a key, when it is asked."""
 
     def found() -> str:
-        from discreet.storage.signatures import PassphraseMissing, read_passphrase
+        from discreet.ledger.signatures import PassphraseMissing, read_passphrase
 
         if file is not None:
             return read_passphrase(file)
@@ -54,7 +54,7 @@ def new_passphrase(key: Path, file: Path | None) -> str:
 
 def changed_passphrase(key: Path, file: Path | None) -> str:
     """A new one in an old one's place; the variables hold that one."""
-    from discreet.storage.signatures import PassphraseMissing, read_passphrase
+    from discreet.ledger.signatures import PassphraseMissing, read_passphrase
 
     if file is not None:
         return read_passphrase(file, "new-passphrase-file")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.shell import JsonFlag, check_files, command, console, new_table, print_json, say
-from discreet.cli.stored import (
+from discreet.cli.common import JsonFlag, check_files, command, console, new_table, print_json, say
+from discreet.cli.learn import (
     DecimalOption,
     DelimiterOption,
     EncodingOption,
@@ -18,7 +18,7 @@ from discreet.cli.stored import (
 )
 
 if TYPE_CHECKING:
-    from discreet.stored.codebook import Fit
+    from discreet.pipeline.state_codebook import Fit
 
 _FILES = "Parquet or CSV files, folders, s3://..., or duckdb://FILE?table=NAME."
 
@@ -34,8 +34,8 @@ def schema(
     as_json: JsonFlag = False,
 ) -> None:
     """Write a skeleton of a schema from the names and types of columns; reads no row."""
-    from discreet.data.skeleton import skeleton
-    from discreet.storage.files import write_aside
+    from discreet.data.config_template import skeleton
+    from discreet.utils.atomic_file import write_aside
 
     if not init and sql is None:
         raise ValueError("init is missing: give --init FILE, whose columns are named")
@@ -150,15 +150,15 @@ def codebook(
     if what != "verify" and schema is not None:
         check_files(files or [], schema=schema)
 
-    from discreet.storage.ledger import Ledger, default_path
-    from discreet.stored import codebook as library
+    from discreet.ledger.ledger import Ledger, default_path
+    from discreet.pipeline import state_codebook as library
 
     path = default_path() if ledger is None else ledger
     if what == "verify":
         if not files or len(files) != 1:
             raise ValueError("files: must be the folder of one fit")
-        from discreet.storage.signatures import read_public_key
-        from discreet.stored.signing import read_signatures
+        from discreet.ledger.signatures import read_public_key
+        from discreet.reports.signature_file import read_signatures
 
         signers = [read_public_key(one) for one in public_key or []]
         with nullcontext() if no_ledger else Ledger.open(path, create=False) as book:
@@ -216,7 +216,7 @@ def _quantiles(text: str | None) -> tuple[str, int] | None:
 
 def _show_forecast(found: Fit, schema: Path, users: int, asked: dict[str, Any], as_json: bool) -> None:
     """The fit, and the same with other budgets."""
-    from discreet.stored import codebook as library
+    from discreet.pipeline import state_codebook as library
 
     others = [
         library.forecast_codebook(schema, users, **{**asked, "epsilon": e, "rho": None})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from discreet.cli.shell import (
+from discreet.cli.common import (
     JsonFlag,
     PluginOption,
     announce_compilation,
@@ -22,9 +22,9 @@ from discreet.cli.shell import (
 )
 
 if TYPE_CHECKING:
-    from discreet.serve.rehearsal import Rehearsal
-    from discreet.serve.store import Store
-    from discreet.serve.study import Study
+    from discreet.service.database import Store
+    from discreet.service.dry_run import Rehearsal
+    from discreet.service.study_config import Study
 
 
 @command
@@ -56,7 +56,7 @@ def serve(
     plugin: PluginOption = None,
 ) -> None:
     """Serve a study: people's devices fetch plans and send messages, a learner sees releases."""
-    from discreet.serve.needs import check_installed
+    from discreet.service.dependencies import check_installed
 
     check_installed()
     if sum((check, rehearse is not None, tickets is not None, operator)) > 1:
@@ -64,13 +64,13 @@ def serve(
     if stay < 0 or (stay and rehearse is None):
         raise ValueError(f"--stay = {stay}: must be a number of seconds, with --rehearse")
     announce_compilation()
-    from discreet.serve import running
-    from discreet.serve.study import read_study
+    from discreet.service import server as running
+    from discreet.service.study_config import read_study
 
     found = read_study(study, tuple(plugin or ()))
     where = running.database_of(found, database)
     if check:
-        from discreet.serve.statement import statement_of
+        from discreet.service.participant_statement import statement_of
 
         content = statement_of(found, None if found.ledger is None else dict(found.ledger), "")
         if as_json:
@@ -133,12 +133,12 @@ def shuffler(
     plugin: PluginOption = None,
 ) -> None:
     """Be the shuffler of a study: take devices' messages, and let out sums of whole batches alone."""
-    from discreet.serve.needs import check_installed
+    from discreet.service.dependencies import check_installed
 
     check_installed()
     if sum((key, tickets is not None, operator)) > 1:
         raise ValueError("--key, --tickets, --operator: give one of them")
-    from discreet.serve import running
+    from discreet.service import server as running
 
     file = study.parent / "shuffler.key"
     if key:  # before the study can name it
@@ -149,7 +149,7 @@ def shuffler(
             print(own.public)
         return
     announce_compilation()
-    from discreet.serve.study import read_study
+    from discreet.service.study_config import read_study
 
     found = read_study(study, tuple(plugin or ()))
     where = database or str(found.path("shuffler.sqlite"))
@@ -167,7 +167,7 @@ def shuffler(
 
 def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
     """Run it, show what happened, and the page for some time more."""
-    from discreet.serve.rehearsal import rehearse
+    from discreet.service.dry_run import rehearse
 
     rehearsed = study.rehearsed(people)
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import config as _numba_config
 
-from discreet.core.files import user_folder
+from discreet.core.user_data_dir import user_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,7 +49,7 @@ def kernel_hash() -> str:
 def cache_folder() -> Path | None:
     """Folder of this version's compiled kernels, or None where nothing can be written.
 
-    The parent is ``NUMBA_CACHE_DIR`` if set, else :func:`~discreet.core.files.user_folder`'s.
+    The parent is ``NUMBA_CACHE_DIR`` if set, else :func:`~discreet.core.user_data_dir.user_folder`'s.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     try:

@@ -1,8 +1,9 @@
 """Guarantees: computed from what the mechanisms did, and from nothing else.
 
-A :class:`Guarantee` holds numbers; its sentences are made by :mod:`discreet.written.sentences` and read by
-people only. It is made in this module, and whoever holds one holds the records that its numbers follow from:
-they are computed again wherever one is built.
+A :class:`Guarantee` holds numbers; its sentences are made by
+:mod:`discreet.accounting.text.guarantee_sentences` and read by people only. It is made in this module, and
+whoever holds one holds the records that its numbers follow from: they are computed again wherever one is
+built.
 
 A :class:`MechanismRecord` says what one mechanism did to one user: the noise family, its scale per
 family of the query, the joint sensitivity in units of that noise, and in how many noisy sums the
@@ -10,12 +11,12 @@ user can appear. :func:`guarantee_of` composes records on the same users:
 
 - Laplace (also discrete, on its grid): epsilon = sum over records of levels * joint l1, because the
   densities of two neighbouring releases differ by exp(sum |shift| / b) at most;
-- Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly, also adaptively (:mod:`discreet.core.continual`,
-  b); rho = mu^2 / 2; epsilon at the asked delta by the exact curve;
+- Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly, also adaptively
+  (:mod:`discreet.core.correlated_noise`, b); rho = mu^2 / 2; epsilon at the asked delta by the exact curve;
 - discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon
   by the best Renyi order; mu-GDP is not proved for it and not claimed;
 - a record that lists its ``exchanges`` (every way in which one user can move independent noises):
-  epsilon at delta by numerical privacy-loss distributions (:mod:`discreet.accounting.calibration`), which
+  epsilon at delta by numerical privacy-loss distributions (:mod:`discreet.accounting.pld_calibration`), which
   is less than the closed form for discrete Gaussian noise and for Laplace noise at delta > 0.
 
 ``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories
@@ -36,18 +37,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from discreet.core import checks, conversions, parts
-from discreet.core.records import (
+from discreet.core import checks
+from discreet.core import epsilon_conversions as conversions
+from discreet.core import lazy as parts
+from discreet.core.events import (
     MechanismRecord,
     NoiseFamily,
     Source,
     Trust,
     joint_loss,
 )
-from discreet.core.shown import brief
+from discreet.core.short_repr import brief
 
 if TYPE_CHECKING:
-    from discreet.core.typed import Composable, Record
+    from discreet.core.protocols import Composable, Record
 
 __all__ = [
     "Guarantee", "MechanismRecord", "NoiseFamily", "Trust", "guarantee_of",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.shown import brief
+from discreet.core.short_repr import brief
 
 
 @dataclass(frozen=True, eq=False)

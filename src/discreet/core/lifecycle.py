@@ -5,8 +5,9 @@ be pickled or copied, and a fork of the process finds it closed. Two calls at on
 one sum: a call takes a lock, and a call out of a running one (from a signal's handler, or out of a
 caller's array) is refused.
 
-What can go on elsewhere ends in a file, which is continued once (:mod:`discreet.storage.saved_state`). Crash
-and interrupt leave the object or the file, never both and never neither.
+What can go on elsewhere ends in a file, which is continued once
+(:mod:`discreet.mechanisms.saved_state.state_file`). Crash and interrupt leave the object or the file, never
+both and never neither.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import secrets
 import threading
 from typing import ClassVar, NoReturn, Self
 
-from discreet.core import parts
+from discreet.core import lazy as parts
 
 
 class Guarded:
@@ -106,7 +107,7 @@ class Saveable(Guarded):
     """What can end in a file, from which another one like it goes on.
 
     Each kind names every attribute in one of three tables (tests compare them with ``vars``);
-    :mod:`discreet.sessions.saving` reads the tables, and lists what may stand in a file.
+    :mod:`discreet.mechanisms.saved_state.save` reads the tables, and lists what may stand in a file.
     """
 
     _kind: ClassVar[str]  # as files name it
@@ -129,7 +130,7 @@ class Saveable(Guarded):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """End the session and write all it knows to a new file, from which
-        :func:`~discreet.sessions.restoring.restore` continues it.
+        :func:`~discreet.mechanisms.restore_session.restore` continues it.
 
         The file holds exact sums of people's data and the noise that hides them, and their records where the
         session stores users: mode 0600, to be kept where the raw data may be. A plan may be open: its users

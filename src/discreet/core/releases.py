@@ -2,7 +2,7 @@
 
 A :class:`Plan` is all that is public before people act, a :class:`Schedule` when there are releases, a
 :class:`Message` what leaves a person's hands, and a :class:`Release` all that is ever seen of people. Nothing
-here knows a learner or the world: those types are in :mod:`discreet.protocol`.
+here knows a learner or the world: those types are in :mod:`discreet.mechanisms.interfaces`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import checks, parts
-from discreet.core.counts import Norm as Norm
-from discreet.core.records import Trust as Trust
-from discreet.core.shown import brief
+from discreet.core import checks
+from discreet.core import lazy as parts
+from discreet.core.count_query import Norm as Norm
+from discreet.core.events import Trust as Trust
+from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
-    from discreet.core.typed import NoiseLaw, Query
+    from discreet.core.protocols import NoiseLaw, Query
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -93,7 +94,7 @@ class Schedule:
 
     ``queries`` : one query for each batch between consecutive times of release, in place of the learner's
     standing one. Nobody is in two batches, and every batch is asked at the full budget: a privatizer's
-    ``start`` then hands out a :class:`~discreet.sessions.batch.BatchSession`. People who come after
+    ``start`` then hands out a :class:`~discreet.mechanisms.batch_queries.BatchSession`. People who come after
     the last release are in no batch.
 
     ``final`` : the last of ``times`` may be ``users`` itself. Online such a release is refused, since nobody
@@ -273,7 +274,7 @@ class Message:
     """What leaves a person's hands: the raw trajectory (none, joint) or a message (local; bytes: shuffle).
 
     plan : number of the plan that she followed. trajectory, message : exactly one of them; a message is an
-    array, or the bytes of an envelope (:class:`~discreet.device.envelope.Envelope`).
+    array, or the bytes of an envelope (:class:`~discreet.device.message_envelope.Envelope`).
     """
 
     plan: int

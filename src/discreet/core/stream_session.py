@@ -21,7 +21,6 @@ from discreet.core import checks
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
-from discreet.core.randomness import Key, Randomness, Seeded
 from discreet.core.releases import (
     ON_DEVICE,
     Estimate,
@@ -33,14 +32,15 @@ from discreet.core.releases import (
     Schedule,
     numbered,
 )
+from discreet.core.rng import Key, Randomness, Seeded
 from discreet.core.trajectories import Trajectory, checked
 
 if TYPE_CHECKING:
-    from discreet.core.typed_calls import Encoder
+    from discreet.core.call_protocols import Encoder
 
 
 class StreamSession(Saveable, ABC):
-    """One stream of releases; see :class:`~discreet.protocol.Session` for the calls."""
+    """One stream of releases; see :class:`~discreet.mechanisms.interfaces.Session` for the calls."""
 
     _BOUND: ClassVar[tuple[str, ...]] = ("_mechanism", "_randomness")
     _STATE: ClassVar[tuple[str, ...]] = (

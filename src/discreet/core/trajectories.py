@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.layout import Layout
-from discreet.core.shown import brief
+from discreet.core.short_repr import brief
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
     rewards: finite, in [0, 1]. Nothing is clipped. The error names the first number that is broken. Copies
     first, checks on the copies: what is added is what was checked, whatever happens outside.
     """
-    from discreet.core import trajectories_kernels  # compiled code, only when it is used
+    from discreet.core import (
+        trajectory_checks_kernels as trajectories_kernels,  # compiled code, only when it is used
+    )
 
     name, many = "trajectory" if users is None else "trajectories", () if users is None else (users,)
     copies: list[NDArray[Any]] = []

@@ -30,19 +30,19 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from discreet.core import checks
-from discreet.core.shown import brief
-from discreet.data.alike import Alike
-from discreet.data.declaration import Declaration, Partition, Value, read_declaration
-from discreet.data.places import Place, Text, local_files, places_of
-from discreet.data.readers import BATCH_ROWS, Progress, open_source
-from discreet.data.records import NEVER, Offences, Reader
+from discreet.core.short_repr import brief
+from discreet.data.cell_parsing import NEVER, Offences, Reader
+from discreet.data.near_duplicate_ids import Alike
+from discreet.data.prepare_config import Declaration, Partition, Value, read_declaration
 from discreet.data.remedies import remedy
+from discreet.data.row_batches import BATCH_ROWS, Progress, open_source
 from discreet.data.schema import Schema, quoted, read_schema, write_schema
+from discreet.data.sources import Place, Text, local_files, places_of
 from discreet.data.validate import DataError, check, partition_of
-from discreet.storage.files import write_aside
-from discreet.storage.folders import aside, claims_out
-from discreet.storage.owner_rules import NAME as RULE
-from discreet.storage.owner_rules import check_dataset, rules_over
+from discreet.ledger.owner_rules import NAME as RULE
+from discreet.ledger.owner_rules import check_dataset, rules_over
+from discreet.utils.atomic_file import write_aside
+from discreet.utils.atomic_folder import aside, claims_out
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -121,7 +121,7 @@ def prepare(
 
     Parameters
     ----------
-    where, sql, reads, delimiter, decimal, encoding : as for :func:`discreet.data.readers.open_source`
+    where, sql, reads, delimiter, decimal, encoding : as for :func:`discreet.data.row_batches.open_source`
         Several files may have different columns. A file without the time column holds facts about people or
         episodes.
     declaration : Declaration, or the file that holds it

@@ -4,7 +4,7 @@ Everything here is a declaration, and the noise rests on it: sizes fix the cells
 horizon and the episodes per user fix the sensitivity, the reward's range fixes the scale. Where a
 declaration comes from is declared too (``[provenance]``); ``"this data"`` is a leak that no noise
 covers, and the statement has to print it; ``"private release"`` is this data too, through a release that the
-ledger holds (:mod:`discreet.stored.codebook`). Nothing in this module reads a person's row. ::
+ledger holds (:mod:`discreet.pipeline.state_codebook`). Nothing in this module reads a person's row. ::
 
     dataset = "icu-2024"            # the population; a ledger is keyed by it
     horizon = 20
@@ -55,8 +55,8 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.layout import Layout
-from discreet.core.shown import brief
-from discreet.protocol import Returns, Spec
+from discreet.core.short_repr import brief
+from discreet.mechanisms.interfaces import Returns, Spec
 
 Floats = NDArray[np.float64]
 Made = TypeVar("Made")

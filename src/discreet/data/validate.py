@@ -14,8 +14,9 @@ where the system can), so that nothing stays behind, even after kill -9. Memory 
 plus the rows of one user and 8 bytes a user, or partitions, or small files, of about ``memory`` bytes
 together.
 
-Units of whole users are sorted, checked and put together in threads (:class:`~discreet.data.readers.Pool`),
-and taken in their order: what is found and which episodes count does not depend on how many there are.
+Units of whole users are sorted, checked and put together in threads
+(:class:`~discreet.data.row_batches.Pool`), and taken in their order: what is found and which episodes count
+does not depend on how many there are.
 
 Which m episodes of a user count under ``contribute = "random"`` depends on a secret key and on the names
 of the user's episodes alone, not on the order of rows, their contents, or other people.
@@ -41,12 +42,12 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.trajectories import Trajectories
-from discreet.data import kernels
-from discreet.data.alike import Alike, Folded, distinct, hashed
-from discreet.data.places import MISSING
-from discreet.data.readers import BATCH_ROWS, Pool, Progress, Source, ahead, in_order
+from discreet.data import row_kernels as kernels
+from discreet.data.near_duplicate_ids import Alike, Folded, distinct, hashed
+from discreet.data.row_batches import BATCH_ROWS, Pool, Progress, Source, ahead, in_order
 from discreet.data.schema import Schema
-from discreet.machine import processors
+from discreet.data.sources import MISSING
+from discreet.utils.system import processors
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]

@@ -5,9 +5,9 @@ Gymnasium and icu-sepsis are imported only by the functions that need them.
 
 from discreet.envs.bandits import bandit, gamble
 from discreet.envs.combination_lock import combination_lock
-from discreet.envs.gymnasium_adapter import from_gymnasium, to_gymnasium
-from discreet.envs.icu import expert_policy, icu_sepsis
-from discreet.envs.linear_worlds import (
+from discreet.envs.from_gymnasium import from_gymnasium, to_gymnasium
+from discreet.envs.icu_sepsis import expert_policy, icu_sepsis
+from discreet.envs.linear_envs import (
     hypercube,
     hypercube_mdp,
     linear_mixture,

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.noise.streams_kernels import ROLE_MODEL, generator_at, run_key
-from discreet.mdp.tabular import TabularMDP
+from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at, run_key
+from discreet.envs.mdp.tabular import TabularMDP
 
 
 def combination_lock(

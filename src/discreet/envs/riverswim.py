@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from discreet.core import checks
-from discreet.mdp.tabular import TabularMDP
+from discreet.envs.mdp.tabular import TabularMDP
 
 
 def riverswim(

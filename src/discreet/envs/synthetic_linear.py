@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.linear.features import Features
-from discreet.mdp.linear import LinearMDP
-from discreet.mdp.tabular import TabularMDP
+from discreet.envs.mdp.linear import LinearMDP
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.mechanisms.features import Features
 
 STATES, ACTIONS, BITS = 2, 100, 8
 LARGEST = 7.0  # of ||phi||^2 as printed: six bits (63, 95) and one indicator

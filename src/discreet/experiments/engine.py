@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from discreet.core import checks
-from discreet.machine import processors
+from discreet.utils.system import processors
 
 __all__ = ["ENGINES", "RETRIES", "Engine", "EngineError", "Job", "open_engine", "results"]
 

@@ -9,8 +9,8 @@ only if the map fits. There are no false alarms, beyond rounding.
 
 **A release of counts**, under any privatizer, gives an interval for every P_h(s' | s, a) and r_h(s, a). With
 T the released transitions, N their sum over s', E and E_N the bounds of the noise in any cell and in any
-row (:meth:`~discreet.laws.noise.NoiseLaw`), each exceeded with probability p / 4, and n in [N - E_N, N + E_N]
-people there,
+row (:meth:`~discreet.accounting.noise_distributions.distributions.NoiseLaw`), each exceeded with probability
+p / 4, and n in [N - E_N, N + E_N] people there,
 
     |T(s') - n P(s')| <= E + sqrt(n ln(2 c n (n + 1) / (p / 2)) / 2)     for all c cells and all n at once,
 
@@ -31,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS
+from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS
 from discreet.core.releases import Release
-from discreet.linear.features import Features, MixtureFeatures, fitting_features
-from discreet.mdp.tabular import TabularMDP
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.mechanisms.features import Features, MixtureFeatures, fitting_features
 
 Floats = NDArray[np.float64]
 

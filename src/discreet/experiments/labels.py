@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discreet.experiments.config import MADE_BY, identity
-from discreet.written.sentences import up
+from discreet.accounting.text.guarantee_sentences import up
+from discreet.experiments.run_config import MADE_BY, identity
 
 if TYPE_CHECKING:
     from discreet.experiments.results import Result

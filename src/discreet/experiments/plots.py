@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from discreet.core import checks
 from discreet.experiments import statistics
 from discreet.experiments.labels import privacy_words, short_labels
-from discreet.experiments.style import (
+from discreet.utils.plot_style import (
     draw_interval,
     label_ends,
     look,
@@ -50,7 +50,7 @@ def draw_regret(
     """Draw curves, bands and the reference of the uniform policy into axes.
 
     scale : "log" (both axes) or "linear". Results must share environment and number of users. Returns what
-    :func:`~discreet.experiments.style.label_ends` takes: (height of a curve's end, its name, its colour).
+    :func:`~discreet.utils.plot_style.label_ends` takes: (height of a curve's end, its name, its colour).
     """
     checks.choice("scale", scale, ("log", "linear"))
     _comparable(results)
@@ -138,7 +138,7 @@ def regret_figure(
     title : first line of the title, the environment by default; the second says what the band is.
     style : a matplotlib style file, which wins over the library's own.
     columns : 1 or 2, of a journal: its width, in small letters; None: 7 inches, for screens.
-    journal : whose columns (:data:`~discreet.experiments.style.JOURNALS`).
+    journal : whose columns (:data:`~discreet.utils.plot_style.JOURNALS`).
 
     Raises
     ------

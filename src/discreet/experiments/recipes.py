@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from discreet.experiments.config import MADE_BY, RunConfig, cannot_repeat, made_by
 from discreet.experiments.labels import said_options
+from discreet.experiments.run_config import MADE_BY, RunConfig, cannot_repeat, made_by
 
 if TYPE_CHECKING:
+    from discreet.envs.mdp.tabular import TabularMDP
     from discreet.experiments.simulate import Setup
-    from discreet.mdp.tabular import TabularMDP
 
 __all__ = ["OBJECTS", "Named", "Recipe", "provide", "recipe", "remember"]
 

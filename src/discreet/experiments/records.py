@@ -22,17 +22,18 @@ from typing import Any, Literal
 
 import numpy as np
 
+from discreet.accounting.text.guarantee_sentences import up
 from discreet.core import checks
-from discreet.core.counts import TRANSITIONS, CountQuery
+from discreet.core.count_query import TRANSITIONS, CountQuery
 from discreet.core.guarantee import Guarantee
-from discreet.core.randomness import Seeded
-from discreet.experiments.config import RunConfig, read_toml, to_toml
+from discreet.core.rng import Seeded
+from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.experiments.statistics import Interval, mean_interval, number
 from discreet.experiments.suite import BROAD
-from discreet.protocol import Schedule
-from discreet.tables import Table, markdown
-from discreet.written.sentences import up
+from discreet.mechanisms.interfaces import Schedule
+from discreet.utils.markdown_table import Table, markdown
+from discreet.utils.toml_file import read_toml, to_toml
 
 __all__ = [
     "RELATION", "TASKS", "Check", "Submission", "Task", "broad", "fill", "interval", "read", "table", "task",

@@ -27,17 +27,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.accounting.serialization import of_guarantee, same_up_to_rounding
+from discreet.accounting.text.sentence_templates import OLDEST
 from discreet.core import checks
-from discreet.core.shown import brief
+from discreet.core.short_repr import brief
 from discreet.experiments import statistics
-from discreet.experiments.config import MADE_BY, flattened, identity, read_toml, to_toml
 from discreet.experiments.labels import privacy_words, said_options
 from discreet.experiments.recipes import recipe
-from discreet.machine import optional
-from discreet.storage.files import write_aside
-from discreet.tables import html
-from discreet.written.plain import of_guarantee
-from discreet.written.promises import OLDEST
+from discreet.experiments.run_config import MADE_BY, flattened, identity
+from discreet.utils.atomic_file import write_aside
+from discreet.utils.markdown_table import html
+from discreet.utils.system import optional
+from discreet.utils.toml_file import read_toml, to_toml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -623,7 +624,8 @@ def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Guarantee
     """``ValueError`` unless a folder's guarantee is this one, in the sentences of any version."""
     earlier = of_guarantee(here, OLDEST)
     older = {name: value for name, value in earlier.items() if name != "holds_if_seed_is_guessed"}
-    if there not in (None, here.to_dict(), earlier, older):
+    known = (here.to_dict(), earlier, older)
+    if there is not None and not any(same_up_to_rounding(one, there) for one in known):
         raise ValueError(f"out = {str(path)!r}: holds results under another guarantee: choose another folder")
 
 

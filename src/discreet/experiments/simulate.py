@@ -1,6 +1,6 @@
 """Simulation: one interaction loop at three speeds.
 
-``episode``, stepwise: the loop of :mod:`discreet.protocol`, one user at a time in Python; any
+``episode``, stepwise: the loop of :mod:`discreet.mechanisms.interfaces`, one user at a time in Python; any
 learner, any privatizer. ``episode``, fused: the same kernels in one compiled loop, equal bit for
 bit. ``batch``: between two policy updates the users' counts follow their exact multinomial flow,
 so that a run costs per batch and not per user; equal to the other two in law.
@@ -28,28 +28,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.counts import CountQuery
-from discreet.core.mechanism import CountMechanism
-from discreet.core.noise.seeds import SeededCoins
-from discreet.core.randomness import Seeded
-from discreet.core.session import CountSession
-from discreet.core.shown import brief
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Seeded
+from discreet.core.short_repr import brief
+from discreet.envs.mdp import planning
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts import fused_session as fused
+from discreet.envs.rollouts.rollout import rollout
+from discreet.envs.rollouts.simulated_users import crowd_of, reports_of
 from discreet.experiments import timing
-from discreet.experiments.config import check_label
 from discreet.experiments.engine import Engine, Job, results
-from discreet.experiments.played import NoWorkers, Play, packed, processes
 from discreet.experiments.progress import shown
 from discreet.experiments.results import SeedRun
-from discreet.experiments.roles import check_role
-from discreet.machine import processors
-from discreet.mdp import planning
-from discreet.mdp.tabular import TabularMDP
-from discreet.online.base import GROWTH
-from discreet.protocol import Learner, Mechanism, Privatizer, Schedule, Session, Spec
-from discreet.sessions.opening import Proposes, session_of
-from discreet.simulation import fused
-from discreet.simulation.crowds import rollout
-from discreet.simulation.submitted import crowd_of, reports_of
+from discreet.experiments.run_config import check_label
+from discreet.experiments.worker import NoWorkers, Play, packed, processes
+from discreet.learners.online.tabular_base import GROWTH
+from discreet.mechanisms.argument_roles import check_role
+from discreet.mechanisms.interfaces import Learner, Mechanism, Privatizer, Schedule, Session, Spec
+from discreet.mechanisms.open_session import Proposes, session_of
+from discreet.mechanisms.policy_rows import policy_rows
+from discreet.utils.system import processors
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
@@ -305,7 +306,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
             plan, state = setup.learner.plan(state, release, session.answer)
             if not waiting:
                 encoder = session.begin(plan)
-            policy = planning.policy_rows(setup.mdp.layout, plan.policy)
+            policy = policy_rows(setup.mdp.layout, plan.policy)
             values = planning.evaluate(setup.mdp, policy)[0]
             if setup.batched:
                 crowd = crowd_of(
@@ -378,9 +379,9 @@ def _added_at_once(setup: Setup, session: Session) -> bool:
 
 
 def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) -> tuple[Floats, Floats]:
-    from discreet.estimation.kernels import REWARD_ABSENT, REWARD_CENTERED, REWARD_SUMS
-    from discreet.experiments import drivers_kernels as drivers
-    from discreet.mdp.world_kernels import work_size
+    from discreet.envs.mdp.tabular_kernels import work_size
+    from discreet.experiments import fused_driver_kernels as drivers
+    from discreet.learners.estimation.model_kernels import REWARD_ABSENT, REWARD_CENTERED, REWARD_SUMS
 
     learner, spec, query, layout = setup.compiled, setup.spec, setup.query, setup.mdp.layout
     horizon, rows, states = layout.horizon, layout.rows, layout.states

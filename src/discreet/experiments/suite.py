@@ -32,10 +32,10 @@ from discreet.envs import (
     riverswim,
     switching_chain,
 )
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup
-from discreet.machine import processors
-from discreet.mdp.tabular import TabularMDP
+from discreet.utils.system import processors
 
 KINDS = (
     "chain", "control", "dense", "sparse", "deep", "rewarding", "bandit", "varying rows", "episodic",

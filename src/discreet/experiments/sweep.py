@@ -35,26 +35,20 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.core import checks
 from discreet.experiments import statistics
-from discreet.experiments.claims import Claims, shared
-from discreet.experiments.config import (
-    MADE_BY,
-    RunConfig,
-    check_label,
-    made_by,
-    read_toml,
-    table_key,
-)
 from discreet.experiments.engine import Engine, Job, results
+from discreet.experiments.file_lock import Claims, shared
 from discreet.experiments.labels import privacy_words, short_labels
-from discreet.experiments.played import Play
 from discreet.experiments.results import (
     About,
     Result,
     RunFolder,
     SeedRun,
 )
-from discreet.storage.files import write_aside
-from discreet.tables import html, markdown
+from discreet.experiments.run_config import MADE_BY, RunConfig, check_label, made_by, table_key
+from discreet.experiments.worker import Play
+from discreet.utils.atomic_file import write_aside
+from discreet.utils.markdown_table import html, markdown
+from discreet.utils.toml_file import read_toml
 
 if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.experiments.statistics import number
-from discreet.tables import Table
+from discreet.utils.markdown_table import Table
 
 __all__ = [
     "FAILS", "HOLDS", "OPEN", "Claims", "budget", "claims_table", "clearly_below", "filled", "papers", "plus",

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from discreet.core.randomness import Seeded
+from discreet.core.rng import Seeded
+from discreet.envs.mdp import planning
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
-from discreet.mdp import planning
-from discreet.mdp.tabular import TabularMDP
 
 __all__ = ["REFERENCES", "losses", "mean_losses"]
 

@@ -14,18 +14,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from discreet.core.counts import TRANSITIONS, CountQuery
+from discreet.accounting.binomial_noise import Calibration
+from discreet.accounting.shuffle_amplification import local_epsilon
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.count_query import TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
-from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Seeded
-from discreet.privatizers.central import Central
-from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Schedule
-from discreet.shuffle.amplification import local_epsilon
-from discreet.shuffle.amplified import reports_of
-from discreet.shuffle.calibration import Calibration
-from discreet.shuffle.mechanism import FlipMechanism
-from discreet.tables import markdown
+from discreet.core.rng import Seeded
+from discreet.mechanisms.interfaces import Schedule
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.shuffle import Shuffle
+from discreet.mechanisms.shuffle.amplified_session import reports_of
+from discreet.mechanisms.shuffle.shuffle_mechanisms import FlipMechanism
+from discreet.utils.markdown_table import markdown
 
 __all__ = ["Row", "noise_table", "page_table"]
 

@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 
 from discreet.core import checks
 from discreet.experiments import engine as seam
-from discreet.experiments import style
-from discreet.experiments.claims import Claims, shared
-from discreet.experiments.config import made_by
-from discreet.experiments.played import Made, processes
+from discreet.experiments.file_lock import Claims, shared
+from discreet.experiments.run_config import made_by
+from discreet.experiments.worker import Made, processes
 from discreet.reproductions.page import verdict
-from discreet.storage.files import write_aside
-from discreet.tables import Table
+from discreet.utils import plot_style as style
+from discreet.utils.atomic_file import write_aside
+from discreet.utils.markdown_table import Table
 
 __all__ = ["Job", "Kept", "Lines", "Study", "file_name", "kept", "reproduce"]
 
@@ -100,7 +100,7 @@ def kept(path: Path, facts: Mapping[str, Any], make: Callable[[], Lines]) -> lis
 
 
 class _Tables:
-    """Tables of which some are to be made (:class:`discreet.experiments.claims.Shared`)."""
+    """Tables of which some are to be made (:class:`discreet.experiments.file_lock.Shared`)."""
 
     def __init__(self, wanted: Sequence[Kept], say: Say) -> None:
         self.wanted, self.claims, self._say = wanted, Claims(), say

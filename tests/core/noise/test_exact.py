@@ -10,8 +10,9 @@ import pytest
 from rounding import stochastic_round
 from scipy.stats import chi2, chi2_contingency
 
-from discreet.core.noise import exact, exact_kernels
-from discreet.core.noise.exact import discrete_gaussian, discrete_laplace
+from discreet.core.noise import discrete_samplers as exact
+from discreet.core.noise import discrete_samplers_kernels as exact_kernels
+from discreet.core.noise.discrete_samplers import discrete_gaussian, discrete_laplace
 
 ALARM = 1e-7  # false-alarm rate of each chi-square test here
 DRAWS = 400_000
@@ -237,7 +238,7 @@ def test_certain_acceptance_needs_no_digits():
 
 
 def test_filter_is_within_its_stated_error():
-    from discreet.core.noise.exact_kernels import MARGIN, exp_minus
+    from discreet.core.noise.discrete_samplers_kernels import MARGIN, exp_minus
 
     getcontext().prec = 50
     a = np.concatenate([np.linspace(0, 3, 2000), np.linspace(3, 45, 1000), [0.34657, 0.34658, 40.0, 41.0]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.core.noise import streams_kernels as streams
+from discreet.core.noise import random_streams_kernels as streams
 
 FALSE_ALARM = 1e-7  # of each statistical check below; seeds are fixed
 

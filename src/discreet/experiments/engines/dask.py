@@ -10,7 +10,7 @@ from distributed import Client, KilledWorker
 from distributed.comm import CommClosedError
 
 from discreet.experiments.engine import Engine, EngineError
-from discreet.experiments.played import differing, versions
+from discreet.experiments.worker import differing, versions
 
 __all__ = ["open_engine"]
 

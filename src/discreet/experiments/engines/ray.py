@@ -20,7 +20,7 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from discreet.experiments.engine import Engine, EngineError
-from discreet.experiments.played import differing, versions
+from discreet.experiments.worker import differing, versions
 
 __all__ = ["open_engine"]
 

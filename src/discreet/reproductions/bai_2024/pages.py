@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.experiments import statistics, style
+from discreet.experiments import statistics
 from discreet.experiments.statistics import number
-from discreet.experiments.style import tidy
 from discreet.reproductions.bai_2024.runs import (
     BATCHES,
     BY_EPSILON,
@@ -46,7 +45,9 @@ from discreet.reproductions.page import (
     reference_lines,
     tally,
 )
-from discreet.tables import Table, markdown
+from discreet.utils import plot_style as style
+from discreet.utils.markdown_table import Table, markdown
+from discreet.utils.plot_style import tidy
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]

@@ -2,9 +2,10 @@
 
 The paper ("No-regret Exploration in Shuffle Private Reinforcement Learning", Bai, Talebi, Zhao, Cheng and
 Chen 2024) has theorems and no experiments. :func:`run` measures its learner as this
-library repairs it, :class:`~discreet.online.elimination.SDPPE`; its efficient variant
-:class:`~discreet.online.occupancy.SDPPEOM`; and the noise-aware learner. Each stands under shuffle privacy
-beside a trusted server, local privacy and no privacy, at the same true epsilon, delta = 1e-6:
+library repairs it, :class:`~discreet.learners.online.policy_elimination.SDPPE`; its efficient variant
+:class:`~discreet.learners.online.occupancy_elimination.SDPPEOM`; and the noise-aware learner. Each stands
+under shuffle privacy beside a trusted server, local privacy and no privacy, at the same true epsilon, delta =
+1e-6:
 
 - on small random MDPs with transitions of their own for each step (S = 3, A = 2, H = 4: 2^10 policies, all
   of them listed), and on RiverSwim (S = 6, A = 2, H = 20, no listing), against users K and epsilon;
@@ -33,20 +34,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.counts import TRANSITIONS, CountQuery
-from discreet.core.randomness import Seeded
+from discreet.core.count_query import TRANSITIONS, CountQuery
+from discreet.core.rng import Seeded
 from discreet.envs import combination_lock, random_mdp, riverswim
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import tuning_shares
-from discreet.mdp.tabular import TabularMDP
-from discreet.online.elimination import APEVE, SDPPE, EliminationMemory
-from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
-from discreet.online.occupancy import SDPPEOM
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
-from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Plan, Release, Schedule, Spec
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI, chosen
+from discreet.learners.online.occupancy_elimination import SDPPEOM
+from discreet.learners.online.policy_elimination import APEVE, SDPPE, EliminationMemory
+from discreet.mechanisms.interfaces import Plan, Release, Schedule, Spec
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.reproductions.references import mean_losses
 from discreet.reproductions.shuffle_noise import noise_table
 from discreet.reproductions.study import Job, Kept, file_name, kept

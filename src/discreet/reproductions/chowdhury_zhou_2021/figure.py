@@ -21,20 +21,21 @@ import numpy as np
 
 from discreet.envs import riverswim
 from discreet.experiments import engine as seam
-from discreet.experiments import plots, style
-from discreet.experiments.played import Play
+from discreet.experiments import plots
 from discreet.experiments.results import About, Result, SeedRun
 from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.experiments.statistics import number
-from discreet.online.optimistic import UCBVI, PrivateUCBVI
-from discreet.online.policy_optimization import OPPO, PrivateUCBPO
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
+from discreet.experiments.worker import Play
+from discreet.learners.online.policy_optimization import OPPO, PrivateUCBPO
+from discreet.learners.online.ucbvi import UCBVI, PrivateUCBVI
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reproductions.chowdhury_zhou_2021.public_code import published_code_setup
 from discreet.reproductions.page import Claims, standard_error
 from discreet.reproductions.study import Job
-from discreet.tables import Table
+from discreet.utils import plot_style as style
+from discreet.utils.markdown_table import Table
 
 # Means of the public code's gap regret after 1000, 5000, 10 000 and 20 000 users (20 runs), measured
 # from the original script. LDP varies too much between runs for more than an order.

@@ -16,13 +16,13 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.core.guarantee import no_guarantee
-from discreet.core.randomness import Seeded
+from discreet.core.rng import Seeded
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.results import SeedRun
 from discreet.experiments.simulate import Progress, Setup
-from discreet.mdp.tabular import TabularMDP
-from discreet.online.optimistic import UCBVI
-from discreet.online.policy_optimization import OPPO
-from discreet.privatizers.none import NoPrivacy
+from discreet.learners.online.policy_optimization import OPPO
+from discreet.learners.online.ucbvi import UCBVI
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 _LEARNERS = {"ucb-vi": False, "private-ucb-vi": False, "oppo": True, "private-ucb-po": True}
 _MODES = {"none": 0, "central": 1, "local": 2}

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from discreet.experiments import style
 from discreet.experiments.statistics import number
-from discreet.experiments.style import tidy
 from discreet.reproductions.page import (
     OPEN,
     Claims,
@@ -29,7 +27,9 @@ from discreet.reproductions.page import (
     standard_error,
     tally,
 )
-from discreet.tables import Table, markdown
+from discreet.utils import plot_style as style
+from discreet.utils.markdown_table import Table, markdown
+from discreet.utils.plot_style import tidy
 
 Document = Mapping[str, Any]
 NAME = "luyo-2021"

@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 
 from discreet.envs import linear_mixture, random_linear
 from discreet.experiments.simulate import Setup
-from discreet.online.lsvi import LSVIUCB
-from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privatizers.central import Central
-from discreet.privatizers.local import Local
-from discreet.privatizers.none import NoPrivacy
+from discreet.learners.online.lsvi_ucb import LSVIUCB
+from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reproductions.page import standard_error
 from discreet.reproductions.references import mean_losses
 from discreet.reproductions.study import Job, Kept, Lines, file_name

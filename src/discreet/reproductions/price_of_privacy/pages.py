@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discreet.experiments import plots, statistics, style
+from discreet.experiments import plots, statistics
 from discreet.experiments.statistics import number
 from discreet.reproductions.page import filled, standard_error
 from discreet.reproductions.price_of_privacy.runs import (
@@ -29,7 +29,8 @@ from discreet.reproductions.price_of_privacy.runs import (
     lower_bound,
     plan,
 )
-from discreet.tables import Table, markdown
+from discreet.utils import plot_style as style
+from discreet.utils.markdown_table import Table, markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,7 @@ r"""What privacy costs, at a true epsilon: the declared suite, two trust models,
 
 Everything is named as on the command line and stored as a sweep's runs are: a folder a setting under
 ``out/runs``, finished seeds are not run again, ``discreet compare`` and ``discreet plot`` read them. The
-library's side is its defaults (:class:`~discreet.privatizers.central.Central`, ``Local`` and the
+library's side is its defaults (:class:`~discreet.mechanisms.privatizers.central.Central`, ``Local`` and the
 noise-aware learner, one setting for all worlds and budgets), so that a better mechanism enters by itself.
 
 *Their* mechanism is the papers' at the true epsilon: Laplace noise on the three families of counts, joint
@@ -38,15 +38,15 @@ from numpy.typing import NDArray
 
 from discreet import registry
 from discreet.core import checks
+from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments import statistics, sweep
-from discreet.experiments.config import RunConfig
 from discreet.experiments.engine import Engine
 from discreet.experiments.results import Result
+from discreet.experiments.run_config import RunConfig
 from discreet.experiments.suite import SUITE, SUITE_SEED, World, geometric_mean
-from discreet.machine import processors
-from discreet.mdp.tabular import TabularMDP
 from discreet.reproductions.page import power_of_ten, standard_error
 from discreet.reproductions.study import Job, Progress
+from discreet.utils.system import processors
 
 Mechanism = Literal["ours", "theirs", "none"]
 Floats = NDArray[np.float64]

@@ -44,20 +44,21 @@ from numpy.typing import NDArray
 
 from discreet.accounting import budget as budgets
 from discreet.core import checks
-from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
-from discreet.core.noise.streams_kernels import ROLE_BATCH, ROLE_MODEL, generator_at, open_at, run_key
-from discreet.core.randomness import Seeded
-from discreet.envs.icu import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
-from discreet.estimation import kernels
-from discreet.mdp import world_kernels
-from discreet.mdp.planning import PolicyRows, optimal_values, policy_rows, uniform_policy, value
-from discreet.mdp.tabular import TabularMDP
-from discreet.offline.tabular import APVI, DPAPVI, OfflinePolicy
-from discreet.privatizers.central import Central
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Estimate, Release, Schedule, Spec
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.noise.random_streams_kernels import ROLE_BATCH, ROLE_MODEL, generator_at, open_at, run_key
+from discreet.core.rng import Seeded
+from discreet.envs.icu_sepsis import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
+from discreet.envs.mdp import tabular_kernels as world_kernels
+from discreet.envs.mdp.planning import optimal_values, uniform_policy, value
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts.rollout import rollouts
+from discreet.learners.estimation import model_kernels as kernels
+from discreet.learners.offline.apvi import APVI, DPAPVI, OfflinePolicy
+from discreet.mechanisms.interfaces import Estimate, Release, Schedule, Spec
+from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reproductions.study import Job, Kept, file_name
-from discreet.simulation.crowds import rollouts
 
 Floats = NDArray[np.float64]
 Method = Literal["per step", "per step, mean rewards known", "sum of the released steps", "first visits"]

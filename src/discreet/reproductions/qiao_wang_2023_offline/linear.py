@@ -29,15 +29,16 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded
+from discreet.core.rng import Seeded
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.linear.features import Features
-from discreet.linear.gram import gram_mu, vector_sensitivity
-from discreet.mdp.planning import optimal_values, policy_rows, value
-from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, Linear, learn_linear
+from discreet.envs.mdp.planning import optimal_values, value
+from discreet.envs.rollouts.rollout import rollouts
+from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, Linear, learn_linear
+from discreet.mechanisms.features import Features
+from discreet.mechanisms.linear.sensitivities import gram_mu, vector_sensitivity
+from discreet.mechanisms.policy_rows import policy_rows
 from discreet.reproductions.page import standard_error
 from discreet.reproductions.study import Job, Kept, file_name
-from discreet.simulation.crowds import rollouts
 
 Floats = NDArray[np.float64]
 

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting import budget as budgets
-from discreet.experiments import style
-from discreet.experiments.style import tidy
 from discreet.reproductions.page import (
     OPEN,
     Claims,
@@ -32,7 +30,9 @@ from discreet.reproductions.page import (
 )
 from discreet.reproductions.qiao_wang_2023_offline.icu import METHODS, pooled_scale
 from discreet.reproductions.qiao_wang_2023_offline.linear import RHOS
-from discreet.tables import Table, markdown
+from discreet.utils import plot_style as style
+from discreet.utils.markdown_table import Table, markdown
+from discreet.utils.plot_style import tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,18 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.noise.streams_kernels import ROLE_MODEL, generator_at, run_key
-from discreet.core.randomness import Seeded
-from discreet.experiments.datasets import OfflineLearner, Simulated, learn_from
-from discreet.mdp.planning import optimal_values, value
-from discreet.mdp.tabular import TabularMDP
-from discreet.offline.tabular import APVI, DPAPVI
-from discreet.privatizers.central import Central
-from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Privatizer, Spec
+from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at, run_key
+from discreet.core.rng import Seeded
+from discreet.envs.mdp.planning import optimal_values, value
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.experiments.offline_runs import OfflineLearner, Simulated, learn_from
+from discreet.learners.offline.apvi import APVI, DPAPVI
+from discreet.mechanisms.interfaces import Privatizer, Spec
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reproductions.page import standard_error
 from discreet.reproductions.study import Job, Kept, file_name
-from discreet.storage.files import write_aside
+from discreet.utils.atomic_file import write_aside
 
 STATES, ACTIONS, HORIZON = 5, 3, 5
 USERS = (100, 300, 1000, 3000, 10_000, 30_000)

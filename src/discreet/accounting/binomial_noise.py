@@ -1,0 +1,500 @@
+r"""Joint privacy of binomial noise in many counters, and the least of it that meets (epsilon, delta).
+
+What is seen of a batch is, counter by counter, (a user's own bits) + (all others') + Q, with independent
+noise Q of known law. Exchanging one user moves some counters by known amounts (:data:`Move`), in the worst
+case at every step of the horizon
+
+====================  ============  ==================  =============  ========================
+case                  visits        transitions         rewards        centred rewards
+====================  ============  ==================  =============  ========================
+other (s, a)          +1 and -1     +1 and -1           +1 and -1      two counters by 1
+same (s, a), other s' none          +1 and -1           one by 1       one counter by 2
+same (s, a, s')       none          none                one by 1       one counter by 2
+====================  ============  ==================  =============  ========================
+
+(rewards are rounded to bits; a centred one has two bits, (0, 1) where the user was not and (y, y) where
+she was). With k = 0 .. H steps in the same pair and H - k in others, at most min(k, H - k + 1) of the k are
+of the second case: users who went to different states are in different pairs next. The counters that move are
+independent coordinates; fewer moves are dominated. Noise of centred rewards is symmetric, so that the sign of
+their moves does not matter; the other families move up as often as down, so that the two orders of two
+neighbours have the same loss. Hence one law of loss for each k, and the worst of them counts.
+Of a query of one step (``CountQuery.step``) a device sends bits for the counters of that step only, and H
+is 1 in all of this: visits and transitions make 4 unit changes, transitions alone 2.
+
+The law of loss. Of one coordinate: atoms ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x), and mass
+without a counterpart at infinity. Each atom is split between the two neighbours on a grid so that its mass
+and its mass under the other law stay the same: a mean-preserving spread of the likelihood ratio, hence
+never less loss (Blackwell), and second-order in the grid. Coordinates are convolved by FFT on a window
+outside of which, by Chernoff's bound, lies less than delta 2e-6; that mass, the masses at infinity, and
+1e-13 for rounding are added to delta. What is returned is an upper bound. dp-accounting, which shares no
+code with this, checks it (:func:`discreet.accounting.pld.verify`).
+
+Calibrations, at the actual number n of honest users of a batch (those who add noise; privacy must not
+rest on the others'), with m noise bits a user in a counter, each 1 with probability p:
+
+- ``joint`` : the variance of one cell's estimate is in inverse proportion to its family's share. With M fair
+  flips a counter meeting the budget, m = ceil(M / n), and p <= 1/2 the least that meets it at N = n m flips;
+- ``composed`` : every counter has the same M; m = ceil(M / n) fair flips, or, for n > M, one flip of the
+  least p at n;
+- ``basic`` : tau = 96 ln(2 / delta') / epsilon'^2 with epsilon' = epsilon / c, delta' = delta / c for c
+  unit changes; m = ceil(tau / n) fair flips, or one with p = tau / (2 n);
+- ``published`` : the same with epsilon' = epsilon / (3 H) and delta' = delta (Bai et al. 2024), for a query
+  of one step too: the paper charges the whole horizon for its crude batches.
+
+Whatever the calibration, the guarantee is what accounting finds for the flips.
+
+Source of the protocol: Bai, Talebi, Zhao and Cheng 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft, special
+
+from discreet.accounting.pld_calibration import extremes
+from discreet.core import checks
+from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.device.shuffle_encoder import MOST_FLIPS
+from discreet.device.shuffle_payload import COIN
+
+Floats = NDArray[np.float64]
+Calibration = Literal["joint", "composed", "basic", "published"]
+CALIBRATIONS: tuple[Calibration, ...] = ("joint", "composed", "basic", "published")
+
+LEAST_DELTA = 1e-10  # below it double-precision Fourier transforms know nothing
+_ROUNDING = 1e-13
+_OVERSHOOT = 1.005  # fair flips that are at most this many too many are kept as they are
+
+
+@dataclass(frozen=True)
+class Flips:
+    """Noise of one counter: of a sum over users.
+
+    users : honest ones, who add it. each : noise bits of one user. coin : a bit is 1 with probability
+    coin / 2^32. paired : half of the bits with that of the complement, so that the sum is symmetric.
+    """
+
+    users: int
+    each: int
+    coin: int
+    paired: bool = False
+
+    def __post_init__(self) -> None:
+        checks.integer("users", self.users, 1)
+        checks.integer("each", self.each, 1)
+        checks.integer("coin", self.coin, 1, COIN // 2)
+        if self.paired and self.each % 2:
+            raise ValueError(f"each = {self.each}: must be even where bits are paired")
+
+    @property
+    def number(self) -> int:
+        """N, all flips of the counter."""
+        return self.users * self.each
+
+    @property
+    def chance(self) -> float:
+        """p."""
+        return self.coin / COIN
+
+    @property
+    def variance(self) -> float:
+        """N p (1 - p)."""
+        return self.number * self.chance * (1.0 - self.chance)
+
+
+Move = tuple[str, int, int]
+"""(family, by how much its counter moves: +x or -x, how many such counters)."""
+
+Way = tuple[Move, ...]
+"""One way to exchange a user."""
+
+
+def ways(query: CountQuery) -> tuple[Way, ...]:
+    """Every way to exchange a user that no other one dominates (the table above).
+
+    Raises ``ValueError`` for what is no bit a user and counter: pooled steps, group returns.
+    """
+    horizon = query.counted_steps
+    names = set(query.row_families)
+    if query.stationary or not names <= {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}:
+        raise ValueError(
+            "query: the shuffle protocol counts bits, one a user, step and cell; counts pooled over steps "
+            "(stationary, pooled) and group returns are not"
+        )
+    centred = CENTERED_REWARDS in names
+    found = []
+    for same in range(horizon, -1, -1) if centred else (0,):
+        apart = horizon - same
+        moving = apart + min(same, apart + 1)
+        moves: list[Move] = [(TRANSITIONS, 1, moving), (TRANSITIONS, -1, moving)]
+        for name in (VISITS, REWARDS):
+            if name in names:
+                moves += [(name, 1, apart), (name, -1, apart)]
+        if centred:
+            moves += [(CENTERED_REWARDS, 1, 2 * apart), (CENTERED_REWARDS, 2, same)]
+        found.append(tuple(move for move in moves if move[2]))
+    return tuple(found)
+
+
+def unit_changes(query: CountQuery) -> int:
+    """c: the largest sum of absolute moves over the ways to exchange a user."""
+    return max(sum(abs(by) * count for _, by, count in way) for way in ways(query))
+
+
+def is_paired(name: str) -> bool:
+    """Is the noise of this family symmetric?"""
+    return name == CENTERED_REWARDS
+
+
+# ---------------------------------------------------------------------- one coordinate
+
+
+@lru_cache(maxsize=512)
+def pmf(flips: Flips) -> tuple[int, Floats, float]:
+    """(first value, probabilities, mass left out) of one counter's noise, tails cut at about 1e-25."""
+    if not flips.paired:
+        return _binomial(flips.number, flips.chance)
+    if flips.coin == COIN // 2:
+        return _binomial(flips.number, 0.5)
+    half = flips.number // 2
+    first, mass, left = _binomial(half, flips.chance)
+    # one half is B, the other half - B': the sum is half + B - B'
+    return half + first - (first + mass.size - 1), np.convolve(mass, mass[::-1]), 2 * left
+
+
+def _binomial(n: int, p: float) -> tuple[int, Floats, float]:
+    from scipy import stats  # half a second to import
+
+    mean, deviation = n * p, math.sqrt(n * p * (1 - p))
+    low = max(0, math.floor(mean - 11 * deviation - 5))
+    high = min(n, math.ceil(mean + 11 * deviation + 60))
+    z = np.arange(low, high + 1)
+    left = float(stats.binom.cdf(low - 1, n, p) + stats.binom.sf(high, n, p))
+    return low, np.asarray(stats.binom.pmf(z, n, p)), left
+
+
+@dataclass(frozen=True, eq=False)
+class _Loss:
+    """Law of the privacy loss of one coordinate: finite atoms, and the mass at infinity."""
+
+    losses: Floats
+    masses: Floats
+    infinite: float
+
+
+@lru_cache(maxsize=512)
+def _loss(flips: Flips, by: int) -> _Loss:
+    """Of (Q + by) against Q."""
+    _, mass, left = pmf(flips)
+    here = mass[:-by] if by > 0 else mass[-by:]  # P(Q = z - by) at the z where both are seen
+    there = mass[by:] if by > 0 else mass[:by]
+    cut = mass[-by:] if by > 0 else mass[:-by]
+    alive = (here > 0) & (there > 0)
+    infinite = float(cut.sum() + here[~alive].sum()) + left
+    here, there = here[alive], there[alive]
+    return _Loss(np.log(here / there), here, infinite)
+
+
+# ---------------------------------------------------------------------- many coordinates
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """delta as a function of epsilon, never too small: a composed law of loss."""
+
+    losses: Floats  # ascending grid
+    above: Floats  # mass at and above each
+    weighed: Floats  # sum of mass exp(-loss) at and above each
+    rest: float  # mass at infinity, outside of the window, and for rounding
+
+    def delta(self, epsilon: float) -> float:
+        """At most 1."""
+        at = int(np.searchsorted(self.losses, epsilon, side="right"))
+        if at == self.losses.size:
+            return min(1.0, self.rest)
+        return min(1.0, max(0.0, float(self.above[at] - math.exp(epsilon) * self.weighed[at])) + self.rest)
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 with delta(epsilon) <= delta; infinity if there is none."""
+        if self.rest >= delta:
+            return math.inf
+        start = int(np.searchsorted(self.losses, 0.0, side="right"))
+        at_points = self.above[start:] - np.exp(self.losses[start:]) * self.weighed[start:] + self.rest
+        # delta falls: the cell that ends in the first grid point where it is small enough
+        i = start + int(np.argmax(at_points <= delta)) if (at_points <= delta).any() else self.losses.size - 1
+        value = (self.above[i] + self.rest - delta) / self.weighed[i] if self.weighed[i] > 0 else 1.0
+        return max(0.0, math.log(value)) if value > 0 else 0.0
+
+
+Noise = tuple[tuple[str, Flips], ...]
+"""(family, the noise of each of its counters)."""
+
+_TILTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
+
+
+def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
+    """By squaring: NumPy's power of complex numbers takes a logarithm each."""
+    result: NDArray[np.complex128] | None = None
+    while True:
+        if count & 1:
+            result = base if result is None else result * base
+        count >>= 1
+        if not count:
+            return np.ones_like(base) if result is None else result
+        base = base * base
+
+
+def _gridded(loss: _Loss, step: float, size: int) -> NDArray[np.complex128]:
+    """Transform of the law on the grid: every atom split between its neighbours."""
+    at = np.floor(loss.losses / step)
+    up = -np.expm1(at * step - loss.losses) / -math.expm1(-step)
+    place = at.astype(np.int64)
+    grid = np.bincount(place % size, loss.masses * (1.0 - up), size)
+    grid += np.bincount((place + 1) % size, loss.masses * up, size)
+    return np.asarray(fft.rfft(grid))
+
+
+def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
+    """The composed law of loss of each way to exchange a user, for questions about this delta."""
+    by_name = dict(noise)
+    moves = sorted({(name, by) for way in found for name, by, _ in way})
+    losses = [_loss(by_name[name], by) for name, by in moves]
+    counts = np.array([[sum(c for *key, c in way if tuple(key) == move) for move in moves] for way in found])
+    squares = np.array([float(loss.masses @ loss.losses**2) for loss in losses])
+    # a window outside of which lies at most 2e-6 delta, by Chernoff's bound at several tilts
+    tilts = _TILTS / math.sqrt(max(float((counts @ squares).max()), 1e-12))
+    ends = []
+    with np.errstate(over="ignore"):
+        for sign in (-1.0, 1.0):
+            moments = np.log(
+                np.array([[loss.masses @ np.exp(sign * t * loss.losses) for t in tilts] for loss in losses])
+            )
+            moments = np.minimum(moments, 1e200)  # no move has infinitely much of it
+            ends.append(float(((counts @ moments - math.log(1e-6 * delta)) / tilts).min(axis=1).max()))
+    low, high = ends
+    step = max(min(math.sqrt(squares.min()) / 24, 0.05), (low + high) / 2**20)
+    below = math.ceil(low / step) + 2
+    size = fft.next_fast_len(below + math.ceil(high / step) + 3, real=True)
+    transforms = [_gridded(loss, step, size) for loss in losses]
+    infinite = np.array([math.log1p(-min(loss.infinite, 1.0 - 1e-16)) for loss in losses])
+    points = (np.arange(size) - below) * step
+    ratios = np.exp(-points)
+    composed = []
+    for row in counts:
+        product = _power(transforms[0], int(row[0]))
+        for transform, count in zip(transforms[1:], row[1:].tolist(), strict=True):
+            if count:
+                product = product * _power(transform, count)
+        mass = np.maximum(np.roll(fft.irfft(product, size), below), 0.0)[::-1]
+        above, weighed = np.cumsum(mass)[::-1], np.cumsum(mass * ratios[::-1])[::-1]
+        rest = -math.expm1(float(row @ infinite)) + 2e-6 * delta + _ROUNDING
+        composed.append(Curve(points, above, weighed, rest))
+    return composed
+
+
+@lru_cache(maxsize=4096)
+def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
+    """An epsilon at this delta, in [1e-10, 1), however a user is exchanged; infinity if there is none."""
+    return max(one.epsilon(delta) for one in curves(noise, found, delta))
+
+
+# -------------------------------------------------------------------------- calibration
+
+
+def weights_of(query: CountQuery, shares: tuple[float, ...], calibration: Calibration) -> dict[str, float]:
+    """Variance of the ones of each family's counters in units of that of transitions.
+
+    ``joint`` : variances of estimates, not of ones, are as 1 / share; a centred reward is half its ones.
+    """
+    names = list(query.row_families)
+    if calibration != "joint":
+        return dict.fromkeys(names, 1.0)
+    own = dict(zip(names, shares, strict=True))
+    return {name: own[TRANSITIONS] / own[name] * (4.0 if is_paired(name) else 1.0) for name in names}
+
+
+def _fair(total: float, users: int, paired: bool) -> Flips:
+    """The fewest fair flips a user that make so many in all."""
+    each = max(1, math.ceil(total / users - 1e-12))
+    return Flips(users, each + (paired and each % 2), COIN // 2, paired)
+
+
+def misses(noise: Noise, found: tuple[Way, ...], epsilon: float, delta: float) -> bool:
+    """Return True if fair flips are certainly too few for the budget, by the probability of one event.
+
+    Let c counters of a family, of N flips each, move by s in all. Signed so that each rises, their sum is
+    B + s against B, with B of Bin(c N, 1/2), so that for every t
+
+        delta(epsilon) >= P(B + s >= t) - exp(epsilon) P(B >= t).
+
+    The t is that of the largest difference for normal B. False says nothing. Twice delta is asked for, so
+    that no last digit of an incomplete beta function matters.
+    """
+    flips = dict(noise)
+    for name in flips:
+        for way in found:
+            own = [(abs(by), count) for family, by, count in way if family == name]
+            moved = sum(by * count for by, count in own)
+            if not moved:
+                continue
+            n = flips[name].number * sum(count for _, count in own)
+            t = math.ceil(n / 2 + n / 4 * epsilon / moved + moved / 2)
+            if not moved < t <= n:
+                continue
+            after, before = special.betainc([t - moved, t], [n - t + moved + 1, n - t + 1], 0.5)
+            if after - math.exp(epsilon) * before > 2.0 * delta:
+                return True
+    return False
+
+
+@lru_cache(maxsize=256)
+def fair_flips(
+    weights: tuple[tuple[str, float], ...],
+    found: tuple[Way, ...],
+    epsilon: float,
+    delta: float,
+    users: int = 2**22,
+) -> int:
+    """M: the fewest fair flips in a transition counter that meet the budget; others have weight M.
+
+    Raises ``ValueError`` if the devices of ``users`` users could not draw them. In most cases :func:`misses`
+    shows this without the distribution of privacy loss.
+    """
+
+    def meets(number: int, over: tuple[Way, ...]) -> bool:
+        noise = tuple((name, _fair(w * number, 1, is_paired(name))) for name, w in weights)
+        return not misses(noise, over, epsilon, delta) and epsilon_of(noise, over, delta) <= epsilon
+
+    low, high = 0, 64
+    while not meets(high, extremes(found)):
+        low, high = high, 2 * high
+        if low > MOST_FLIPS * users:
+            raise ValueError(
+                f"epsilon = {epsilon:g}: needs more than {MOST_FLIPS} coins of one device in a batch of "
+                f"{users} honest users; must be larger, or batches must be"
+            )
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(middle, extremes(found)) else (middle, high)
+    while not meets(high, found):
+        high += 1 + high // 1000
+    return high
+
+
+def _coined(variance: float, users: int, each: int, paired: bool) -> Flips:
+    """Bits whose sum over users has at least this variance, of the least coin that gives it."""
+    quarter = variance / (users * each)
+    if quarter >= 0.25:
+        return Flips(users, each, COIN // 2, paired)
+    p = 0.5 * (1.0 - math.sqrt(1.0 - 4.0 * quarter))
+    return Flips(users, each, min(COIN // 2, max(1, math.ceil(p * COIN))), paired)
+
+
+@lru_cache(maxsize=8192)
+def calibrated(
+    weights: tuple[tuple[str, float], ...],
+    found: tuple[Way, ...],
+    epsilon: float,
+    delta: float,
+    users: int,
+    several: bool,
+) -> Noise:
+    """The least noise that meets (epsilon, delta) with so many honest users, accounted at that number.
+
+    several : coins below 1/2 also where a user adds more than one flip to a counter (``joint``); else only
+    where one flip is enough, and fair coins below (``composed``).
+    """
+    number = fair_flips(weights, found, epsilon, delta, users)
+    fair = {name: _fair(w * number, users, is_paired(name)) for name, w in weights}
+    noise: Noise = tuple(fair.items())
+    most = {name: 2 if is_paired(name) else 1 for name, _ in weights}
+
+    def coined(variance: float) -> Noise:
+        return tuple(
+            (
+                name,
+                _coined(w * variance, users, fair[name].each, is_paired(name))
+                if several or fair[name].each == most[name]
+                else fair[name],
+            )
+            for name, w in weights
+        )
+
+    least = 0.25 * number
+    few = all(fair[name].number <= _OVERSHOOT * w * number for name, w in weights)
+    if few or coined(least) == noise:  # nothing to gain
+        return noise
+    ends = extremes(found)
+    # epsilon falls about as 1 / deviation: secant steps on a factor of the variance, from a little too much
+    low, high, variance = 0.0, math.inf, least
+    for _ in range(30):
+        now = coined(variance)
+        gap = epsilon_of(now, ends, delta) / epsilon
+        if gap <= 1.0:
+            high, noise = variance, now
+            if gap >= 1.0 - 1e-4:
+                break
+        else:
+            low = variance
+        if math.isinf(gap):
+            variance = 2.0 * variance if math.isinf(high) else 0.5 * (low + high)
+            continue
+        closer = variance * gap**2 * (1.0 + 4e-5)
+        variance = closer if low < closer < high else (0.5 * (low + high) if high < math.inf else 2.0 * low)
+        if high - low <= 1e-5 * low:
+            break
+    while epsilon_of(noise, found, delta) > epsilon:
+        high *= 1.0 + 1e-3
+        noise = coined(high)
+    return noise
+
+
+def closed_form(calibration: Calibration, query: CountQuery, epsilon: float, delta: float) -> float:
+    """tau of the published lemma. Raises ``ValueError`` where it says nothing (epsilon' > 1)."""
+    parts = 3 * query.layout.horizon if calibration == "published" else unit_changes(query)
+    each = epsilon / parts
+    if each > 1.0:
+        raise ValueError(
+            f"epsilon = {epsilon:g}: must be at most {parts} with calibration = {calibration!r}, whose lemma "
+            "needs an epsilon of at most 1 for each counter"
+        )
+    share = delta if calibration == "published" else delta / parts
+    return 96.0 * math.log(2.0 / share) / each**2
+
+
+def noise_of(
+    query: CountQuery,
+    shares: tuple[float, ...],
+    calibration: Calibration,
+    epsilon: float,
+    delta: float,
+    users: int,
+) -> Noise:
+    """The flips of a batch in which so many honest users add noise.
+
+    Raises ``ValueError`` on a delta below 1e-10 and on queries that are not of bits.
+    """
+    checks.choice("calibration", calibration, CALIBRATIONS)
+    epsilon = checks.positive("epsilon", epsilon)
+    delta = checks.real("delta", delta, LEAST_DELTA, 1.0, open_high=True)
+    users = checks.integer("users", users, 1)
+    found = ways(query)
+    if calibration in ("joint", "composed"):
+        weights = weights_of(query, shares, calibration)
+        return calibrated(tuple(weights.items()), found, epsilon, delta, users, calibration == "joint")
+    tau = closed_form(calibration, query, epsilon, delta)
+    noise = []
+    for name in query.row_families:
+        paired = is_paired(name)
+        if users <= tau:
+            noise.append((name, _fair(math.ceil(tau), users, paired)))
+        else:
+            coin = min(COIN // 2, math.ceil(tau / (2 * users) * COIN))
+            noise.append((name, Flips(users, 2 if paired else 1, coin, paired)))
+    return tuple(noise)

@@ -1,0 +1,167 @@
+"""What coin flips of the shuffle protocol did to one user, in public numbers: the record of a guarantee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from discreet.accounting import binomial_noise as accountant
+from discreet.accounting.binomial_noise import Flips, Noise, Way
+from discreet.accounting.pld_calibration import extremes
+from discreet.accounting.serialization import plain_record, record_fields
+from discreet.accounting.shuffled_batch_event import BatchRecord, listed, typed
+from discreet.core import checks
+from discreet.core.events import Trust
+from discreet.device.shuffle_payload import COIN
+
+_LEAST = 1e-9  # the least epsilon that is stated
+
+
+@dataclass(frozen=True)
+class BinomialRecord(BatchRecord):
+    """Bits and coin flips in counters that a shuffler sums over a batch.
+
+    Parameters
+    ----------
+    mechanism : its name in words.
+    batches : the flips of every counter, by family, one entry for each batch; only those that no other one is
+        sure to dominate need be listed. A user is in one of them.
+    ways : every way to exchange a user that no other one dominates, as moves (family, by, counters).
+
+    Raises
+    ------
+    ValueError
+        If there is no batch or no way, or a way moves a family without noise.
+    """
+
+    mechanism: str
+    batches: tuple[Noise, ...]
+    ways: tuple[Way, ...]
+
+    def __post_init__(self) -> None:
+        if not self.batches or not self.ways:
+            raise ValueError("batches, ways: must hold at least one each")
+        for noise in self.batches:
+            names = {name for name, _ in noise}
+            for way in self.ways:
+                for name, by, count in way:
+                    checks.integer("by", abs(by), 1, 2)
+                    checks.integer("count", count, 1)
+                    if name not in names:
+                        raise ValueError(f"ways: move {name!r}, which has no noise in some batch")
+
+    @property
+    def noise(self) -> str:
+        """Family of the noise."""
+        return "binomial"
+
+    def epsilon(self, delta: float) -> float:
+        """An epsilon above 0 at this delta: the worst batch, the worst way. Infinity where there is none.
+
+        At a large delta even 0 would be true; a guarantee states a positive number.
+        """
+        return max(_LEAST, *(accountant.epsilon_of(noise, self.ways, delta) for noise in self.batches))
+
+    def worst(self, delta: float) -> Noise:
+        """The batch that :meth:`epsilon` comes from."""
+        return max(self.batches, key=lambda noise: accountant.epsilon_of(noise, self.ways, delta))
+
+    def line(self, delta: float) -> str:
+        """The worst batch, with its epsilon at this delta."""
+        parts = []
+        for name, flips in self.worst(delta):
+            pairs = " (half of them of the complement)" if flips.paired else ""
+            parts.append(f"{name} {flips.users} x {flips.each} flips{pairs}, p = {flips.chance:.6g}")
+        changes = max(sum(abs(by) * count for _, by, count in way) for way in self.ways)
+        return (
+            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {'; '.join(parts)}; a "
+            f"user moves counters by {changes} in all, a user in one batch: "
+            f"epsilon = {self.epsilon(delta)!r}"
+        )
+
+    def sentence(self, trust: Trust) -> str:
+        """What is sent, and what becomes of it."""
+        return (
+            f"A device adds coin flips to every counter, visited or not ({self.mechanism}); the "
+            "shuffler lets out each counter's sum over a batch and nothing that tells its senders apart."
+        )
+
+    def recomputed(self, delta: float) -> float:
+        return _recomputed(self, delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without loss."""
+        return {
+            **plain_record(self, "flips"),
+            "batches": [
+                [[name, f.users, f.each, f.coin, f.paired] for name, f in noise] for noise in self.batches
+            ],
+            "ways": [[list(move) for move in way] for way in self.ways],
+        }
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> BinomialRecord:
+        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        table = record_fields(cls, "flips", table)
+        batches = tuple(
+            tuple(
+                (name, Flips(*numbers))
+                for name, *numbers in (typed(flips, (str, int, int, int, bool)) for flips in listed(noise))
+            )
+            for noise in listed(table["batches"])
+        )
+        ways = tuple(
+            tuple(typed(move, (str, int, int)) for move in listed(way)) for way in listed(table["ways"])
+        )
+        return cls(table["mechanism"], batches, ways)
+
+
+def _recomputed(record: BinomialRecord, delta: float) -> float:
+    """The epsilon of a record by dp-accounting, which shares no code with :mod:`shuffle_calibration`.
+
+    Probabilities by the library's own mass functions, losses rounded up to its grid, both orders of the two
+    neighbours; the worst way of the worst batch.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from scipy.stats import binom
+
+    def log_masses(flips: Flips, by: int) -> dict[int, float]:
+        found: dict[int, float] = {}
+        if not flips.paired or flips.coin == COIN // 2:
+            n, p = flips.number, flips.chance if not flips.paired else 0.5
+            reach = 12 * math.sqrt(n * p * (1 - p)) + 40
+            for z in range(max(0, int(n * p - reach)), min(n, int(n * p + reach)) + 1):
+                found[z + by] = float(binom.logpmf(z, n, p))
+            return {z: x for z, x in found.items() if x > -80}
+        half, p = flips.number // 2, flips.chance
+        reach = 12 * math.sqrt(half * p * (1 - p)) + 40
+        ends = [(max(0, int(m - reach)), min(half, int(m + reach))) for m in (half * p, half * (1 - p))]
+        masses = [
+            binom.pmf(np.arange(low, high + 1), half, q)
+            for (low, high), q in zip(ends, (p, 1 - p), strict=True)
+        ]
+        first = ends[0][0] + ends[1][0] + by
+        return {first + i: math.log(m) for i, m in enumerate(np.convolve(*masses).tolist()) if m > 1e-35}
+
+    noise = record.worst(delta)
+    by_name = dict(noise)
+    worst = 0.0
+    for way in extremes(record.ways):
+        total: Any = None
+        number = sum(count for *_, count in way)
+        for name, by, count in way:
+            one = pld.from_two_probability_mass_functions(
+                log_masses(by_name[name], 0),
+                log_masses(by_name[name], by),
+                value_discretization_interval=2e-3 / number,
+                log_mass_truncation_bound=-60,
+                symmetric=False,
+            )
+            many = one.self_compose(count)
+            total = many if total is None else total.compose(many)
+        worst = max(worst, float(total.get_epsilon_for_delta(delta)))
+    return worst

@@ -1,0 +1,115 @@
+r"""How often the privacy loss of a mechanism is above the epsilon that is stated at a delta.
+
+P and P' are the laws of what is released from two neighbouring data sets, L = ln(P/P') at an outcome that is
+drawn from P. (epsilon, delta)-privacy does not say P(L > epsilon) <= delta: Gaussian noise at (1, 1e-6) has
+P(L > 1) = 2.0e-5. What can be said follows from the whole curve delta(.) of the mechanism. For every order e
+
+    delta(e) >= sup over events E of P(E) - e^e P'(E) = E[(1 - e^{e - L})_+],
+
+and where L > epsilon > e the bracket is at least 1 - e^{e - epsilon}. Hence
+
+    P(L > epsilon)  <=  delta(e) / (1 - e^{e - epsilon})       for every e < epsilon,                (1)
+
+of which the least is taken. Every e gives a valid bound, so nothing rests on how the best one is looked for.
+
+Which e. Let delta(.) fall like e^{-s e} near epsilon. Then (1) is least at e = epsilon - ln(1 + 1/s), where
+delta(e) = (1 + 1/s)^s delta(epsilon): between 1 and 2.718 times delta. The logarithm of a curve of noise is
+concave, which moves the best one little. So e is read off the curve at multiples of delta from 1 to 4.
+
+rho-zCDP, whose curve is the least over orders alpha of c_alpha e^{(alpha - 1)(alpha rho - e)} with c_alpha =
+(1 - 1/alpha)^alpha / (alpha - 1). For one alpha, with y = epsilon - e, (1) is
+
+    e^{(alpha - 1)(alpha rho - epsilon)} c_alpha e^{(alpha - 1) y} / (1 - e^{-y}),
+
+and (1 - e^{-y}) e^{-(alpha - 1) y} is largest at e^{-y} = 1 - 1/alpha, where it is c_alpha. What is left is
+Chernoff's bound e^{(alpha - 1)(alpha rho - epsilon)}, which is least at alpha = (epsilon + rho) / (2 rho):
+
+    P(L > epsilon)  <=  e^{-(epsilon - rho)^2 / (4 rho)}       for epsilon > rho.                    (2)
+
+At (1, 1e-6): 5.2e-5 by the Gaussian curve, 2.2e-4 by the rho of discrete Gaussian noise whose epsilon was
+computed from its exchanges, and 5.3e-5 by these.
+
+Mechanisms on the same users: the curve is that of their composition. Kinds of batches: a user is in one, so
+the largest of their bounds at the epsilon that is stated of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+from discreet.accounting.text.guarantee_sentences import up
+from discreet.core.epsilon_conversions import gdp_epsilon
+from discreet.core.events import MechanismRecord
+from discreet.core.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from discreet.core.protocols import Composable
+
+__all__ = ["bound", "exceeds"]
+
+_FINE = tuple(1.0 + 0.1 * i for i in range(31))  # multiples of delta at which a closed curve is read
+_FEW = (1.7, 2.2, 2.6, 3.0)  # of a curve by numbers
+Curve = Callable[[float], float]
+"""An epsilon at a delta."""
+
+
+def exceeds(guarantee: Guarantee) -> dict[str, float] | None:
+    """``{"epsilon", "at_most"}`` with P(L > epsilon) <= at_most, rounded up to three digits.
+
+    None where nothing is promised.
+    """
+    if guarantee.epsilon is None:
+        return None
+    found = _chance(guarantee, guarantee.epsilon)
+    return {"epsilon": guarantee.epsilon, "at_most": min(1.0, float(up(found, 3)))}
+
+
+def bound(curve: Curve, epsilon: float, delta: float, multiples: tuple[float, ...] = _FINE) -> float:
+    """The least of (1) at these multiples of delta, at most 1. curve : an epsilon at a delta in (0, 1)."""
+    found = [1.0]
+    for multiple in multiples:
+        if multiple * delta < 1.0:
+            order = curve(multiple * delta)
+            if order < epsilon:
+                found.append(multiple * delta / -math.expm1(order - epsilon))
+    return min(found)
+
+
+@lru_cache(maxsize=1024)
+def _chance(guarantee: Guarantee, epsilon: float) -> float:
+    """A bound on P(L > epsilon) for epsilon >= that of the guarantee."""
+    if guarantee.kinds:
+        return max(_chance(one, epsilon) for _, one in guarantee.kinds)
+    if guarantee.delta == 0.0:
+        return 0.0
+    return min(_bounds(guarantee, epsilon))
+
+
+def _bounds(guarantee: Guarantee, epsilon: float) -> Iterator[float]:
+    delta, records = guarantee.delta, guarantee.records
+    yield 1.0
+    if guarantee.mu is not None:
+        mu = guarantee.mu
+        yield bound(lambda at: gdp_epsilon(mu, at), epsilon, delta)
+    elif guarantee.rho is not None and epsilon > guarantee.rho:
+        yield math.exp(-((epsilon - guarantee.rho) ** 2) / (4.0 * guarantee.rho))
+    if any(record.numerical for record in records):
+        (record,) = records
+        yield bound(_numerical(record), epsilon, delta, _FEW)
+        if isinstance(record, MechanismRecord) and record.norm == "l1" and record.loss <= epsilon:
+            yield 0.0
+
+
+def _numerical(record: Any) -> Curve:
+    """The curve of a record whose epsilon comes from numbers.
+
+    That of listed exchanges is read on the coarse grid, which is never too low.
+    """
+    if isinstance(record, MechanismRecord):
+        from discreet.accounting import pld as numerical  # dp-accounting takes a second to load
+
+        return lambda delta: max(numerical.coarse_epsilons(record.exchanges, delta))
+    return cast("Composable", record).epsilon

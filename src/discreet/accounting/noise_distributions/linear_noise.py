@@ -1,0 +1,133 @@
+"""Laws of the noise in releases of linear sums: what learners set ridges and widths by."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from discreet.accounting.noise_distributions import distributions as laws
+from discreet.core import checks
+from discreet.core.short_repr import brief
+
+__all__ = ["GoeLaw", "VectorLaw"]
+
+
+@dataclass(frozen=True)
+class _LinearLaw:
+    """Noise of a family at each of its steps: ``terms`` noise terms of scale s_h each.
+
+    scales : (n,) s_h, the standard deviation of one term in one cell (of a matrix off the diagonal), or the
+        scale of Laplace noise.
+    terms : n, the variance of this release's noise in units of one term's; public, changes with the release.
+    terms_bound : the largest number of terms up to this release.
+    dimension : d. releases : how many scheduled releases share a failure probability in :meth:`bound`.
+    """
+
+    scales: tuple[float, ...]
+    terms: float
+    terms_bound: float
+    dimension: int
+    releases: int
+    laplace: bool = False
+    discrete: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """True: no noise depends on data."""
+        return True
+
+    @property
+    def family(self) -> str:
+        """``gaussian``, ``laplace``, or these discrete; ``none`` for exact sums."""
+        if not any(self.scales):
+            return "none"
+        return f"{'discrete_' if self.discrete else ''}{'laplace' if self.laplace else 'gaussian'}"
+
+    def _scale(self, step: int | None) -> float:
+        return max(self.scales) if step is None else self.scales[step]
+
+    def std(self, step: int | None = None) -> float:
+        """Standard deviation of one cell (of a matrix off the diagonal) at a step; None: the largest."""
+        spread = math.sqrt(2.0) if self.laplace else 1.0
+        return spread * self._scale(step) * math.sqrt(self.terms)
+
+    def std_bound(self) -> float:
+        """The largest over this and all earlier releases."""
+        spread = math.sqrt(2.0) if self.laplace else 1.0
+        return spread * self._scale(None) * math.sqrt(self.terms_bound)
+
+    def _cell_bound(self, failure: float, cells: int, terms: float, scale: float) -> float:
+        p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True) / cells
+        if terms == 0 or scale == 0:
+            return 0.0
+        if self.laplace:
+            return scale * laws.chernoff_bound(math.ceil(terms - 1e-9), p)
+        return scale * math.sqrt(terms) * laws.gaussian_quantile(p)
+
+
+@dataclass(frozen=True)
+class GoeLaw(_LinearLaw):
+    """Noise of symmetric matrices: GOE(s_h), or a mirrored triangle whose variances are all s_h^2.
+
+    diagonal : variance of a diagonal entry in units of one off it: 2 (GOE), 1 (mirrored triangle, Laplace).
+    """
+
+    __repr__ = brief
+
+    diagonal: float = 2.0
+
+    def edge(self, step: int | None = None) -> float:
+        """2 sqrt(d) std, where the spectrum ends: what a ridge is measured in."""
+        return 2.0 * math.sqrt(self.dimension) * self.std(step)
+
+    def operator_norm_bound(self, failure: float, step: int | None = None) -> float:
+        """E with P(operator norm of the noise of one step of this release > E) <= failure.
+
+        Gaussian: std (2 sqrt(d) + 2 sqrt(log(2 / failure))) (Sudakov and Fernique for the mean, sqrt(2)
+        s-Lipschitz; also for the mirrored triangle, a GOE with part of its diagonal taken away). Laplace: d
+        times a bound of all entries.
+        """
+        failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
+        if self.laplace:
+            d = self.dimension
+            return d * self._cell_bound(failure, d * (d + 1) // 2, self.terms, self._scale(step))
+        width = 2.0 * math.sqrt(self.dimension) + 2.0 * math.sqrt(math.log(2.0 / failure))
+        return self.std(step) * width
+
+    def bound(self, failure: float, rows: bool = False) -> float:
+        """E with P(any abs(noise) > E over cells, steps and releases) <= failure; rows: of a row's sum."""
+        d = self.dimension
+        if rows:
+            return d * self.bound(failure)
+        cells = len(self.scales) * d * (d + 1) // 2 * self.releases
+        return self._cell_bound(
+            failure, cells, self.terms_bound, math.sqrt(self.diagonal) * self._scale(None)
+        )
+
+
+@dataclass(frozen=True)
+class VectorLaw(_LinearLaw):
+    """Noise of arrays, independent in every cell.
+
+    size : cells of one step; rows have d of them.
+    """
+
+    __repr__ = brief
+
+    size: int = 1
+
+    def norm_bound(self, failure: float, step: int | None = None) -> float:
+        """E with P(Euclidean norm of the noise of one step of this release > E) <= failure.
+
+        Gaussian: std (sqrt(size) + sqrt(2 log(1 / failure))); Laplace: sqrt(size) times a bound of all cells.
+        """
+        failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
+        if self.laplace:
+            return math.sqrt(self.size) * self._cell_bound(failure, self.size, self.terms, self._scale(step))
+        return self.std(step) * (math.sqrt(self.size) + math.sqrt(2.0 * math.log(1.0 / failure)))
+
+    def bound(self, failure: float, rows: bool = False) -> float:
+        """E with P(any abs(noise) > E over cells, steps and releases) <= failure; rows: of a row's sum."""
+        cells = len(self.scales) * self.size * self.releases
+        found = self._cell_bound(failure, cells, self.terms_bound, self._scale(None))
+        return self.dimension * found if rows else found

@@ -1,0 +1,106 @@
+"""Noise distribution of sums of randomized reports.
+
+It is derived in :mod:`discreet.mechanisms.local.randomized_response`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from discreet.core import checks
+from discreet.core.short_repr import brief
+
+
+@dataclass(frozen=True)
+class ReportLaw:
+    """Law of a sum of debiased reports minus the sum of the records that they are about.
+
+    Parameters
+    ----------
+    variance, cross : float
+        Per user: of one cell, mean over the cells of a step that her policy assigns (pooled steps: all H of
+        them at the even rate); covariance of two cells of one row, at the even rate.
+    idle, visit : float
+        The same variance in its two parts: of a user whose policy assigns the cell but who is not in it, and
+        what each record in the cell adds (the steps that were not drawn, mostly). A count of x among n
+        users has the variance n idle + x visit.
+    worst, reach : float
+        Per user, of one cell, whatever the data: the largest variance and the largest absolute value.
+    row_worst, row_reach : float
+        The same of the sum over a row.
+    terms, terms_bound : int
+        Users who reported; at least the largest number at this and any earlier release.
+    cells, rows : int
+        Cells and rows of the family, for the union bound.
+    share : float
+        This release's part of a failure probability.
+    """
+
+    __repr__ = brief
+
+    variance: float
+    cross: float
+    idle: float
+    visit: float
+    worst: float
+    reach: float
+    row_worst: float
+    row_reach: float
+    terms: int
+    terms_bound: int
+    cells: int
+    rows: int
+    share: float = 1.0
+    family: str = "report"
+    exact: bool = False
+
+    def std(self) -> float:
+        """Root mean square over the cells of a step, if every user's policy assigned them."""
+        return math.sqrt(self.terms * self.variance)
+
+    def std_bound(self) -> float:
+        """A bound on one cell's standard deviation, whatever the data, at this and every earlier release."""
+        return math.sqrt(self.terms_bound * self.worst)
+
+    def bound(self, failure: float, rows: bool = False) -> float:
+        """E with P(any |noise| > E, over cells (or row sums) and releases) <= failure: Bernstein."""
+        failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
+        n = self.terms_bound
+        worst, reach, many = self.worst, self.reach, self.cells
+        if rows:
+            worst, reach, many = self.row_worst, self.row_reach, self.rows
+        log_term = math.log(2.0 * many / (failure * self.share))
+        slope = reach * log_term / 3.0
+        return min(n * reach, slope + math.sqrt(slope * slope + 2.0 * n * worst * log_term))
+
+
+def joined(laws: Sequence[ReportLaw]) -> ReportLaw:
+    """The law of a sum of independent sums of reports by different randomizers: users add, variances too.
+
+    laws : at least one, of one family. Bernstein's inequality needs the sum of the largest variances and the
+    largest size of one user's term; ``idle`` and ``visit`` are means over users.
+    """
+    if len(laws) == 1:
+        return laws[0]
+    terms = sum(law.terms for law in laws)
+
+    def mean(values: Sequence[float]) -> float:
+        if not terms:
+            return max(values)
+        return math.fsum(law.terms * value for law, value in zip(laws, values, strict=True)) / terms
+
+    return replace(
+        laws[0],
+        variance=mean([law.variance for law in laws]),
+        cross=mean([law.cross for law in laws]),
+        idle=mean([law.idle for law in laws]),
+        visit=mean([law.visit for law in laws]),
+        worst=mean([law.worst for law in laws]),
+        reach=max(law.reach for law in laws),
+        row_worst=mean([law.row_worst for law in laws]),
+        row_reach=max(law.row_reach for law in laws),
+        terms=terms,
+        terms_bound=terms,
+    )

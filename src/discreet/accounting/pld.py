@@ -1,0 +1,478 @@
+"""Guarantees recomputed another way: what states an epsilon and what checks it share no code.
+
+Closed forms (:mod:`discreet.accounting.budget`, :mod:`discreet.core.guarantee`) are checked by Google's
+dp-accounting: numerical privacy-loss distributions (PLD) and a Renyi accountant. Where dp-accounting itself
+makes the guarantee (:func:`composed_epsilon`: noise that was set by its privacy loss), it is checked by a
+convolution of our own (:mod:`discreet.accounting.pld_convolution`). :func:`verify` compares. dp-accounting
+takes seconds to import and is imported inside functions.
+
+Traps of dp-accounting that this module avoids: the sensitivity is ours, so shifts are handed over in
+units of the noise under the add-or-remove relation (the library's replace-one differs by a factor 2
+between its own accountants); many compositions need a grid much finer than one loss; at delta = 0
+its truncated tails answer infinity; discrete Gaussian noise costs memory for every integer within 11.6
+standard deviations (:func:`_as_continuous`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from discreet.accounting import pld_convolution as convolution
+from discreet.accounting.budget import check_delta, gdp_epsilon, zcdp_epsilon
+from discreet.accounting.randomized_response_event import ReportRecord
+from discreet.core import checks
+from discreet.core.events import Coordinate, MechanismRecord
+from discreet.core.guarantee import Guarantee
+from discreet.core.protocols import Record
+
+__all__ = [
+    "Coordinate", "composed_epsilon", "gaussian_epsilon", "laplace_delta",
+    "laplace_epsilon", "verify", "worst_epsilon", "zcdp_epsilon_numerically",
+]  # fmt: skip
+
+Shifts = Sequence[tuple[float, int]]
+
+_PURE_SLACK = 1e-12  # numerical mass that a PLD leaves beyond a pure epsilon
+_GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders are finitely many
+
+
+def _interval(unit: float, count: int) -> float:
+    """Grid of privacy loss: 1/2000 of one loss, at most 1e-4, at least a millionth of all losses together."""
+    return max(min(1e-4, unit / 2000), unit * count * 1e-6)
+
+
+def _laplace_pld(shifts: Shifts) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if not shifts:
+        raise ValueError("shifts is empty: must hold at least one (shift over scale, count)")
+    units = [checks.positive("shift over scale", unit) for unit, _ in shifts]
+    counts = [checks.integer("count", count, 1) for _, count in shifts]
+    interval = min(_interval(unit, count) for unit, count in zip(units, counts, strict=True))
+    total = None
+    for unit, count in zip(units, counts, strict=True):
+        one = pld.from_laplace_mechanism(1.0 / unit, 1.0, value_discretization_interval=interval)
+        many = one.self_compose(count)
+        total = many if total is None else total.compose(many)
+    return total
+
+
+def laplace_epsilon(shifts: Shifts, delta: float) -> float:
+    """epsilon at delta in (0, 1) of independent Laplace noise, adaptively composed.
+
+    shifts : pairs (|shift| / b, count): how many coordinates move by how much.
+    """
+    return float(_laplace_pld(shifts).get_epsilon_for_delta(check_delta(delta)))
+
+
+def laplace_delta(shifts: Shifts, epsilon: float) -> float:
+    """delta at epsilon >= 0 of the same composition; 0 (up to 1e-12) from the pure epsilon on."""
+    return float(_laplace_pld(shifts).get_delta_for_epsilon(checks.real("epsilon", epsilon, 0.0)))
+
+
+def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
+    """epsilon at delta of independent Gaussian noise, by composing numerical PLDs.
+
+    shifts : pairs (l2 shift / sigma, count).
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total: Any = None
+    # One grid for all: distributions on different ones do not compose. Its error is of second order, since
+    # losses have a density: some 1e-6 of epsilon.
+    interval = min(
+        (10 * _interval(checks.positive("shift over sigma", u), 1) for u, _ in shifts), default=1e-4
+    )
+    for unit, count in shifts:
+        one = pld.from_gaussian_mechanism(1.0 / unit, 1.0, value_discretization_interval=interval)
+        many = one.self_compose(checks.integer("count", count, 1))
+        total = many if total is None else total.compose(many)
+    if total is None:
+        raise ValueError("shifts is empty: must hold at least one (shift over sigma, count)")
+    return float(total.get_epsilon_for_delta(check_delta(delta)))
+
+
+# ------------------------------------------------------- any independent noise, numerically
+# Losses are rounded up to a grid, so what is composed here is an upper bound, by at most one grid step a
+# coordinate. The noise of each coordinate is independent and drawn after the user's record is in
+# (core.continual, c): trees with fresh nodes, batches, messages of one user.
+
+_COARSE = 32  # points of a coarse grid in the root mean square of a loss
+_LEAST_POINTS = 4  # of the stated grid in that of Gaussian noise, whose losses are split between points
+_MOST_POINTS = 6_000_000  # of a grid: about 100 bytes each while losses are composed
+_MOST_INTEGERS = 2.0**19  # sigma of discrete Gaussian noise that is summed integer by integer
+LEAST_DELTA = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
+_ROUNDING = 1e-13  # of probability: several times what that rounding has been seen to lose
+
+
+@lru_cache(maxsize=256)
+def _coordinate_pld(noise: str, scale: float, shift: float, interval: float, coarse: bool = False) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if noise == "laplace":
+        return pld.from_laplace_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
+    if noise == "gaussian" or _is_wide(noise, scale):
+        return pld.from_gaussian_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
+    if noise == "pure":
+        from dp_accounting.pld import common
+
+        epsilon = common.DifferentialPrivacyParameters(shift / scale, 0.0)
+        return pld.from_privacy_parameters(epsilon, value_discretization_interval=interval)
+    if shift != int(shift):
+        raise ValueError(f"shift = {shift!r}: must be a whole number of grid units for {noise} noise")
+    whole = int(shift)
+    if noise == "discrete_laplace":
+        return pld.from_discrete_laplace_mechanism(
+            1.0 / scale, whole, value_discretization_interval=interval, use_connect_dots=coarse
+        )
+    checks.choice("noise", noise, ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian"))
+    return _discrete_gaussian_pld(scale, whole, interval)
+
+
+def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
+    """dp-accounting's distribution of losses by connecting dots, but for its loops over every integer.
+
+    Losses are linear in the noise, (shift^2 - 2 shift x) / (2 sigma^2). The points are those of the grid that
+    are next to one: all between the ends, where no two losses are further apart than points. The library
+    finds them, and the noise at which each is lost, one after the other in Python: seconds for the millions
+    of integers of fine grids.
+    """
+    from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    law = privacy_loss_mechanism.DiscreteGaussianPrivacyLoss(sigma, sensitivity=shift)
+    ends = law.connect_dots_bounds()
+    if shift / sigma**2 > interval:
+        losses = shift * (-0.5 * shift - np.arange(ends.upper_x, ends.lower_x - 1, -1)) / sigma**2 / interval
+        points = np.unique(np.concatenate([np.floor(losses), np.ceil(losses)])).astype(np.int64)
+    else:
+        low, high = (law.privacy_loss(x) / interval for x in (ends.upper_x, ends.lower_x))
+        points = np.arange(math.floor(low), math.ceil(high) + 1)
+    epsilons = points * interval
+    most = np.floor(np.clip(-0.5 * shift - epsilons * sigma**2 / shift, ends.lower_x - 1, ends.upper_x))
+    deltas = np.clip(law.mu_upper_cdf(most) - np.exp(epsilons + law.mu_lower_log_cdf(most)), 0.0, 1.0)
+    return pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(interval, points, deltas))
+
+
+@lru_cache(maxsize=64)
+def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: int | None = None) -> float:
+    """An epsilon at this delta for independent noises of several kinds, each shifted by a known amount.
+
+    Parameters
+    ----------
+    coordinates : what one exchanged user moves, at most.
+    delta : in [1e-10, 1): below, double precision knows nothing.
+    most : coordinates of the largest composition that this one is compared with (default: its own), so that
+        they share one grid.
+
+    Returns an upper bound. The usual step of the grid, 0.002 / most, adds at most 0.002 to epsilon. It is
+    replaced where it would be too coarse beside the losses, or the grid too long (:func:`_grid`). Gaussian
+    noise needs no grid where that happens, or where sigma exceeds 2^19 (:func:`_closed`).
+    """
+    kept, delta = _moving(coordinates, delta)
+    return _composed(kept, delta, most)
+
+
+def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coordinate], float]:
+    """The coordinates that move, each kind once, and delta; ``ValueError`` if there is nothing to account."""
+    delta = check_delta(delta)
+    if delta < LEAST_DELTA:
+        raise ValueError(f"delta = {delta:g}: must be at least {LEAST_DELTA:g} for numerical accounting")
+    kinds: Counter[tuple[str, float, float]] = Counter()
+    for noise, scale, shift, number in coordinates:
+        if number > 0 and shift != 0:
+            count = checks.integer("count", number, 1)
+            kinds[noise, checks.positive("scale", scale), abs(shift)] += count
+    if not kinds:
+        raise ValueError("coordinates is empty: must hold at least one that moves")
+    return [(*kind, count) for kind, count in kinds.items()], delta
+
+
+def _usual(kept: Sequence[Coordinate], most: int | None) -> float:
+    """The usual step of the grid."""
+    return 2e-3 / max(sum(count for *_, count in kept), most or 0)
+
+
+def _grid(kept: Sequence[Coordinate], most: int | None) -> tuple[float, bool]:
+    """(step of the grid on which losses are stated, are losses of Laplace noise split between its points?).
+
+    Usually 0.002 over the number of coordinates, with losses rounded up. Two bounds replace it:
+
+    - Beside losses of root mean square r, a step above r / 32 would show in epsilon, or exceed it. It is at
+      most r / 32, unless all noise is Gaussian: its losses are split on every grid, and have a closed form
+      where the usual step is above r / 4 (:func:`_closed`).
+    - All losses together have about mean mu^2 / 2 and standard deviation mu, with mu^2 the sum of r^2. A grid
+      over 12 standard deviations on both sides must have at most 6 million points.
+
+    In both cases losses are split between two points, as in :func:`coarse_epsilons`: never less than the
+    truth, with at most a quarter of the squared step added to the variance of a loss.
+    """
+    usual, mean = _usual(kept, most), math.sqrt(_mean_square(kept))
+    if mean < (_LEAST_POINTS if _all_gaussian(kept) else _COARSE) * usual:
+        return mean / _COARSE, True
+    together = mean * math.sqrt(sum(count for *_, count in kept))
+    shortest = together * (together + 24.0) / _MOST_POINTS
+    return (shortest, True) if shortest > usual else (usual, False)
+
+
+def _all_gaussian(kept: Sequence[Coordinate]) -> bool:
+    return all(noise.endswith("gaussian") for noise, *_ in kept)
+
+
+def _is_wide(noise: str, scale: float) -> bool:
+    """Return whether this is discrete Gaussian noise with too many integers to sum them one by one."""
+    return noise == "discrete_gaussian" and scale > _MOST_INTEGERS
+
+
+def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, float]:
+    r"""(delta', slack): discrete Gaussian noise at delta has at most the epsilon of continuous noise at
+    delta', plus slack.
+
+    Proof. Let f(y) = e^{-y^2 / 2 sigma^2}, P(j) = f(j) / Z the law on integers, P'(j) the mass of the
+    normal law in [j - 1/2, j + 1/2], and Q, Q' the same moved by ``shift``. The pair (P', Q') is a
+    post-processing (rounding) of the continuous pair. With x = j / sigma::
+
+        P'(j) sigma sqrt(2 pi) / f(j) = 2 int_0^{1/2} cosh(j u / sigma^2) e^{-u^2 / 2 sigma^2} du.
+
+    It is at least 1 - 1 / (24 sigma^2), by cosh >= 1 and e^{-v} >= 1 - v. By cosh v <= e^{v^2 / 2} and as e^v
+    is convex, it is at most 1 + (e^w - 1) / 3 with w = x^2 / (8 sigma^2), which is below
+    e^{x^2 / 22 sigma^2} for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma sqrt(2 pi)) <=
+    1 + 3 e^{-2 pi^2 sigma^2}. So for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) / (22 sigma^2)::
+
+        P <= e^a P' everywhere,     Q >= e^{-b} Q' within r sigma of the centre of Q.
+
+    Let B be the outcomes of n independent coordinates that are all within r sigma of the centres of Q, and
+    A, B' the sums of a and b. For every event E::
+
+        P(E) - e^eps Q(E) <= e^A (P'(E) - e^{eps - A - B'} Q'(E)) + P(not B),
+
+    so that delta(eps) <= e^A delta'(eps - A - B') + P(not B). Discrete Gaussian noise is sub-Gaussian
+    (Canonne, Kamath and Steinke 2020): P(not B) <= sum of 2 e^{-(r - shift / sigma)^2 / 2}. Here r is such
+    that this is at most a thousandth of delta. Where sigma is too small for the proof, slack is infinite.
+    """
+    discrete = [
+        (scale, shift / scale, count) for noise, scale, shift, count in kept if noise == "discrete_gaussian"
+    ]
+    if not discrete:
+        return delta, 0.0
+    number = sum(count for *_, count in discrete)
+    reach = max(unit for _, unit, _ in discrete) + math.sqrt(2.0 * math.log(2e3 * number / delta))
+    least = min(scale for scale, *_ in discrete)
+    if least < 4.0 or reach**2 > 0.8 * least**2:
+        return delta, math.inf
+    above = math.fsum(count / (23.0 * scale**2) for scale, _, count in discrete)
+    below = math.fsum(count * (reach**2 + 1.0) / (22.0 * scale**2) for scale, _, count in discrete)
+    return 0.999 * delta * math.exp(-above), above + below
+
+
+def _closed(kept: Sequence[Coordinate], delta: float) -> float:
+    """epsilon of Gaussian noises, discrete or not, without a grid: by the exact curve of continuous noise
+    (:func:`_as_continuous`), or by zCDP where that is less. Both are upper bounds.
+    """
+    squared = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
+    near, slack = _as_continuous(kept, delta)
+    return min(gdp_epsilon(math.sqrt(squared), near) + slack, zcdp_epsilon(0.5 * squared, delta))
+
+
+def _composed(
+    kept: Sequence[Coordinate], delta: float, most: int | None, coarse: float | None = None
+) -> float:
+    """``coarse`` : the step of the grid, where it is not the one on which losses are stated."""
+    wide = [one for one in kept if _is_wide(*one[:2])]
+    if _all_gaussian(kept) and (wide or math.sqrt(_mean_square(kept)) < _LEAST_POINTS * _usual(kept, most)):
+        return _closed(kept, delta)
+    step, split = _grid(kept, most) if coarse is None else (coarse, True)
+    near, slack = _as_continuous(wide, delta)
+    found = slack + _on_grid(kept, near, step, split)
+    if any(noise.endswith("gaussian") for noise, *_ in kept):
+        return found
+    return min(found, math.fsum(count * shift / scale for _, scale, shift, count in kept))  # the pure epsilon
+
+
+def _on_grid(kept: Sequence[Coordinate], delta: float, interval: float, coarse: bool) -> float:
+    total: Any = None
+    for noise, scale, shift, count in kept:
+        one = _coordinate_pld(noise, scale, shift, interval, coarse)
+        many = one.self_compose(count) if count > 1 else one
+        total = many if total is None else total.compose(many)
+    return float(total.get_epsilon_for_delta(delta - _ROUNDING))
+
+
+def coarse_epsilons(
+    exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
+) -> list[float]:
+    """Upper bounds of what each way to exchange a user costs, some 1e-4 above it, in milliseconds each.
+
+    Losses lie on a coarser grid than those of :func:`composed_epsilon`. A loss between two of its points is
+    split between them in such a way that who forgets which one it was has the loss again, so what is found is
+    never less than the truth. A step of a 32nd of the losses' root mean square adds at most 1 / 4096 to their
+    variance.
+    """
+    ways = [_moving(tuple(way), delta) for way in exchanges]
+    fine = min(_grid(kept, most)[0] for kept, _ in ways)
+    mean = min(_mean_square(kept) for kept, _ in ways)
+    step = fine * max(1, math.floor(math.sqrt(mean) / _COARSE / fine))
+    return [_coarse(tuple(kept), delta, most, step) for kept, delta in ways]
+
+
+def _mean_square(kept: Sequence[Coordinate]) -> float:
+    """Of the losses of one way, about."""
+    squares = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
+    return squares / sum(count for *_, count in kept)
+
+
+@lru_cache(maxsize=1024)
+def _coarse(kept: tuple[Coordinate, ...], delta: float, most: int | None, step: float) -> float:
+    return _composed(kept, delta, most, step)
+
+
+def worst_epsilon(
+    exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
+) -> float:
+    """The largest :func:`composed_epsilon` over the ways to exchange a user; all share one grid of losses.
+
+    A way that costs less than that, by its upper bound on a coarse grid, is not composed on the fine one.
+    """
+    if not exchanges:
+        raise ValueError("exchanges is empty: must hold at least one way to exchange a user")
+    ways = list(dict.fromkeys(map(tuple, exchanges)))
+    number = max(most or 0, *(sum(count for *_, count in way) for way in ways))
+    if len(ways) == 1:
+        return composed_epsilon(ways[0], delta, number)
+    worst = -math.inf
+    for bound, way in sorted(zip(coarse_epsilons(ways, delta, number), ways, strict=True), reverse=True):
+        if bound <= worst:
+            break
+        worst = max(worst, composed_epsilon(way, delta, number))
+    return worst
+
+
+def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
+    """epsilon at delta of rho-zCDP by dp-accounting's Renyi accountant on a grid of orders."""
+    from dp_accounting import dp_event, rdp
+
+    rho, delta = checks.positive("rho", rho), check_delta(delta)
+    best = max(1.001, 1 + math.sqrt(-math.log(delta) / rho))
+    orders = [1 + (best - 1) * 2 ** (k / 50 - 2) for k in range(201)]  # from a quarter to four times
+    accountant = rdp.RdpAccountant(orders)
+    accountant.compose(dp_event.ZCDpEvent(rho))
+    return float(accountant.get_epsilon(delta))
+
+
+def report_outcomes(record: ReportRecord, name: str) -> tuple[list[float], list[float]]:
+    """Probabilities of what one report says of two elements (neither, first, second, both), given either.
+
+    Everything else in the report has the same law given these two bits, so no test of two users can do
+    better than to look at them.
+    """
+    kind, elements, size, own, other = record.alphabets[name]
+    p, q = own / 2**53, other / 2**53
+    if elements == 1:
+        return [0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]
+    if kind == "unary":
+        first = [(1 - p) * (1 - q), p * (1 - q), (1 - p) * q, p * q]
+    else:
+        taken, free = (size - 1) / (elements - 1), size / (elements - 1)
+        first = [(1 - p) * (1 - free), p * (1 - taken), (1 - p) * free, p * taken]
+    return first, [first[0], first[2], first[1], first[3]]
+
+
+def _reports_pld(records: Sequence[ReportRecord]) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total: Any = None
+    for record in records:
+        worst = max(record.alphabets, key=record.ratio)
+        pmfs = [
+            {i: math.log(x) for i, x in enumerate(pmf) if x > 0.0} for pmf in report_outcomes(record, worst)
+        ]
+        one = pld.from_two_probability_mass_functions(
+            *pmfs,
+            value_discretization_interval=_interval(max(record.loss / record.reports, 1e-6), record.reports),
+        )
+        many = one.self_compose(record.reports)
+        total = many if total is None else total.compose(many)
+    return total
+
+
+def _of_exchanges(record: MechanismRecord, delta: float) -> float:
+    """The worst of the ways to exchange a user. ``ValueError`` if they move less than the joint sensitivity.
+
+    That one is a maximum over pairs of trajectories, found elsewhere (``query.sensitivity``).
+    """
+    power = 1 if record.norm == "l1" else 2
+    moved = max(convolution.loss_norm(way, power) for way in record.exchanges)
+    if moved < record.loss * (1 - 1e-9):
+        raise ValueError(
+            f"record: exchanges move {moved:g} in units of the noise, must be {record.loss:g}, by the joint "
+            "sensitivity of the worst"
+        )
+    return max(convolution.recomposed_epsilon(way, delta) for way in record.exchanges)
+
+
+class _Shuffled(Protocol):
+    """A record of shuffled batches, which says itself what another computation finds."""
+
+    def recomputed(self, delta: float) -> float: ...
+
+
+def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
+    """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
+
+    Coin flips of the shuffle protocol: composed PLDs of two mass functions (within 0.002). Amplified
+    reports: the PLD of the numbers of clones (within 0.002). Noise that was set by its privacy loss: the
+    worst way to exchange a user, convolved by :mod:`discreet.accounting.pld_convolution` (within 0.1 %), and
+    no way moves less, in the norm of the noise, than the record's joint sensitivity says of the worst.
+    Randomized reports: composed PLDs of what a report says of two elements, at most the stated epsilon.
+    Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (but for
+    1e-12 of mass and 0.1 % of epsilon); returned is the epsilon below which all mass but 1e-12 lies.
+    With very many equal small losses that is far less than the pure epsilon, which the worst case
+    alone attains. Gaussian noise: composed PLDs. Discrete Gaussian noise: the Renyi accountant on
+    the records' rho.
+
+    Raises
+    ------
+    ValueError
+        If the guarantee promises more than what was found, or promises nothing to be checked.
+    """
+    if guarantee.epsilon is None or not records:
+        raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
+    reports = [record for record in records if isinstance(record, ReportRecord)]
+    noisy = [record for record in records if isinstance(record, MechanismRecord)]
+    kinds = {record.noise.removeprefix("discrete_") for record in records}
+    if not reports and not noisy:
+        found = cast(_Shuffled, records[0]).recomputed(guarantee.delta)
+        # the library rounds every loss up to a grid: 0.002 in all, at most
+        wrong = len(records) > 1 or found > guarantee.epsilon * (1 + _GRID_SLACK) + 2e-3
+    elif any(record.exchanges for record in noisy):
+        found = _of_exchanges(noisy[0], guarantee.delta)
+        wrong = len(records) > 1 or found > guarantee.epsilon * (1 + _GRID_SLACK)
+    elif reports and not noisy:
+        found = float(_reports_pld(reports).get_epsilon_for_delta(_PURE_SLACK))
+        wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
+    elif kinds == {"laplace"}:
+        shifts = [(record.joint, record.levels) for record in noisy]
+        beyond = laplace_delta(shifts, guarantee.epsilon * (1 + _GRID_SLACK))
+        found = laplace_epsilon(shifts, _PURE_SLACK)
+        wrong = beyond > _PURE_SLACK
+    elif all(record.noise == "gaussian" for record in noisy):
+        found = gaussian_epsilon([(record.joint, record.levels) for record in noisy], guarantee.delta)
+        wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
+    elif kinds == {"gaussian"}:
+        rho = 0.5 * math.fsum(record.levels * record.joint**2 for record in noisy)
+        found = zcdp_epsilon_numerically(rho, guarantee.delta)
+        wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
+    else:
+        raise ValueError(f"records hold noise {sorted(kinds)}: must be all Laplace or all Gaussian")
+    if wrong:
+        raise ValueError(
+            f"epsilon = {guarantee.epsilon:g} is not what the noise gives: recomputed {found:g} at delta "
+            f"{guarantee.delta:g}"
+        )
+    return found

@@ -1,0 +1,260 @@
+r"""Composition of everything that was ever released about the same people, and a filter on it.
+
+Two questions that are not the same.
+
+*What do these mechanisms cost together?* :func:`composed`. The mechanisms are given; what each one released
+may have been an input of the next. The answer is the least of these, each of which is true:
+
+- the sum of pure epsilons, where every mechanism has one (at delta = 0 the only one);
+- mu^2 adds for Gaussian noise, read at delta by its exact curve; a mechanism that is epsilon-DP may take part
+  with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)): its trade-off function is convex and at least that of
+  randomized response, a polygon with the corners (0, 1), (a, a), (1, 0), a = 1 / (1 + e^epsilon), and
+  the convex curve G_mu lies below the polygon as soon as it does so at (a, a) (Dong, Roth and Su 2022);
+- rho adds for zCDP (Bun and Steinke 2016), read at delta by the best Renyi order. Gaussian noise, discrete or
+  not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon tanh(epsilon / 2)
+  (:func:`pure_rho`);
+- numerical privacy-loss distributions of all coordinates (:mod:`discreet.accounting.pld`), where the
+  records say enough and their number allows it. Where one of several records lists several ways to exchange a
+  user, what all of its ways move together: which way it is may follow from what the others released, so that
+  the worst of all combinations is too little.
+
+Laplace noise in several sums of one record counts as one mechanism, of all their epsilons together, unless
+the record lists its exchanges. It does not say when its noise was drawn, and where noise is used before its
+data (:mod:`discreet.core.correlated_noise.signed_digit_tree`) sums do not compose one by one: who knows the
+releases before a user comes knows all differences of the L noises that are to hide her, and may have her meet
+cells where these are nearly equal. She is hidden there by one noise of scale b / L, and not by L of scale b.
+
+*May one more be released?* :func:`filtered`. Here the next mechanism, its noise and whether there is one at
+all may depend on what was released before, so that composition theorems for given mechanisms do not apply,
+and a numerical privacy-loss distribution is no filter. What holds are privacy filters: a rule that stops
+before a total passes a bound that was set beforehand makes the whole interaction as private as the bound.
+
+- pure: sum of epsilons (Rogers, Roth, Ullman and Vadhan 2016);
+- zCDP: sum of rho (Feldman and Zrnic 2021; Lecuyer 2021);
+- Gaussian: sum of mu^2 (Smith and Thakurta 2022).
+
+They hold for interactive mechanisms that run at the same time too (Haney et al. 2023): a reservation is made
+before its mechanism sees data.
+
+The rule here: a reservation passes if the pure filter, or the one *approximate* rule of its dataset,
+certifies (epsilon, delta). Proof that the two do not add: a transcript ends inside the pure bound (set A) or
+inside the other one (set B), and stopping at a bound changes no probability inside it, so for every
+event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta: the pure one
+has no delta of its own. The approximate rule is one, by the *first* reservation, which nothing released has
+influenced:
+
+- all continuous Gaussian: the Gaussian filter, in which discrete Gaussian noise has no part (it has no mu);
+- else: the zCDP filter, but the first reservation alone may pass by :func:`composed`, which is tighter (7 %
+  for discrete Gaussian noise). It is a given mechanism, and one of two things holds, whatever it releases:
+  its rho is within the filter's bound, then the filter covers all; or it is not, then no second one passes.
+
+So mechanisms that are decided together should be reserved together. A limit that is raised after looking at
+releases protects as much as the limit that would have been raised to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from scipy.special import expit, ndtri
+
+from discreet.accounting import budget
+from discreet.accounting import pld as numerical
+from discreet.accounting.randomized_response_event import ReportRecord
+from discreet.core import checks
+from discreet.core.guarantee import MechanismRecord
+
+Record = MechanismRecord | ReportRecord
+
+__all__ = [
+    "Record",
+    "closed",
+    "composed",
+    "filtered",
+    "gdp_loss",
+    "pure_loss",
+    "pure_mu",
+    "pure_rho",
+    "zcdp_loss",
+]
+
+_MOST_COORDINATES = 2000  # times ways to exchange; beyond, numbers take minutes and the closed forms answer
+
+PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
+    "sum of epsilons", "Gaussian curve of mu", "zCDP, best Renyi order of rho",
+    "numerical privacy-loss distributions", "none at this delta",
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ one mechanism
+
+
+def pure_rho(epsilon: float) -> float:
+    r"""Rho of zCDP that every epsilon-DP mechanism has: epsilon tanh(epsilon / 2).
+
+    Randomized response dominates the mechanism (Kairouz, Oh and Viswanath 2015). Its divergence of order
+    alpha is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)], that is epsilon times the
+    mean of tanh over [epsilon / 2, (alpha - 1/2) epsilon]. tanh is concave there, so the mean is at most its
+    value at the middle, tanh(alpha epsilon / 2), and that at most alpha tanh(epsilon / 2). Tight as alpha
+    falls to 1.
+    """
+    return epsilon * math.tanh(0.5 * epsilon)
+
+
+def pure_mu(epsilon: float) -> float:
+    """The least mu of Gaussian DP that every epsilon-DP mechanism has: 2 Phi^-1(e^epsilon / (1 +
+    e^epsilon)).
+    """
+    return float(-2.0 * ndtri(expit(-epsilon)))
+
+
+def _pure_parts(record: Record) -> tuple[float, int] | None:
+    """(epsilon of one part that has noise to itself, how many of them); None for Gaussian noise."""
+    if isinstance(record, ReportRecord):
+        return record.loss / record.reports, record.reports
+    return (record.loss, 1) if record.norm == "l1" else None
+
+
+def pure_loss(record: Record) -> float | None:
+    """Epsilon at delta = 0; None for Gaussian noise, which has none."""
+    return record.loss if record.norm == "l1" else None
+
+
+def gdp_loss(record: Record) -> float | None:
+    """mu^2 of Gaussian DP; None for discrete Gaussian noise, for which none is proved."""
+    parts = _pure_parts(record)
+    if parts is not None:
+        return parts[1] * pure_mu(parts[0]) ** 2
+    return record.loss**2 if record.noise == "gaussian" else None
+
+
+def zcdp_loss(record: Record) -> float:
+    """Rho of zCDP: by the joint sensitivity, or by the worst listed exchange where that is less."""
+    parts = _pure_parts(record)
+    rho = 0.5 * record.loss**2 if parts is None else parts[1] * pure_rho(parts[0])
+    if isinstance(record, MechanismRecord) and record.exchanges:
+        rho = min(rho, max(math.fsum(map(_coordinate_rho, moved)) for moved in record.exchanges))
+    return rho
+
+
+def _coordinate_rho(coordinate: numerical.Coordinate) -> float:
+    noise, scale, shift, count = coordinate
+    unit = abs(shift) / scale
+    return count * (0.5 * unit**2 if noise.endswith("gaussian") else pure_rho(unit))
+
+
+# ------------------------------------------------------------------------------ given mechanisms
+
+
+def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
+    """Epsilon at ``delta`` of given mechanisms on the same users, and by which of the four ways it is least.
+
+    records : in any order; none cost 0.
+    delta : in [0, 1).
+
+    Infinite where nothing bounds it: Gaussian noise at delta = 0. Raises ``ValueError`` on a bad delta.
+    """
+    delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+    found = closed(records, delta)
+    if records and all(
+        isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in records
+    ):
+        return found  # exact already
+    if delta >= numerical.LEAST_DELTA and found[1] != NONE and found[0] > 0:
+        ways = _coordinates(records)
+        if ways:
+            found = min(found, (numerical.worst_epsilon(ways, delta), NUMERICAL), key=lambda pair: pair[0])
+    return found
+
+
+def closed(records: Sequence[Record], delta: float) -> tuple[float, str]:
+    """:func:`composed` without the numerical way, which may take seconds: never less."""
+    delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+    return min(_pure(records), _gaussian(records, delta), _zcdp(records, delta), key=lambda pair: pair[0])
+
+
+def _pure(records: Sequence[Record]) -> tuple[float, str]:
+    losses = [pure_loss(record) for record in records]
+    known = [loss for loss in losses if loss is not None]
+    return (math.fsum(known), PURE) if len(known) == len(losses) else (math.inf, NONE)
+
+
+def _gaussian(records: Sequence[Record], delta: float) -> tuple[float, str]:
+    losses = [gdp_loss(record) for record in records]
+    known = [loss for loss in losses if loss is not None]
+    if not delta or not known or len(known) < len(losses):
+        return math.inf, NONE
+    squared = math.fsum(known)
+    return (
+        (budget.gdp_epsilon(math.sqrt(squared), delta), GAUSSIAN)
+        if 0 < squared < math.inf
+        else (squared, GAUSSIAN)
+    )
+
+
+def _zcdp(records: Sequence[Record], delta: float) -> tuple[float, str]:
+    rho = math.fsum(map(zcdp_loss, records))
+    if not delta or not records:
+        return math.inf, NONE
+    return (budget.zcdp_epsilon(rho, delta) if rho > 0 else 0.0, ZCDP)
+
+
+def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate, ...], ...] | None:
+    """Every way to exchange a user in all records together; None where that is not known, or too much."""
+    if len(records) == 1 and isinstance(records[0], MechanismRecord) and records[0].exchanges:
+        return records[0].exchanges  # as calibration has composed them, which this process may remember
+    together: Counter[tuple[str, float, float]] = Counter()
+    for record in records:
+        parts = _pure_parts(record)
+        if isinstance(record, MechanismRecord) and record.exchanges:
+            together += _all_ways(record.exchanges)
+        elif parts is not None:
+            together["pure", 1.0, parts[0]] += parts[1]
+        elif record.noise == "gaussian":  # every direction of a Gaussian vector is one coordinate
+            together["gaussian", 1.0, record.loss] += 1
+        else:
+            return None
+    if together.total() > _MOST_COORDINATES:
+        return None
+    moved = tuple((*kind, count) for kind, count in together.items() if kind[2])
+    return (moved,) if moved else ()
+
+
+def _all_ways(
+    exchanges: Sequence[tuple[numerical.Coordinate, ...]],
+) -> Counter[tuple[str, float, float]]:
+    """As many coordinates of each kind as the way that moves most of them: no way costs more."""
+    found: Counter[tuple[str, float, float]] = Counter()
+    for way in exchanges:
+        counts: Counter[tuple[str, float, float]] = Counter()
+        for noise, scale, shift, count in way:
+            counts[noise, scale, abs(shift)] += count
+        found |= counts
+    return found
+
+
+# ------------------------------------------------------------------------------ mechanisms chosen on the way
+
+
+def filtered(
+    reservations: Sequence[Sequence[Record]], delta: float, *, numerical: bool = True
+) -> tuple[float, str]:
+    """The least epsilon at ``delta`` that the filter of these reservations certifies, and by which rule.
+
+    reservations : the records of each, in the order in which they were made.
+    delta : of the limit, in [0, 1).
+    numerical : False leaves a first reservation to closed forms too.
+
+    Infinite where no rule covers them. Raises ``ValueError`` on a bad delta.
+    """
+    delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+    records = [record for reservation in reservations for record in reservation]
+    if len(reservations) <= 1:
+        return composed(records, delta) if numerical else closed(records, delta)
+    if all(isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in reservations[0]):
+        rule = _gaussian(records, delta)
+    else:
+        rule = _zcdp(records, delta)
+    return min(_pure(records), rule, key=lambda pair: pair[0])

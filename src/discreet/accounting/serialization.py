@@ -1,0 +1,214 @@
+"""Guarantees and records as plain values, for JSON, and back: built from their numbers alone.
+
+Whoever reads one from a file goes through the constructors of :mod:`discreet.core.guarantee` and of the
+records, where a number that does not follow from the mechanisms is refused. A sentence that is not the one of
+these numbers is refused here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from discreet.accounting.text import guarantee_sentences as sentences
+from discreet.accounting.text.sentence_templates import VERSION, version_of
+from discreet.core import checks
+from discreet.core import lazy as parts
+from discreet.core.events import Coordinate, MechanismRecord
+from discreet.core.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from discreet.core.protocols import Record
+
+__all__ = [
+    "check_sentences", "guarantee_fields", "noise_fields", "of_guarantee", "of_noise", "plain_record",
+    "record_fields", "records_from_dict",
+]  # fmt: skip
+
+# ------------------------------------------------------------------------------ records
+
+_SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges": list, "mechanism": str}
+
+
+def plain_record(record: Any, kind: str) -> dict[str, Any]:
+    """The fields of a record as plain values, after its kind."""
+    table: dict[str, Any] = {"kind": kind}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        table[item.name] = dict(value) if isinstance(value, Mapping) else value
+    return table
+
+
+def record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without its kind, if it has exactly the keys of the class, and containers in place."""
+    names = {"kind", *(item.name for item in fields(cls))}
+    wrong = names.symmetric_difference(table)
+    if wrong:
+        raise ValueError(f"record: key {min(wrong)!r} is {'missing' if min(wrong) in names else 'unknown'}")
+    checks.choice("record: kind", table["kind"], (kind,))
+    for name, shape in _SHAPES.items():
+        if name in table and not isinstance(table[name], shape):
+            raise ValueError(f"record: {name} = {checks.said(table[name])}: must be a {shape.__name__}")
+    return {name: value for name, value in table.items() if name != "kind"}
+
+
+def _float(name: str, value: Any) -> float:
+    if type(value) is not float:
+        raise ValueError(f"record: {name} = {checks.said(value)}: must be a floating-point number")
+    return value
+
+
+def _coordinate(plain: Any) -> Coordinate:
+    types = [type(part) for part in plain] if isinstance(plain, list) else []
+    if types != [str, float, float, int]:
+        raise ValueError(
+            f"record: exchanges hold {checks.said(plain)}: must be [noise, scale, shift, count] each"
+        )
+    noise, scale, shift, count = plain
+    return noise, scale, shift, count
+
+
+def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
+    """The records whose ``to_dict`` these are, equal to the last bit.
+
+    Raises ``ValueError`` on a kind, a key or a type that no record has.
+    """
+    found = []
+    for table in plain:
+        if not isinstance(table, Mapping):
+            raise ValueError(f"records hold {checks.said(table)}: must be tables")
+        found.append(parts.record_class(table.get("kind")).from_dict(table))
+    return tuple(found)
+
+
+def of_noise(record: MechanismRecord) -> dict[str, Any]:
+    """Of noise in sums, without loss: JSON writes a float with all digits that tell it from any other."""
+    table = plain_record(record, "noise")
+    table["exchanges"] = [[list(coordinate) for coordinate in way] for way in record.exchanges]
+    return table
+
+
+def noise_fields(table: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`of_noise` wrote, as the record takes it. Raises ``ValueError`` on a wrong key or type."""
+    given = record_fields(MechanismRecord, "noise", table)
+    for name in ("scales", "sensitivities"):
+        given[name] = {str(family): _float(f"{name}[{family!r}]", x) for family, x in given[name].items()}
+    given["joint"] = _float("joint", given["joint"])
+    given["exchanges"] = tuple(tuple(_coordinate(one) for one in way) for way in given["exchanges"])
+    return given
+
+
+# ------------------------------------------------------------------------------ guarantees
+
+_PLAIN = (
+    "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "users_public", "randomness", "episodes",
+    "reason",
+)  # fmt: skip
+_RENDERED = ("unit", "neighbours", "holds_if_seed_is_guessed", "composition", "statement")
+_KEYS = (
+    "trust", "epsilon", "delta", "rho", "mu", "exceeds", "epsilon_nominal", "unit", "neighbours",
+    "users_public", "randomness", "holds_if_seed_is_guessed", "composition", "statement", "episodes",
+    "reason", "mechanisms", "kinds",
+)  # fmt: skip
+_ADDED = {5: ("exceeds",)}
+"""Keys that a version of the statement added."""
+
+
+def _keys(version: int) -> tuple[str, ...]:
+    """The keys of a guarantee's table in a version."""
+    later = {name for added, names in _ADDED.items() if added > version for name in names}
+    return tuple(name for name in _KEYS if name not in later)
+
+
+def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]:
+    """Plain values (None stands for JSON null): numbers, what they follow from, and the sentences.
+
+    version : of the statement, whose keys and sentences the table has.
+    """
+    table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _keys(version)}
+    table["composition"] = list(guarantee.composition)
+    table["statement"] = sentences.statement(guarantee, version)
+    table["mechanisms"] = [record.to_dict() for record in guarantee.records]
+    table["kinds"] = [
+        {"users": words, "guarantee": of_guarantee(one, version)} for words, one in guarantee.kinds
+    ]
+    return table
+
+
+def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str, Any]:
+    """What :func:`of_guarantee` wrote, as the guarantee takes it; ``nested`` makes those of its kinds.
+
+    Raises ``ValueError`` on a missing or foreign key.
+    """
+    if not isinstance(table, Mapping):
+        raise ValueError(f"guarantee = {checks.said(table)}: must be a table")
+    if "composition" in table and "mechanisms" not in table:
+        raise ValueError(
+            "guarantee: key 'mechanisms' is missing: an earlier version wrote sentences only, and no "
+            "guarantee is made of sentences"
+        )
+    keys = _keys(version_of(table))
+    wrong = set(keys).symmetric_difference(table)
+    if wrong:
+        raise ValueError(f"guarantee: key {min(wrong)!r} is {'missing' if min(wrong) in keys else 'unknown'}")
+    for name in ("mechanisms", "kinds"):
+        if not isinstance(table[name], list):
+            raise ValueError(f"{name} = {checks.said(table[name])}: must be a list")
+    kinds = []
+    for one in table["kinds"]:
+        if not isinstance(one, Mapping) or set(one) != {"users", "guarantee"}:
+            raise ValueError(f"kinds hold {checks.said(one)}: must be objects of users and guarantee")
+        kinds.append((str(one["users"]), nested(one["guarantee"])))
+    given = {name: table[name] for name in _PLAIN}
+    return given | {"records": records_from_dict(table["mechanisms"]), "kinds": tuple(kinds)}
+
+
+def check_sentences(found: Guarantee, table: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` on a sentence, or a bound, that is not the one of these numbers.
+
+    A table of an earlier version must have the sentences of that version.
+    """
+    version = version_of(table)
+    if version > 4 and not _same_bound(found.exceeds, table["exceeds"]):
+        raise ValueError(f"exceeds = {checks.said(table['exceeds'])}: must be {found.exceeds!r}")
+    for name in _RENDERED:
+        own, stored = getattr(found, name), table[name]
+        if name == "statement":
+            own = sentences.statement(found, version)
+        if not same_up_to_rounding(own, stored):
+            raise ValueError(f"{name} = {checks.said(stored)}: is not the sentence of these numbers")
+
+
+_DECIMAL = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
+_ROUNDING = 1e-9  # relative: processors differ in the last digits of a sum of exponentials
+
+
+def same_up_to_rounding(own: Any, stored: Any) -> bool:
+    """Compare plain values; floats, also within texts, may differ by the rounding of another machine."""
+    if isinstance(own, Mapping) and isinstance(stored, Mapping):
+        return set(own) == set(stored) and all(same_up_to_rounding(own[name], stored[name]) for name in own)
+    if isinstance(own, list | tuple) and isinstance(stored, list | tuple):
+        return len(own) == len(stored) and all(map(same_up_to_rounding, own, stored))
+    if type(own) is not type(stored):
+        return False
+    if isinstance(own, float):
+        return own == stored or math.isclose(own, stored, rel_tol=_ROUNDING)
+    if isinstance(own, str):
+        numbers = zip(_DECIMAL.findall(own), _DECIMAL.findall(stored), strict=False)
+        return _DECIMAL.sub("#", own) == _DECIMAL.sub("#", stored) and all(
+            math.isclose(float(one), float(other), rel_tol=_ROUNDING) for one, other in numbers
+        )
+    return bool(own == stored)
+
+
+def _same_bound(own: Mapping[str, float] | None, stored: Any) -> bool:
+    """The same bound, whose last of three digits another machine may have rounded up."""
+    if own is None or not isinstance(stored, Mapping):
+        return own is stored
+    return set(own) == set(stored) and all(
+        type(stored[name]) is float and math.isclose(stored[name], value, rel_tol=0.01)
+        for name, value in own.items()
+    )

@@ -1,0 +1,130 @@
+"""What shuffled reports of a local randomizer did to one user, in public numbers: the record of a guarantee.
+
+The bound is :mod:`discreet.accounting.shuffle_amplification`'s, of theorem 3.1 of Feldman, McMillan and
+Talwar 2021, proved there. It rests on the number of users of a batch who follow the protocol, and on a
+randomizer that is the same for all of them, whatever plan they follow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from discreet.accounting import shuffle_amplification as amplification
+from discreet.accounting.serialization import plain_record, record_fields
+from discreet.accounting.shuffled_batch_event import BatchRecord, listed, typed
+from discreet.accounting.text.guarantee_sentences import up
+from discreet.core import checks
+from discreet.core.events import Trust
+
+
+@dataclass(frozen=True)
+class AmplifiedRecord(BatchRecord):
+    """Locally private reports, of which a shuffler lets out how often each one came in a batch.
+
+    Parameters
+    ----------
+    mechanism : its name in words.
+    batches : (honest users, epsilon0 of one user's whole report), one entry for each batch; only those that
+        no other one is sure to dominate need be listed. A user is in one of them.
+
+    Raises
+    ------
+    ValueError
+        If there is no batch, or a number is out of range.
+    """
+
+    mechanism: str
+    batches: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        if not self.batches:
+            raise ValueError("batches: must hold at least one")
+        for users, own in self.batches:
+            checks.integer("users", users, 1)
+            checks.positive("epsilon0", own)
+
+    @property
+    def noise(self) -> str:
+        """What hides the records."""
+        return "reports"
+
+    @property
+    def local(self) -> float:
+        """The largest epsilon0: what holds against the shuffler itself, and if all others are dishonest."""
+        return max(own for _, own in self.batches)
+
+    def epsilon(self, delta: float) -> float:
+        """An epsilon at this delta in (0, 1): the worst batch's; never above its epsilon0."""
+        return max(amplification.amplified_epsilon(own, users, delta) for users, own in self.batches)
+
+    def worst(self, delta: float) -> tuple[int, float]:
+        """The batch that :meth:`epsilon` comes from."""
+        return max(self.batches, key=lambda one: amplification.amplified_epsilon(one[1], one[0], delta))
+
+    def line(self, delta: float) -> str:
+        """The worst batch, with its epsilon at this delta."""
+        users, own = self.worst(delta)
+        return (
+            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {users} users, each "
+            f"report {own:.6g}-locally private (in all batches at most {self.local:.6g}), amplified by "
+            f"shuffling, a user in one batch: epsilon = {self.epsilon(delta)!r}"
+        )
+
+    def sentence(self, trust: Trust) -> str:
+        """What is sent, and on whom it rests."""
+        return (
+            f"A device sends {self.mechanism}, without a look at the data when it chooses what to "
+            "report; the shuffler lets out how often each report came in a batch, and nothing of one "
+            "with fewer users than were accounted for. That rests on those users' following the "
+            f"protocol; against the shuffler itself a message is {up(self.local)}-locally private."
+        )
+
+    def recomputed(self, delta: float) -> float:
+        return _recomputed(self, delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without loss."""
+        return {**plain_record(self, "amplified"), "batches": [list(batch) for batch in self.batches]}
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> AmplifiedRecord:
+        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        given = record_fields(cls, "amplified", table)
+        batches = tuple(
+            (users, own) for users, own in (typed(x, (int, float)) for x in listed(given["batches"]))
+        )
+        return cls(given["mechanism"], batches)
+
+
+def _recomputed(record: AmplifiedRecord, delta: float) -> float:
+    """The epsilon of a record by dp-accounting from the joint law of the numbers of clones.
+
+    Shares no code with :mod:`discreet.accounting.shuffle_amplification`, which sums over one of the two
+    numbers in closed form: here every pair of numbers has its probability, and the library does the rest.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from scipy.stats import binom
+
+    users, own = record.worst(delta)
+    odds, n = math.exp(own), users - 1
+    mean = n / odds
+    reach = 9 * math.sqrt(mean) + 40  # at most 1e-15 of the clones' law lies outside
+    clones = np.arange(max(0, int(mean - reach)), min(n, int(mean + reach)) + 1)
+    laws: list[dict[tuple[int, int], float]] = [{}, {}]
+    for c, mass in zip(clones.tolist(), binom.pmf(clones, n, 1 / odds).tolist(), strict=True):
+        inner = 10 * math.sqrt(0.25 * c) + 20
+        a = np.arange(max(0, int(0.5 * c - inner)), min(c, int(0.5 * c + inner)) + 1)
+        for k, part in zip(a.tolist(), (mass * binom.pmf(a, c, 0.5)).tolist(), strict=True):
+            for law, high in zip(laws, (odds / (odds + 1), 1 / (odds + 1)), strict=True):
+                law[k + 1, c - k] = law.get((k + 1, c - k), 0.0) + part * high
+                law[k, c - k + 1] = law.get((k, c - k + 1), 0.0) + part * (1 - high)
+    logs = [{i: math.log(law[key]) for i, key in enumerate(sorted(law)) if law[key] > 0} for law in laws]
+    found = pld.from_two_probability_mass_functions(
+        *logs, value_discretization_interval=1e-4, log_mass_truncation_bound=-60, symmetric=True
+    )
+    return float(found.get_epsilon_for_delta(delta))

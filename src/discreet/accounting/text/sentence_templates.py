@@ -1,0 +1,121 @@
+"""Sentences about epsilon, delta, rho and mu: one template each, without its numbers.
+
+Meaning of the symbols. Two data sets are neighbours if one user's whole record is replaced by any other one;
+P and P' are the laws of what is released from the two. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta
+**for every event E**, and nothing else. In particular
+
+- delta is added. It is not the probability that the factor is exceeded. With L = ln(P/P') at the outcome,
+  P(L > epsilon) is 20 delta for Gaussian noise at (1, 1e-6); a bound on it is ``Guarantee.exceeds``
+  (:mod:`discreet.accounting.exceedance`);
+- the event {P' = 0} has P(E) <= delta. So outcomes that exclude the other record have together a probability
+  of at most delta. It is 0 for noise whose support is the same under both records;
+- the odds P(E) / (1 - P(E)) of one event can change by e^{2 epsilon}, even at delta = 0 (randomized
+  response). The odds between two *records*, before and after an outcome, change by at most e^epsilon, at
+  delta = 0 alone;
+- rho and mu are separate measures. Each implies an epsilon at every delta; an epsilon that is computed
+  from the noise itself may be smaller.
+
+``tests/accounting/text/test_meanings.py`` evaluates each of them on mechanisms whose laws are known exactly.
+
+Versions. A statement's version fixes its sentences: :func:`words` gives those of a version, and a folder is
+verified with the sentences of its own version. :data:`NOW` holds the newest sentences;
+:mod:`discreet.accounting.text.earlier_sentences` holds only those that differed before. A template need not
+use every number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["NOW", "OLDEST", "VERSION", "version_of", "with_modules_of", "words"]
+
+VERSION, OLDEST = 5, 4
+"""Versions of statements: the one that is written, and the oldest that can be read."""
+
+NOW: Mapping[str, str] = {
+    # ---------------------------------------------------------- the guarantee in words (written.sentences)
+    "joint": "Joint differential privacy: after exchanging any one user's {whole}, the probability of "
+    "anything that all other users see (every release, policy and action) is at most {factor} times what it "
+    "was before{plus}",
+    "central": "Differential privacy with a trusted keeper of the data: after exchanging any one user's "
+    "{whole}, the probability of anything that is released, or computed from it, is at most {factor} times "
+    "what it was before{plus}",
+    "local": "Local differential privacy: after exchanging a user's whole trajectory for any other, the "
+    "probability of anything that leaves the user's device is at most {factor} times what it was "
+    "before{plus}",
+    "shuffle": "Shuffle differential privacy: after exchanging any one user's whole trajectory for another, "
+    "the probability of any set of messages that leaves the shuffler is at most {factor} times what it was "
+    "before{plus}",
+    "plus": ", plus δ = {delta}",
+    "nominal": "Nominal ε = {nominal:.6g}, but the noise of this calibration gives ε = {rounded_up}: {less} "
+    "privacy loss than the name says.",
+    "one episode": "A user is one episode; a person with m episodes is protected at {again}.",
+    "several episodes": "A user is up to {episodes} episodes; g users together are protected at {again}.",
+    "again, epsilon": "{m} times this ε",
+    "again, delta": " and (e^{{{m}ε}} − 1) / (e^ε − 1) times this δ",
+    "again, mu": "{m} times this μ",
+    "again, rho": "{m}² times this ρ",
+    # ---------------------------------------------------------- the statement of a release (stored)
+    "patient": "whatever anyone could learn about you, or do to you, because of {what}, is at most {factor} "
+    "times as likely with {yours} in the data as with somebody else's instead{plus}; and who has to guess "
+    "which of the two it was is right at most {right} times in 100, where tossing a coin is right 50 times.",
+    "patient, plus": ", plus a chance of at most {chance}",
+    "attackers": "with any computing power, provided that the operating system's random numbers cannot be "
+    "told from perfect ones, and any other knowledge, even of everybody else's data",
+    "certain": "Outcomes that rule one of the two records out have together a chance of at most δ = "
+    "{delta}{none}.",
+    "certain, pure": "No outcome rules one of the two records out.",
+    "certain, none": " (with this noise: 0)",
+    "times": "e^{epsilon}",
+    # ---------------------------------------------------------- the officer's page (stored.officer_page)
+    "row": "the chance of anything, at most: its chance with another record, times ...{plus}",
+    "epsilon": "Whatever chance something has when another record stands in place of one {unit}'s, it has at "
+    "most e to the power ε times that chance with this one{plus}. Here ε = {epsilon}: {factor} times. At ε "
+    "= 0{zero} a release tells nothing about one {unit}; every further release about the same people adds "
+    "to the promise's ε.",
+    "epsilon, plus": ", plus δ",
+    "epsilon, zero": " and δ = 0",
+    "delta": "what is added to that bound. It is not the chance that an outcome is more than {factor} times "
+    "as likely with this record as with another: with this noise that chance is at most {exceeds}. Outcomes "
+    "that another record would make impossible have together a chance of at most δ{none}. δ must be far "
+    "below 1 / people.",
+    "delta, none": "; with this noise there are none",
+    "delta, pure": "0 here: the factor holds for every event, without exception.",
+    "rho": "another measure of the same loss, which adds up more sharply over several releases. An ε at "
+    "every δ follows from it; the one printed may be smaller, as it is computed from the noise itself.",
+    "mu": "another measure: to find out whether a record was exchanged is at least as hard as to tell one "
+    "draw of a normal distribution from one that is shifted by μ standard deviations.",
+    "no bound": "with δ > 0 the promise limits events, not single outcomes{none}.",
+    "no bound, none": ". No outcome of this release's noise is certain proof; the more an outcome tells, the "
+    "rarer it is",
+    "threat": "with any knowledge and any computer, provided that the operating system's random numbers "
+    "cannot be told from perfect ones",
+    "threat, seeded": "with any knowledge BUT THE SEED, as long as no computer finds the seed",
+}  # fmt: skip
+
+
+def words(version: int = VERSION) -> Mapping[str, str]:
+    """Return the templates of a version. Raises ``ValueError`` if the version cannot be read."""
+    if version == VERSION:
+        return NOW
+    from discreet.accounting.text.earlier_sentences import SENTENCES  # for old files alone
+
+    if version not in SENTENCES:
+        raise ValueError(f"version = {version!r}: must be from {OLDEST} to {VERSION}")
+    return {**NOW, **SENTENCES[version]}
+
+
+def with_modules_of(version: int, text: str) -> str:
+    """Return a text with each module under the name that it had when the version was current."""
+    if version < VERSION:
+        from discreet.accounting.text.earlier_sentences import MODULES
+
+        for now, then in MODULES[version].items():
+            text = text.replace(now, then)
+    return text
+
+
+def version_of(guarantee: Mapping[str, Any]) -> int:
+    """Return the version of a guarantee's sentences. Version 5 added ``exceeds``."""
+    return VERSION if "exceeds" in guarantee else 4

@@ -1,0 +1,277 @@
+"""What every command shares: the application, errors as one line, tables, bars, documents.
+
+Results go to standard output (with ``--json`` a single JSON document), progress and remarks to
+standard error. Exit status: 0, 1 where a check failed, 2 for bad input (one line that names the
+argument, its value and what is allowed), 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+import typer.core
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from discreet.experiments.sweep import Progress
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class OneLine(typer.core.TyperGroup):
+    """The group of commands; what its parser refuses is one line and exit status 2, as elsewhere."""
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """Parse and run; returns only where ``standalone_mode`` is false."""
+        if not extra.pop("standalone_mode", True):
+            return super().main(args, standalone_mode=False, **extra)
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            status = super().main(args, standalone_mode=False, **extra)
+        except BrokenPipeError:  # whoever reads us has seen enough, as in `discreet list | head`
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the interpreter's last flush
+            sys.exit(1)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # not of the parser, whose classes are private
+                raise
+            if not given:
+                print(error.format_message())
+            else:
+                say(f"discreet: {_refused(error, given)}")
+            sys.exit(getattr(error, "exit_code", 2))
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _refused(error: Any, given: Sequence[str]) -> str:
+    """What the parser refuses: the argument, its value if it has one, and what is allowed."""
+    context, param = getattr(error, "ctx", None), getattr(error, "param", None)
+    path = getattr(context, "command_path", "discreet")
+    meant = _meant(getattr(error, "option_name", None), context)
+    if meant is not None:
+        return f"{error.option_name}: is no option of `{path}`; did you mean {meant}? (see `{path} --help`)"
+    value = _value_of(param, given)
+    if param is None or value is None:
+        return f"{' '.join(error.format_message().split())} (see `{path} --help`)"
+    reason = " ".join(str(error.message).split())
+    return f"{param.opts[-1]} = {value!r}: {reason[:1].lower()}{reason[1:]}"
+
+
+_ALSO_CALLED = {"--learner": "--algorithm", "--algorithm": "--learner", "--users": "--episodes"}
+_ALSO_CALLED |= {"--episodes": "--users", "--output": "--out", "--output-dir": "--out"}
+
+
+def _meant(name: str | None, context: Any) -> str | None:
+    """The option of this command that goes by another name in others, or elsewhere."""
+    other = _ALSO_CALLED.get(name or "")
+    offered = {
+        option for param in getattr(getattr(context, "command", None), "params", ()) for option in param.opts
+    }
+    return other if other in offered else None
+
+
+def _value_of(param: Any, given: Sequence[str]) -> str | None:
+    """The text given for an option on the command line."""
+    for name in getattr(param, "opts", ()):
+        for i, word in enumerate(given):
+            if word == name and i + 1 < len(given):
+                return given[i + 1]
+            if word.startswith(f"{name}="):
+                return word.partition("=")[2]
+    return None
+
+
+app = typer.Typer(
+    name="discreet",
+    cls=OneLine,
+    help="Differentially private reinforcement learning, with guarantees that can be checked.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+WorkersOption = Annotated[int | None, typer.Option(help="Parallel runs (default: all processors).")]
+OutOption = Annotated[Path | None, typer.Option(help="Result folder; seeds that it holds are not run again.")]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(help="Where runs happen: local (default), dask://HOST:PORT, ray[://HOST:PORT], slurm."),
+]
+ShardOption = Annotated[
+    str | None, typer.Option(help="i/n: only the i-th of n equal parts of the runs, for job arrays.")
+]
+ConfigArgument = Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")]
+EnvOption = Annotated[str | None, typer.Option(help="Environment (default: riverswim).")]
+EnvOptions = Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment. Repeatable.")]
+LearnerOption = Annotated[str | None, typer.Option(help="Learner (default: noise-aware).")]
+PrivatizerOption = Annotated[str | None, typer.Option(help="Privatizer (default: none).")]
+EpsilonOption = Annotated[float | None, typer.Option(help="Privacy budget, above 0.")]
+DeltaOption = Annotated[
+    float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default; shuffle: 1e-6): pure epsilon.")
+]
+KnobOptions = Annotated[
+    list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer. Repeatable.")
+]
+EpisodesOption = Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")]
+PluginOption = Annotated[
+    list[str] | None, typer.Option("--plugin", help="Module that registers names. Repeatable.")
+]
+
+
+_KEEP_SEEDS = ("run", "sweep", "compare")  # with --out; a reproduction always
+
+
+def command(function: F) -> F:
+    """A command of the application: errors at the door are one line and exit status 2."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return function(*args, **kwargs)
+        except ValueError as error:
+            say(f"discreet: {' '.join(str(error).split())}")
+            _say_notes(error)
+            raise typer.Exit(2) from None
+        except BrokenPipeError:
+            raise
+        except RuntimeError as error:
+            from discreet.experiments.engine import EngineError
+
+            if not isinstance(error, EngineError):
+                raise
+            say(f"discreet: {' '.join(str(error).split())}")
+            raise typer.Exit(1) from None
+        except MemoryError as error:
+            say(f"discreet: not enough memory ({' '.join(str(error).split()) or 'no details'})")
+            raise typer.Exit(1) from None
+        except OSError as error:
+            say(f"discreet: {error}")
+            _say_notes(error)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt as error:
+            keeps = (
+                kwargs.get("out") if function.__name__ in _KEEP_SEEDS else function.__name__ == "reproduce"
+            )
+            kept = "; finished seeds are kept, the same command does the rest" if keeps else ""
+            say(f"discreet: interrupted{kept}")
+            _say_notes(error)
+            raise typer.Exit(130) from None
+
+    app.command(function.__name__.rstrip("_"))(guarded)
+    return function
+
+
+def _say_notes(error: BaseException) -> None:
+    """What those who passed the error on had to add."""
+    for note in getattr(error, "__notes__", ()):
+        say(f"discreet: {note}")
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    say(f"discreet: {message}")
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(document: Any) -> None:
+    """A document on standard output."""
+    print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def console() -> Console:
+    """Standard output for people; wide enough for tables when it is no terminal."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 132)
+
+
+def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """An empty table."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(
+            column, justify="right" if column in right else "left", no_wrap=column in right, overflow="fold"
+        )
+    return table
+
+
+@contextmanager
+def progress_bar(title: str, total: int, unit: str = "users") -> Iterator[Progress]:
+    """A bar on standard error over users of all runs; yields the callback ``(run, users done)``.
+
+    Without a terminal, one line at the end instead.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    done: dict[int, int] = {}
+    begin = time.perf_counter()
+    to = Console(stderr=True)
+    if not to.is_terminal:
+        yield lambda run, users: done.__setitem__(run, users)
+        say(f"{title}: {time.perf_counter() - begin:.1f} s")
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    with Progress(*columns, TimeElapsedColumn(), console=to) as bar:
+        task = bar.add_task(title, total=total)
+
+        def update(run: int, users: int) -> None:
+            done[run] = users
+            bar.update(task, completed=sum(done.values()))
+
+        yield update
+        bar.update(task, completed=total)
+
+
+def check_files(files: Sequence[str], **named: Path) -> None:
+    """Raise ``ValueError`` for what is not there, before anything that takes long is imported."""
+    for name, path in named.items():
+        if not path.is_file():
+            raise ValueError(f"{name} = {str(path)!r}: no such file")
+    for file in files:
+        if "://" not in file and not file.startswith("minari:") and not Path(file).exists():
+            raise ValueError(f"{file}: no such file")
+
+
+def announce_compilation() -> None:
+    """Say why nothing seems to happen, when a kernel is compiled that is not in the cache."""
+    from discreet.experiments.compile_notice import announce
+
+    announce(_say_compiling)
+
+
+def _say_compiling() -> None:
+    say("discreet: compiling kernels, once (`discreet warmup` does it ahead) ...")
+
+
+def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
+    """KEY=VALUE options as a mapping; ``flag`` is their name, for errors."""
+    found: dict[str, str] = {}
+    for item in given or []:
+        name, equals, value = item.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise ValueError(f"--{flag} {item!r}: must be KEY=VALUE")
+        if name in found:
+            raise ValueError(f"--{flag} {item!r}: {name} is given twice")
+        found[name] = value
+    return found

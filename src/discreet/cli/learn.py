@@ -1,0 +1,1154 @@
+"""Commands for stored trajectories: learn, verify, recover, ledger, cohort."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from discreet.cli.common import (
+    JsonFlag,
+    PluginOption,
+    announce_compilation,
+    check_files,
+    command,
+    console,
+    new_table,
+    pairs,
+    print_json,
+    say,
+)
+from discreet.cli.passphrases import PassphraseFile, passphrase_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from discreet.data.row_batches import Progress, Source
+    from discreet.data.schema import Schema
+    from discreet.envs.mdp.tabular import TabularMDP
+    from discreet.ledger.ledger import Ledger, Totals
+    from discreet.pipeline.learn import Outcome, Settings
+    from discreet.pipeline.power_analysis import PublicWorld
+    from discreet.reports.rule_files import Rule
+
+
+SqlOption = Annotated[
+    str | None, typer.Option(help="A query of duckdb://FILE, or of duckdb:// over the files of --reads.")
+]
+ReadsOption = Annotated[
+    list[str] | None,
+    typer.Option(help="A file that the query of duckdb:// reads; it can read no other. Repeatable."),
+]
+DelimiterOption = Annotated[
+    str | None, typer.Option(help="Of CSV files (default: told by the columns in their first line).")
+]
+DecimalOption = Annotated[str, typer.Option(help="Of numbers in CSV files: . or ,")]
+EncodingOption = Annotated[str, typer.Option(help="Of CSV files, as Python names it.")]
+
+
+@contextmanager
+def rows_bar() -> Iterator[Progress]:
+    """A bar on standard error for each stage; yields the callback ``(what, done, total)``."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[parts]}"))
+    with Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def update(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                for stage in tasks.values():
+                    bar.stop_task(stage)
+                tasks[what] = bar.add_task(what, total=total, parts="")
+            of = f" of {total:,}" if total else ""
+            bar.update(
+                tasks[what], completed=done, total=total, parts=f"{done:,}{of}" if done or total else ""
+            )
+
+        yield update
+
+
+# ------------------------------------------------------------------------------------- learn
+@command
+def learn(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Parquet or CSV files, folders, s3://..., duckdb://FILE?table=NAME, minari:NAME; or parts "
+            "that `discreet count` made (.tally)."
+        ),
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
+    sql: SqlOption = None,
+    reads: ReadsOption = None,
+    delimiter: DelimiterOption = None,
+    decimal: DecimalOption = ".",
+    encoding: EncodingOption = "utf-8",
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            help="decision-points (default where the schema says stationary = true), dp-apvi (default "
+            "elsewhere), dp-pevi or dp-vapvi; without privacy apvi, pevi or vapvi. With --from-release: that "
+            "of the release."
+        ),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = None,
+    rho: Annotated[float | None, typer.Option(help="Budget in zCDP, in place of epsilon.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for release, policy, report, statement.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Named settings of the algorithm: paper, ...")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="KEY=VALUE for the algorithm; privatizer.KEY=VALUE for the noise."),
+    ] = None,
+    unsupported: Annotated[
+        str, typer.Option(help="Where data are too few: abstain, behaviour or policy.")
+    ] = "abstain",
+    from_release: Annotated[
+        Path | None, typer.Option(help="Plan again from this release.parquet: no data, no budget.")
+    ] = None,
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="RULE.csv (state,action[,probability]), or a folder with a policy.csv: the report compares "
+            "the policy with it. For decision points whose rewards are paid by a rule. Repeatable."
+        ),
+    ] = None,
+    rewards: Annotated[
+        Path | None, typer.Option(help="With --from-release: known rewards in place of the schema's.")
+    ] = None,
+    synthetic: Annotated[
+        bool, typer.Option("--synthetic", help="Rehearse on made-up people of the schema.")
+    ] = False,
+    users: Annotated[int, typer.Option(help="With --synthetic: how many people.")] = 1000,
+    ledger: Annotated[Path | None, typer.Option(help="Ledger (default: the user's own).")] = None,
+    no_ledger: Annotated[
+        bool, typer.Option("--no-ledger", help="Write nothing down; the statement says so in capitals.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Of the report's intervals, in (0, 1).")] = 0.95,
+    return_bound: Annotated[
+        float | None,
+        typer.Option(
+            help="With dp-apvi or apvi: public bound of one episode's return, in [0, 1] a step (default: H). "
+            "Else return_bound of the schema."
+        ),
+    ] = None,
+    operator: Annotated[str, typer.Option(help="Who runs this; a line of the statement.")] = "",
+    approval: Annotated[str, typer.Option(help="Who approved it; a line of the statement.")] = "",
+    purpose: Annotated[
+        str, typer.Option(help="What the release is for; a line of the statement and of the ledger.")
+    ] = "",
+    scratch: Annotated[
+        Path | None, typer.Option(help="Folder for temporary files, where users are not in order.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
+    ] = None,
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Learn a policy from people's trajectories: with one private release, a report and a statement."""
+    if out is None:
+        raise ValueError("out is missing: give --out DIR, a new folder")
+    if plugin:
+        from discreet.registry import load_plugin
+
+        for module in plugin:
+            load_plugin(module)
+    given = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    budget = {name: value for name, value in given.items() if value is not None}
+    people = None
+    if from_release is None:
+        if rewards is not None:
+            raise ValueError(
+                f"rewards = {rewards}: must be given with --from-release; else the schema has them"
+            )
+        if algorithm is not None:
+            from discreet import registry
+
+            registry.entry("offline learner", algorithm)
+        _check_sources(files, schema, sql, ledger, no_ledger, synthetic, seed)
+        assert schema is not None
+        written = {
+            "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
+        }  # fmt: skip
+        people = _looked_at(files, schema, written, out, synthetic)
+    else:
+        taken = [
+            ("files", files),
+            ("schema", schema),
+            ("seed", seed),
+            ("ledger", ledger),
+            ("scratch", scratch),
+            ("sql", sql),
+            ("reads", reads),
+            ("delimiter", delimiter),
+            ("synthetic", synthetic or None),
+            ("no-ledger", no_ledger or None),
+            *budget.items(),
+        ]
+        for name, value in taken:
+            if value is not None:
+                raise ValueError(
+                    f"{name} = {value}: must not be given with --from-release, which reads no data"
+                )
+        if not from_release.is_file():
+            raise ValueError(f"from-release = {str(from_release)!r}: must be a file, DIR/release.parquet")
+
+    from discreet.pipeline.learn import Settings
+
+    settings = Settings(
+        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
+        level=level,
+        return_bound=return_bound,
+        operator=operator,
+        approval=approval,
+        purpose=purpose,
+        synthetic=synthetic,
+        compare=_rules(compare, from_release, people),
+    )
+    announce_compilation()
+    if from_release is not None:
+        outcome = _again(from_release, algorithm, preset, option, out, settings, rewards)
+    else:
+        assert people is not None
+        outcome = _first(
+            people, algorithm, budget, preset, option, out, settings, users, ledger, no_ledger, seed, scratch,
+            workers,
+        )  # fmt: skip
+    document = outcome.statement.to_dict()
+    if as_json:
+        print_json({"out": str(out), "statement": document})
+        return
+    to = console()
+    to.print(outcome.report.split("\n", 1)[0].strip("*"), style="bold")
+    to.print()
+    to.print(document["sentence"])
+    for warning in document["warnings"]:
+        to.print(f"Warning: {warning}")
+    to.print()
+    to.print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    to.print(f"Check it with `discreet verify {out}`; plan again, free of budget, with `--from-release`.")
+
+
+def _rules(
+    compare: list[Path] | None,
+    release: Path | None,
+    people: tuple[Schema, Source | list[str] | None] | None,
+) -> tuple[Rule, ...]:
+    """Read the rules that the policy is compared with, before anything is spent."""
+    if not compare:
+        return ()
+    from discreet.data.schema import read_schema
+    from discreet.reports.rule_files import read_rule
+
+    if people is None:
+        assert release is not None
+        path = release.parent / "schema.toml"
+        if not path.is_file():
+            raise ValueError(f"{release}: the folder's schema.toml must lie beside it")
+        public = read_schema(path)
+    else:
+        public = people[0]
+    return tuple(read_rule(path, public) for path in compare)
+
+
+def _check_sources(
+    files: list[str] | None, schema: Path | None, sql: str | None, ledger: Path | None, no_ledger: bool,
+    synthetic: bool, seed: int | None,
+) -> None:  # fmt: skip
+    """``ValueError`` on options that do not go together, before any file is looked at."""
+    if schema is None:
+        raise ValueError("schema is missing: give --schema SCHEMA.toml")
+    if synthetic and (files or ledger is not None):
+        raise ValueError("synthetic: must be given without files and ledger, it makes its own people up")
+    if ledger is not None and no_ledger:
+        raise ValueError("ledger: must not be given together with --no-ledger")
+    if seed is not None and not (no_ledger or synthetic):
+        raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
+    if not (files or sql is not None or synthetic):
+        raise ValueError("files: none is given; give trajectories, or --synthetic for a rehearsal")
+
+
+def _looked_at(
+    files: list[str] | None, schema: Path, written: dict[str, Any], out: Path, synthetic: bool
+) -> tuple[Schema, Source | list[str] | None]:
+    """The schema and the rows, after a look at names and types of columns; files of counted parts; or None
+    for made-up people.
+
+    What learns takes a second to import: what is wrong with a file is said before.
+    """
+    from discreet.data.schema import read_schema
+    from discreet.utils.atomic_folder import check_free
+
+    check_files([] if synthetic else files or [], schema=schema)
+    public = read_schema(schema)
+    check_free(out)
+    if synthetic:
+        return public, None
+    from discreet.data.row_batches import open_source
+    from discreet.data.sources import COUNTED
+
+    if files and all(name.endswith(COUNTED) for name in files):
+        for name in ("sql", "reads", "delimiter"):
+            if written[name] is not None:
+                raise ValueError(f"{name} = {written[name]!r}: must not be given with counted parts")
+        return public, files
+    return public, open_source(files or ["duckdb://"], public, **written)
+
+
+def _first(
+    people: tuple[Schema, Source | list[str] | None],
+    algorithm: str | None,
+    budget: dict[str, float],
+    preset: str | None,
+    option: list[str] | None,
+    out: Path,
+    settings: Settings,
+    users: int,
+    ledger: Path | None,
+    no_ledger: bool,
+    seed: int | None,
+    scratch: Path | None,
+    workers: int | None,
+) -> Outcome:
+    """From data, or from made-up ones."""
+    import tempfile
+    from contextlib import nullcontext
+
+    from discreet.core.rng import Secure, Seeded
+    from discreet.data.row_batches import open_source
+    from discreet.data.validate import DataError
+    from discreet.ledger.ledger import Ledger, default_path
+    from discreet.pipeline import learn as pipeline
+    from discreet.pipeline.learned_files import default_algorithm
+    from discreet.pipeline.partial_aggregates import merge_parts
+    from discreet.pipeline.synthetic_data import write_made_up
+
+    public, source = people
+    algorithm = algorithm or default_algorithm(public)
+    learner, privatizer = _asked(algorithm, preset, option, budget, exact=no_ledger)
+    private = privatizer is not None or algorithm.startswith("dp-")
+    if not (private or no_ledger or settings.synthetic):
+        raise ValueError(
+            f"algorithm = {algorithm!r}: is not private, exact sums have no epsilon for a ledger; must "
+            "be given with --no-ledger"
+        )
+    book = None
+    if not (no_ledger or settings.synthetic):
+        path = default_path() if ledger is None else ledger
+        if not path.exists():
+            say(f"discreet: the ledger is new: {path}")
+        book = Ledger.open(path)
+    with tempfile.TemporaryDirectory() as made_up, book or nullcontext(), rows_bar() as progress:
+        if source is None:
+            file = Path(made_up) / "people.parquet"
+            write_made_up(public, users, file, seed=seed or 0, progress=progress)
+            source = open_source(file, public)
+        how: dict[str, Any] = {
+            "privatizer": privatizer, "ledger": book, "settings": settings, "progress": progress,
+            "randomness": Secure() if seed is None else Seeded(seed),
+        }  # fmt: skip
+        if isinstance(source, list):
+            return pipeline.learn(merge_parts(source), learner, out, schema=public, **how)
+        try:
+            return pipeline.learn(source, learner, out, scratch=scratch, workers=workers, **how)
+        except DataError as error:
+            error.add_note(
+                "This message is private, it quotes a person's row (rows are counted from 0, without a "
+                "header). Nothing was spent or written."
+            )
+            raise
+
+
+@command
+def count(
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files of one part of the data, as for `discreet learn`.")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: the same for all parts.")] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="The run's secret key, the same for all parts (--new-key makes it).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A new file, NAME.tally: RAW DATA, mode 0600.")] = None,
+    new_key: Annotated[
+        Path | None, typer.Option(help="Make a new key, and nothing else. Delete it after the run.")
+    ] = None,
+    sql: SqlOption = None,
+    reads: ReadsOption = None,
+    delimiter: DelimiterOption = None,
+    decimal: DecimalOption = ".",
+    encoding: EncodingOption = "utf-8",
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            help="What will be learned: decision-points, dp-apvi or apvi (default: as for `discreet learn`)."
+        ),
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the algorithm.")] = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for temporary files.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Count the people of a part of the data, for `discreet learn PARTS.tally` elsewhere: exact, raw sums."""
+    from discreet import registry
+    from discreet.data.row_batches import open_source
+    from discreet.data.schema import read_schema
+    from discreet.data.sources import COUNTED
+    from discreet.data.validate import DataError
+    from discreet.pipeline import partial_aggregates as counted
+    from discreet.pipeline.learned_files import default_algorithm
+    from discreet.utils.atomic_folder import claimed
+
+    if new_key is not None:
+        if files or out is not None or key is not None:
+            raise ValueError("new-key: must be given alone")
+        say(f"discreet: a new key: {counted.new_count_key(new_key)}")
+        return
+    for what, value in {"files": files or sql, "--schema": schema, "--key": key, "--out": out}.items():
+        if not value:
+            raise ValueError(f"{what.lstrip('-')} is missing: give {what}")
+    assert schema is not None and key is not None and out is not None
+    if out.suffix != COUNTED:
+        raise ValueError(f"out = {str(out)!r}: must end in {COUNTED}")
+    if out.exists() or not out.absolute().parent.is_dir():
+        raise ValueError(f"out = {str(out)!r}: must be a new file in a folder that exists")
+    secret, public = counted.read_count_key(key), read_schema(schema)
+    written: dict[str, Any] = {
+        "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
+    }  # fmt: skip
+    name = algorithm or default_algorithm(public)
+    options: dict[str, Any] = pairs("option", option)
+    if "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
+        options = {"rho": 1.0, **options}  # a budget that nobody will look at
+    learner = registry.build("offline learner", name, None, options)
+    announce_compilation()
+    try:
+        with claimed(out), rows_bar() as progress:
+            source = open_source(files or ["duckdb://"], public, **written)
+            part = counted.count_part(source, learner, secret, progress=progress, scratch=scratch)
+            part.save(out)
+    except DataError as error:
+        error.add_note("This message is private, it quotes a person's row. Nothing was written.")
+        raise
+    say(f"discreet: {out} is RAW DATA (exact sums): keep it and delete it as the trajectories")
+    if as_json:
+        print_json({"out": str(out), "people": len(part.people)})
+
+
+def _again(
+    release: Path,
+    algorithm: str | None,
+    preset: str | None,
+    option: list[str] | None,
+    out: Path,
+    settings: Settings,
+    rewards: Path | None,
+) -> Outcome:
+    from discreet.data.schema import read_rewards, read_schema
+    from discreet.pipeline import learn as pipeline
+
+    known = None
+    if rewards is not None:
+        known = read_rewards(rewards, read_schema(release.parent / pipeline.SCHEMA))
+    learner = _asked_again(release, algorithm, preset, option)
+    with rows_bar() as progress:
+        return pipeline.plan_again(release, learner, out, settings=settings, rewards=known, progress=progress)
+
+
+def _asked_again(release: Path, algorithm: str | None, preset: str | None, option: list[str] | None) -> Any:
+    """The learner of a release with its own options, but for those that are given; no budget is needed."""
+    from discreet import registry
+    from discreet.learners.offline.release_files import read_tables
+
+    facts = read_tables(release).facts
+    name = algorithm or facts.algorithm or "dp-apvi"
+    options: dict[str, Any] = {}
+    if preset is None and name == facts.algorithm:
+        stored = dict(facts.options.get("learner", {}))
+        options = {key: value for key, value in stored.items() if key != "preset" and value is not None}
+    elif "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
+        options = {"rho": 1.0}  # a budget that nobody will look at
+    options |= pairs("option", option)
+    return registry.build("offline learner", name, preset, options)
+
+
+_EITHER = ("decision-points",)  # from noisy sums, or from exact ones; plug-ins too
+
+
+def _asked(
+    algorithm: str,
+    preset: str | None,
+    option: list[str] | None,
+    budget: dict[str, float],
+    exact: bool = False,
+) -> tuple[Any, Any]:
+    """(learner, privatizer or None) from names and options; ``exact`` : sums without noise are meant."""
+    from discreet import registry
+
+    found = registry.entry("offline learner", algorithm)
+    taken = registry.options_of(found.factory())
+    options: dict[str, Any] = pairs("option", option)
+    noise = {
+        name.removeprefix("privatizer."): options.pop(name)
+        for name in [*options]
+        if name.startswith("privatizer.")
+    }
+    either = (algorithm in _EITHER or found.plugin is not None) and not (exact and not budget)
+    private = algorithm.startswith("dp-") or "rho" in taken or either
+    if private and not {"epsilon", "rho"} & {*budget, *options, *noise}:
+        raise ValueError(f"epsilon is missing: {algorithm} needs --epsilon (with --delta) or --rho")
+    if budget and not private:
+        name, value = next(iter(budget.items()))
+        raise ValueError(f"{name} = {value:g}: {algorithm} is not private, it takes no budget")
+    if "rho" in taken and "epsilon" in budget and "delta" not in {*budget, *options}:
+        raise ValueError(f"delta is missing: {algorithm} needs --delta with --epsilon (0: Laplace noise)")
+    if "rho" in taken:  # the linear learners hold their budget
+        options = {**options, **budget}
+        if noise:
+            raise ValueError(f"option = 'privatizer.{next(iter(noise))}': {algorithm} has no privatizer")
+        return registry.build("offline learner", algorithm, preset, options), None
+    learner = registry.build("offline learner", algorithm, preset, options)
+    if not private:
+        return learner, None
+    if "epsilon" in {*budget, *noise} and "delta" not in {*budget, *noise}:
+        say(
+            "discreet: no --delta is given: epsilon is pure, by Laplace noise. With --delta, below a tenth "
+            "of 1/users, Gaussian noise is allowed too, which is often far less; --delta 0 says that pure is "
+            "meant"
+        )
+    return learner, registry.build("privatizer", "central", None, {**noise, **budget})
+
+
+def forecast_stored(
+    schema: Path,
+    users: int | None,
+    budget: dict[str, float | None],
+    algorithm: str | None,
+    preset: str | None,
+    option: list[str] | None,
+    share: float,
+    as_json: bool,
+) -> None:
+    """`discreet forecast --schema`: what `discreet learn` would give, without data."""
+    from discreet.data.schema import read_schema
+
+    if users is None:
+        raise ValueError("users is missing: give --users N, the expected number of people")
+    from discreet.pipeline.estimate import forecast_learn
+    from discreet.pipeline.learned_files import default_algorithm
+
+    public = read_schema(schema)
+    given = {name: value for name, value in budget.items() if value is not None}
+    learner, privatizer = _asked(algorithm or default_algorithm(public), preset, option, given)
+
+    with rows_bar() as progress:
+        progress("forecast", 0, None)
+        found = forecast_learn(public, users, privatizer, learner, share=share)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    table = new_table("", "")
+    for what, value in found.rows():
+        table.add_row(what, value)
+    console().print(table)
+    head, body = found.epsilon_rows()
+    others = new_table(*head, right=head)
+    for row in body:
+        others.add_row(*row)
+    console().print("With another ε:", style="bold")
+    console().print(others)
+
+
+def _differs(world: str | None) -> str:
+    """Return what to try beside a forecast of this environment; without one the gain was asked for."""
+    return f"Your world will differ: try {'others' if world else 'a smaller gain'}, too."
+
+
+def forecast_gain_stored(
+    schema: Path,
+    users: int | None,
+    budget: dict[str, float | None],
+    target: float | None,
+    world: str | None,
+    draws: int,
+    as_json: bool,
+    learner: tuple[str | None, str | None, list[str] | None] = (None, None, None),
+) -> None:
+    """`discreet forecast --target-gain`: the chance that a gain is shown; what is left open is found.
+
+    learner : algorithm (None: what `learn` runs), preset and options.
+    """
+    from discreet.data.schema import read_schema
+    from discreet.pipeline.learned_files import default_algorithm, refuse_groups
+
+    public = read_schema(schema)
+    if (target is None) == (world is None):
+        raise ValueError("target-gain: give either --target-gain G (a world is made up) or --world NAME|FILE")
+    if budget.get("rho") is not None:
+        raise ValueError(f"rho = {budget['rho']:g}: must be --epsilon with --delta here")
+    epsilon, delta = budget.get("epsilon"), budget.get("delta")
+    if users is None and epsilon is None:
+        raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
+
+    algorithm, preset, option = learner
+    algorithm = algorithm or default_algorithm(public)
+    if algorithm in _LINEAR:
+        refuse_groups(public, algorithm)
+        named = (algorithm, preset, option)
+        _forecast_linear(public, users, epsilon, delta, target, world, draws, as_json, named)
+        return
+    if algorithm != "decision-points":
+        raise ValueError(
+            f"algorithm = {algorithm!r}: must be decision-points (with stationary = true in the schema), "
+            "dp-pevi or dp-vapvi, for which it is forecast whether a gain is shown"
+        )
+    if not public.stationary:
+        raise ValueError(
+            "algorithm = 'decision-points': must be of a schema with stationary = true; `discreet learn` "
+            "refuses it too"
+        )
+    if preset is not None or option:
+        raise ValueError("preset, option: must not be given for decision-points here")
+
+    from discreet.mechanisms.privatizers.central import Central
+    from discreet.pipeline import power_analysis as power
+
+    if public.groups is not None:
+        say("discreet: [groups] are left out of the forecast; they do not change the noise of a release")
+    rows = []
+    with rows_bar() as progress:
+        progress("make the world", 0, None)
+        known = _world(world, public) if world is not None else power.made_up_world(public, target or 0.0)
+        delta = 0.0 if delta is None else delta
+        if epsilon is None:
+            progress("find epsilon", 0, None)
+            epsilon = power.epsilon_needed(known, users or 1, delta, draws=draws)
+            if epsilon is None:
+                say(f"discreet: no epsilon up to {power.EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
+                epsilon = power.EPSILONS[-1]
+        privatizer = Central(epsilon=epsilon, delta=delta)
+        if users is None:
+            progress("find how many people", 0, None)
+            users = power.people_needed(known, privatizer, draws=draws)
+            if users is None:
+                raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 people would show such a gain")
+        for done, times in enumerate((1 / 3, 1.0, 3.0)):
+            progress("simulate releases", done, 3)
+            rows.append(power.forecast_gain(known, max(round(users * times), 1), privatizer, draws=draws))
+    if as_json:
+        print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
+        return
+    table = new_table(
+        "people", "ε", "chance that a gain is shown", "true gain of the policy", "states changed"
+    )
+    for row in rows:
+        table.add_row(
+            f"{row.users:,}", f"{row.epsilon:g}", f"{100 * row.chance:.0f} % ({100 * row.low:.0f} to "
+            f"{100 * row.high:.0f})",
+            f"{row.gain:.3f} of {row.best:.3f}", f"{row.changes:.0f}",
+        )  # fmt: skip
+    console().print(table)
+    where = f"{world} " if world else "a made-up world of the schema's sizes, "
+    console().print(
+        f"{draws} simulated releases each, in {where}where the best policy gains {known.best:.3f}. "
+        f"{_differs(world)}"
+    )
+
+
+_LINEAR = ("dp-pevi", "dp-vapvi")
+
+
+def _forecast_linear(
+    schema: Schema,
+    users: int | None,
+    epsilon: float | None,
+    delta: float | None,
+    target: float | None,
+    world: str | None,
+    draws: int,
+    as_json: bool,
+    named: tuple[str, str | None, list[str] | None],
+) -> None:
+    """The same for linear learners: people are played, and half of them judge."""
+    from dataclasses import replace
+
+    from discreet.pipeline import linear_power_analysis as linear_power
+    from discreet.pipeline.learned_files import LinearSums
+    from discreet.pipeline.power_analysis import EPSILONS
+
+    algorithm, preset, option = named
+    budget = {"epsilon": 1.0 if epsilon is None else epsilon}
+    learner, _ = _asked(algorithm, preset, option, budget if delta is None else {**budget, "delta": delta})
+    features = LinearSums(schema, learner).features
+    rows = []
+    with rows_bar() as progress:
+        progress("make the world", 0, None)
+        if world is not None:
+            known = _world(world, schema)
+            if (known.mdp.states, known.mdp.actions) != (features.states, features.actions):
+                raise ValueError(
+                    f"world = {world!r}: has {known.mdp.states} states and {known.mdp.actions} actions, the "
+                    f"schema's features {features.states} and {features.actions}"
+                )
+        else:
+            known, features = linear_power.made_up(schema, features, target or 0.0)
+        if epsilon is None:
+            progress("find epsilon", 0, None)
+            epsilon = linear_power.linear_epsilon_needed(
+                known, features, learner, users or 1, EPSILONS, draws=draws
+            )
+            if epsilon is None:
+                say(f"discreet: no epsilon up to {EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
+                epsilon = EPSILONS[-1]
+            learner = replace(learner, epsilon=epsilon)
+        if users is None:
+            progress("find how many people", 0, None)
+            users = linear_power.linear_people_needed(known, features, learner, draws=draws)
+            if users is None:
+                raise ValueError(f"epsilon = {epsilon:g}: not even 3e6 people would show such a gain")
+        for done, times in enumerate((1 / 3, 1.0, 3.0)):
+            progress("play people", done, 3)
+            many = min(max(round(users * times), 1), linear_power.MOST_PEOPLE)
+            rows.append(linear_power.forecast_linear(known, features, learner, many, draws=draws))
+    if as_json:
+        print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
+        return
+    table = new_table(
+        "people", "ε", "chance that a gain is shown", "policy truly better", "true gain of the policy"
+    )
+    for row in rows:
+        table.add_row(
+            f"{row.users:,}", f"{row.epsilon:g}", f"{100 * row.chance:.0f} % ({100 * row.low:.0f} to "
+            f"{100 * row.high:.0f})", f"{100 * row.better:.0f} %", f"{row.gain:.3f} of {row.best:.3f}",
+        )  # fmt: skip
+    console().print(table)
+    where = f"{world}, " if world else "a made-up linear world of the schema's sizes, "
+    off = rows[0].nonlinear
+    console().print(
+        f"{draws} data sets each, of people who were played in {where}where the best policy gains "
+        f"{known.best:.3f}; one half learns, the other one judges (--option judged=true). "
+        + (f"This world is not linear in these features: chances are off by up to {off:.2g}. " if off else "")
+        + _differs(world)
+    )
+
+
+def _world(name: str, schema: Schema) -> PublicWorld:
+    """A table of the schema's states; or an environment: ICU-Sepsis under its expert, any other one of equal
+    steps under uniform play.
+    """
+    if Path(name).suffix in (".csv", ".parquet"):
+        from discreet.pipeline.environment_table import read_world
+
+        return read_world(name, schema)
+    from discreet import registry
+    from discreet.envs.icu_sepsis import expert_policy
+    from discreet.envs.mdp.planning import uniform_policy
+    from discreet.mechanisms.interfaces import Returns
+    from discreet.pipeline.power_analysis import PublicWorld
+    from discreet.pipeline.trajectory_files import outcomes_of
+
+    mdp = registry.build("environment", name, None, {})
+    behaviour = uniform_policy(mdp)
+    if name == "icu-sepsis":
+        behaviour = expert_policy(horizon=mdp.horizon, inadmissible="renormalised")
+    return PublicWorld(mdp, behaviour, Returns(terminal=mdp.terminal, outcomes=outcomes_of(mdp)))
+
+
+# ------------------------------------------------------------------------------ verify, ledger
+@command
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A folder that `discreet learn` made.")],
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Compare with this ledger too (default: the user's own, if it is there)."),
+    ] = None,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not look at any ledger.")] = False,
+    public_key: Annotated[
+        list[Path] | None, typer.Option(help="Public key file whose holder must have signed. Repeatable.")
+    ] = None,
+    limit_key: Annotated[
+        Path | None,
+        typer.Option(help="Public key file with which the limit must be signed, or handed over."),
+    ] = None,
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Recompute every number and hash of a privacy statement; exit status 1 on a difference."""
+    from contextlib import nullcontext
+
+    if not folder.is_dir():
+        raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
+
+    from discreet.ledger.signatures import read_public_key
+    from discreet.pipeline.verify import verify as compared
+
+    signers = [read_public_key(one) for one in public_key or []]
+    owner = None if limit_key is None else read_public_key(limit_key, "limit-key")
+    learner = plugged(folder, plugin)
+    book = ledger_of(folder, ledger, no_ledger)
+    with book or nullcontext(), rows_bar() as progress:
+        checks = compared(
+            folder, book, learner=learner, public_keys=signers, limit_key=owner, progress=progress
+        )
+    failed = [check for check in checks if not check.ok]
+    if as_json:
+        listed = [
+            {"name": c.name, "stated": _said(c.stated), "recomputed": _said(c.recomputed), "ok": c.ok}
+            for c in checks
+        ]
+        print_json({"ok": not failed, "ledger": None if book is None else str(book.path), "checks": listed})
+    else:
+        table = new_table("differs", "stated", "recomputed")
+        for check in failed:
+            table.add_row(check.name, _short(check.stated), _short(check.recomputed))
+        if failed:
+            console().print(table)
+        where = "no ledger" if book is None else f"the ledger {book.path}"
+        console().print(
+            f"{len(checks) - len(failed)} of {len(checks)} numbers and hashes are as stated (with {where})."
+        )
+        if failed:
+            _say_version(folder)
+        for line in _signed(folder, signers):
+            console().print(line, soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _say_version(folder: Path) -> None:
+    """Pages are made again word by word, and words change with the library."""
+    from discreet import __version__
+    from discreet.reports.statement_page import told_in
+
+    wrote = told_in(folder, "versions", "discreet")
+    if wrote not in (None, __version__):
+        say(f"discreet: the folder says that version {wrote} made it; this is {__version__}, use that one")
+
+
+def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
+    """The learner that made a folder, where it is one that these modules register; else None."""
+    if not plugin:
+        return None
+    from discreet import registry
+    from discreet.reports.statement_page import told_in
+
+    for module in plugin:
+        registry.load_plugin(module)
+    name = told_in(folder, "configuration", "algorithm")
+    options = told_in(folder, "configuration", "options", "learner")
+    for one in registry.entries("offline learner") if isinstance(options, dict) else ():
+        # statements name a class: the names of the registry are those of one machine's plug-ins
+        if one.plugin in plugin and getattr(one.factory(), "__name__", None) == name:
+            given = {key: value for key, value in options.items() if key != "preset" and value is not None}
+            return registry.build("offline learner", one.name, None, given)
+    return None
+
+
+def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
+    """The ledger to compare a folder with: the one that is named, else the user's own if it is there."""
+    from discreet.ledger.ledger import Ledger, default_path
+    from discreet.reports.statement_page import told_in
+
+    path = ledger or default_path()
+    if no_ledger or not (ledger is not None or (path.exists() and told_in(folder, "ledger") is not None)):
+        return None
+    return Ledger.open(path, create=False)
+
+
+def _signed(folder: Path, signers: Sequence[str]) -> Iterator[str]:
+    """Whose signatures are there, and which of their keys nobody has named here."""
+    from discreet.reports.signature_file import read_signatures
+
+    try:
+        entries = read_signatures(folder)
+    except (OSError, ValueError):
+        return  # a difference, and told as such
+    for one in entries:
+        known = "" if one["key"] in signers else " (a key that nobody has named here: give --public-key FILE)"
+        yield f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
+    if not entries:
+        yield "Nobody has signed it (`discreet sign`)."
+
+
+# ------------------------------------------------------------------------------------ recover
+@command
+def recover(
+    place: Annotated[Path, typer.Argument(help="The folder in which folders of runs lie.")] = Path("."),
+    ledger: Annotated[Path | None, typer.Option(help="Their ledger (default: the user's own).")] = None,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Plan from the releases, name their folders, mark them.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List releases that were paid for by runs that were killed; --finish makes whole folders of them."""
+    from contextlib import nullcontext
+
+    if not place.is_dir():
+        raise ValueError(f"place = {str(place)!r}: must be the folder in which folders of runs lie")
+
+    from discreet.ledger.ledger import Ledger, default_path
+    from discreet.pipeline import recovery
+
+    path = ledger or default_path()
+    book = Ledger.open(path, create=False) if ledger is not None or path.exists() else None
+    with book or nullcontext(), rows_bar() as progress:
+        rows = []
+        for one in recovery.lost(place, book):
+            made = recovery.finish(one, book, progress) if finish else None
+            rows.append(
+                {
+                    "entry": one.number, "dataset": one.dataset, "time": one.time, "state": one.state,
+                    "folder": None if one.folder is None else str(one.folder),
+                    "finished": None if made is None else str(made),
+                }
+            )  # fmt: skip
+    if as_json:
+        print_json({"ledger": None if book is None else str(path), "lost": rows})
+        return
+    table = new_table("entry", "dataset", "time", "state", "folder", "finished", right=("entry",))
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    if rows:
+        console().print(table)
+    waiting = sum(row["state"] in ("hidden", "not marked") and row["finished"] is None for row in rows)
+    console().print(
+        f"{len(rows)} found" + (f"; {waiting} can be finished with --finish" if waiting else "") + "."
+    )
+    if any(row["state"] == "no release" for row in rows):
+        console().print(
+            f"`no release`: nothing of it lies in {place}. If the run wrote elsewhere, give the folder that "
+            "--out was made in; else it ended before its noise was drawn, and what it reserved is spent."
+        )
+
+
+def _said(value: Any) -> Any:
+    """A value as JSON, or as text."""
+    return value if isinstance(value, str | int | float | bool | None) else _short(value)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+@command
+def ledger(
+    path: Annotated[Path | None, typer.Option("--ledger", help="Ledger (default: the user's own).")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only this population.")] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="Set the owner's total epsilon for the dataset.")
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="With --limit: its delta (0: only pure epsilon fits). Else: where epsilon is told."
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="With --limit, --require or --hand-over: private key file that signs it."),
+    ] = None,
+    passphrase_file: PassphraseFile = None,
+    recovery: Annotated[
+        Path | None,
+        typer.Option(help="With --limit and --key: public key file that may hand the limit over, too."),
+    ] = None,
+    hand_over: Annotated[
+        Path | None,
+        typer.Option(help="Public key file whose holder alone may change the dataset's limit from now on."),
+    ] = None,
+    require: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the dataset's files: releases of them must be written in this ledger."),
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="Write all entries to a new .jsonl or .csv file.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what was spent on each population, set the owner's limit, or export the ledger."""
+    from dataclasses import asdict
+
+    from discreet.ledger import ledger as ledgers
+    from discreet.ledger.owner_rules import require_ledger
+    from discreet.ledger.signatures import read_private_key, read_public_key
+
+    where = ledgers.default_path() if path is None else path
+    if limit is not None and dataset is None:
+        raise ValueError(f"limit = {limit:g}: must be given with --dataset")
+    if require is not None and dataset is None:
+        raise ValueError(f"require = {str(require)!r}: must be given with --dataset")
+    if hand_over is not None and (dataset is None or key is None or limit is not None or require is not None):
+        raise ValueError(
+            f"hand-over = {str(hand_over)!r}: must be given with --dataset and --key, that of the owner or "
+            "the recovery key, and without --limit and --require"
+        )
+    if recovery is not None and (limit is None or key is None):
+        raise ValueError(f"recovery = {str(recovery)!r}: must be given with --limit and --key")
+    if key is not None and limit is None and require is None and hand_over is None:
+        raise ValueError(
+            f"key = {str(key)!r}: must be given with --limit, --require or --hand-over, which it signs"
+        )
+    heir = None if hand_over is None else read_public_key(hand_over, "hand-over")
+    second = None if recovery is None else read_public_key(recovery, "recovery")
+    owner = None if key is None else read_private_key(key, passphrase=passphrase_of(key, passphrase_file))
+    with ledgers.Ledger.open(where, create=limit is not None) as book:
+        if limit is not None:
+            assert dataset is not None
+            book.set_limit(dataset, limit, delta or 0.0, key=owner, recovery=second)
+            if all(entry.kind == "limit" for entry in book.entries(dataset)):
+                others = sorted({entry.dataset for entry in book.entries() if entry.dataset} - {dataset})
+                say(
+                    f"discreet: nothing has been spent on {dataset!r} in this ledger; the limit waits for "
+                    "releases from that name"
+                    + (f" (others here: {', '.join(map(repr, others[:8]))})" if others else "")
+                )
+            if not delta:
+                say(
+                    "discreet: the limit is at delta = 0, which only pure epsilon noise (Laplace) can meet; "
+                    "set it with --delta to allow Gaussian noise"
+                )
+        if heir is not None:
+            assert dataset is not None and owner is not None
+            book.hand_over(dataset, heir, owner)
+            say(f"discreet: the limit of {dataset!r} is now his who holds the key {heir}")
+        if require is not None:
+            assert dataset is not None
+            path_of_rule = require_ledger(require, book, dataset, owner)
+            say(f"discreet: {path_of_rule}: releases of data there and below must be in this ledger now")
+        if export is not None:
+            if export.suffix not in (".jsonl", ".csv"):
+                raise ValueError(f"export = {str(export)!r}: must end in .jsonl or .csv")
+            book.export(export, "jsonl" if export.suffix == ".jsonl" else "csv")
+        entries = book.entries(dataset)
+        names = sorted({entry.dataset for entry in entries if entry.dataset})
+        totals = [book.totals(name, delta=None if limit is not None else delta) for name in names]
+        head, identity = book.head, book.identity
+    if as_json:
+        listed = [dict(zip(ledgers.COLUMNS, row, strict=True)) for row in ledgers.table(entries)]
+        print_json(
+            {
+                "ledger": str(where),
+                "identity": identity,
+                "head": head,
+                "entries": listed,
+                "totals": [*map(_plainly, map(asdict, totals))],
+            }
+        )
+        return
+    shown = ("number", "time", "dataset", "entry", "epsilon", "delta", "users", "state")
+    table = new_table(*shown, right=("number", "time", "epsilon", "delta", "users"))
+    for row in ledgers.table(entries):
+        cells = dict(zip(ledgers.COLUMNS, row, strict=True))
+        table.add_row(
+            *(cells[name][:16].replace("T", " ") if name == "time" else cells[name] for name in shown)
+        )
+    console().print(table)
+    for one in totals:
+        console().print(_spent(one))
+    console().print(
+        f"{where}, identity {identity}: entries shown: {len(entries)}, every hash checked; the last one is "
+        f"{head}"
+    )
+
+
+def _spent(totals: Totals) -> str:
+    """What a population's releases cost together, in a sentence."""
+    from discreet.accounting.text.guarantee_sentences import up
+
+    releases = f"{totals.reservations} release{'s' if totals.reservations != 1 else ''}"
+    if totals.unmarked:
+        releases += f" ({totals.unmarked} spent, not published)"
+    limit = "no limit is set"
+    if totals.limit is not None:
+        limit = f"the owner's limit is epsilon = {totals.limit[0]:g} at delta = {totals.limit[1]:g}"
+        limit += f", signed with the key {totals.limit_key}" if totals.limit_key else ""
+        if totals.filtered is not None:
+            limit += f", of which {up(totals.filtered, 6)} is used"
+    return (
+        f"{totals.dataset}: {releases}, together epsilon = {up(totals.epsilon, 6)} at delta = "
+        f"{totals.delta:g} ({totals.method}), rho = {up(totals.rho, 6)}; {limit}."
+    )
+
+
+def _plainly(values: dict[str, Any]) -> dict[str, Any]:
+    """Infinite numbers as text, which JSON lacks."""
+    import math
+
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
+
+
+# ------------------------------------------------------------------------------------ cohort
+@command
+def cohort(
+    env: Annotated[str, typer.Argument(help="Environment whose people are made up.")],
+    users: Annotated[int, typer.Option(help="People, one episode each.")],
+    out: Annotated[Path, typer.Option(help="File: .parquet or .csv; its schema is written beside it.")],
+    policy: Annotated[
+        str, typer.Option(help="What people do: uniform, optimal, random, or expert (of icu-sepsis).")
+    ] = "uniform",
+    env_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name of the population (default: ENV).")] = None,
+    trim: Annotated[bool, typer.Option(help="End episodes in terminal states early.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make up people of an environment: a file of trajectories of any size, and its schema."""
+    from discreet import registry
+    from discreet.data.schema import write_schema
+    from discreet.pipeline.trajectory_files import cohort_schema, write_cohort
+
+    mdp = registry.build("environment", env, None, pairs("env-option", env_option))
+    behaviour = _behaviour(mdp, env, policy, seed)
+    schema = cohort_schema(mdp, dataset or env)
+    beside = out.with_suffix(".toml")
+    for path in (out, beside):
+        if path.exists():
+            raise ValueError(f"out = {str(out)!r}: {path} exists already, made-up people overwrite nothing")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with rows_bar() as progress:
+        write_cohort(mdp, behaviour, users, out, schema, seed=seed, trim=trim, progress=progress)
+    write_schema(schema, beside)
+    facts = {"file": str(out), "schema": str(beside), "users": users, "bytes": out.stat().st_size}
+    if as_json:
+        print_json(facts)
+    else:
+        console().print(f"{users:,} people of {env} under the {policy} policy: {out}, schema {beside}")
+
+
+def _behaviour(mdp: TabularMDP, env: str, policy: str, seed: int) -> NDArray[np.float64] | NDArray[np.int64]:
+    """A behaviour policy by its name."""
+    import numpy as np
+
+    from discreet.core import checks
+    from discreet.envs.mdp import planning
+
+    checks.choice("policy", policy, ("uniform", "optimal", "random", "expert"))
+    if policy == "expert":
+        if env != "icu-sepsis":
+            raise ValueError("policy = 'expert': only icu-sepsis has one")
+        from discreet.envs.icu_sepsis import expert_policy
+
+        return expert_policy(horizon=mdp.layout.horizon, inadmissible="renormalised")
+    if policy == "optimal":
+        return planning.optimal_values(mdp)[2]
+    uniform = planning.uniform_policy(mdp)
+    if policy == "uniform":
+        return uniform
+    weights = uniform * np.random.default_rng(seed).exponential(size=uniform.shape)
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))

@@ -1,0 +1,224 @@
+r"""Group returns and cut rewards: families of counts whose scales plans choose, and what they cost.
+
+A plain query has neither, and does not load this file.
+
+**Two more families.**
+
+Group returns. Users are put into public groups by the plan that they follow (never by their data), and a
+group adds up min(return, C) over its users. Rewards lie in [0, 1], so a clipped return lies in [0, C].
+Exchanging one user leaves the group as it was and moves that one cell by at most C, beside whatever
+moves in the counts: l1 adds w_g C, and squares add (w_g C)^2. Both are attained: a user without any
+reward for one with a reward at every step (C <= H).
+
+Cut rewards (``cut``). Beside the rewards per step, centred, stand rewards as they are, summed over steps: of
+each user, in the order of time, until their total reaches C; the reward that passes C is cut, and what comes
+after it counts 0. One user adds x >= 0 with ||x||_1 <= C in this family. Exchange her for x':
+
+    ||x - x'||_1 <= ||x||_1 + ||x'||_1 <= 2 C,
+    ||x - x'||_2^2 = ||x||_2^2 + ||x'||_2^2 - 2 <x, x'> <= ||x||_1^2 + ||x'||_1^2 <= 2 C^2,
+
+since <x, x'> >= 0. Both are attained by two users who earn C in one pair each, not the same. C is fixed by
+the user's plan, before she acts. A release holds transitions and **one** of the two reward families, never
+both (below): a joint sensitivity is that of the costlier of these two,
+
+    transitions, cut rewards:       l1 = H 2 w_t + 2 C w_c,      l2^2 = H 2 w_t^2 + 2 C^2 w_c^2;
+    transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 <= H (2 w_t^2 + w_r^2),
+
+the second by the table of :mod:`discreet.core.count_query` (the square is less from H = 2 on, as shown
+there). In the first, changes of different families add, l1 to l1 and squares to squares; two users of which
+each stays in a pair of her own and earns 1 at each step until C attain both at once (C <= H, fractions of a
+reward included).
+
+**The budget split anew at every release.**
+
+A release of all families with scales sigma costs the user of one of its batches a joint loss L(sigma): for
+Laplace noise the weighted l1 change l1(1 / b), for Gaussian noise its square, l2(1 / sigma)^2 = mu^2. Counts
+and group returns add in L, so for any share s in [0, 1)
+
+    counts: scales times L_counts / ((1 - s) L), Gaussian: its root,
+    returns: C / (s L),                          Gaussian: C / sqrt(s L),
+
+have the loss (1 - s) L + s L = L as before. s = 0 leaves the returns out: their scale is infinite and
+nothing is said of them. Where scales differ by release (``release_scales``), sigma and L are that release's
+own, and no such L exceeds that of ``scales``: all that follows holds with the latter.
+
+Privacy with shares chosen from earlier releases. Given the past, a release is one Laplace or Gaussian
+mechanism on what a user moves in it, a lambda^m times her change, with the same loss whatever the
+share. Adaptive composition of Gaussian DP (Dong, Roth and Su 2022) and of pure epsilon asks for no more than
+that: losses of the single releases that are bounded by constants fixed in advance. Noise that is
+calibrated by privacy-loss distributions has no such additive loss and is refused.
+
+``forget``. At a release that closes the stream of everybody before it, the gain is 1 in place of
+a = sqrt(1 - lambda^2), and the decaying sum is emptied after it. A user who is m ticks old then has the
+squared column a^2 (1 + lambda^2 + ... + lambda^{2(m-1)}) + lambda^{2m} = 1, no more than with the infinite
+future that it gives up. A batch that stands alone is so measured with all of its budget.
+
+**A cut that grows, and rewards that take turns.** Of a query with a cut a release holds transitions and one
+reward family: sums over steps of rewards counted up to a total of C, or centred rewards per step. With L the
+loss above (Gaussian: its square), s the share of rewards, and C_i the cut of the newest batch at release i,
+
+    Laplace:   transitions 2 H / ((1 - s) L),       cut rewards 2 C_i / (s L),        centred H / (s L);
+    Gaussian:  sqrt(2 H / ((1 - s) L)),             C_i sqrt(2 / (s L)),              sqrt(H / (s L)),
+
+which is at most (1 - s) L + s L = L in either mode, by the joint sensitivities there: transitions keep their
+scale, and the family that is left out has an infinite one (nothing is said of it; its sums go on inside).
+
+- *C may follow earlier releases, if it never decreases.* The C of a batch is fixed before its users act, and
+  holds for all of them. A user of batch j adds x with ||x||_1 <= C_j, so she moves release i >= j by
+  a lambda^(i-j) times at most 2 C_j in l1 and sqrt(2) C_j in l2, against noise in proportion to C_i >= C_j:
+  by (a lambda^(i-j))^2 s L of the loss at most. (Laplace: lambda = 0, so i = j alone.) A smaller C_i would
+  give users of earlier batches, who are still in the decaying sum, too little noise: it is refused.
+- *The family may change for good by a choice that follows earlier releases.* Both running sums hold every
+  user with the same weights. Given the past, release i is one mechanism on what a user of batch j moves in
+  it, which costs (a lambda^(i-j))^2 L at most whichever family it holds: constants that are fixed in
+  advance, with sum at most L. (Releases before the change say nothing of her centred rewards, those after it
+  nothing of her cut ones.) That is all that adaptive composition asks for, as above; under exact discrete
+  noise it is that of zCDP, with rounding in fixed point charged for all three families at the smallest scales
+  (:mod:`discreet.core.correlated_noise.decaying_sum`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from discreet.core import count_kernels as kernels
+from discreet.core.count_query import CENTERED_REWARDS, CUT_REWARDS, GROUP_RETURNS, CountQuery, Norm
+from discreet.core.releases import Floats
+from discreet.core.trajectories import Trajectory
+
+if TYPE_CHECKING:
+    from discreet.core.count_mechanism import CountMechanism
+
+__all__ = [
+    "at_share", "change", "check_mechanism", "check_on_grid", "check_query", "clipped_return", "shapes",
+    "split_scales", "taking_turns", "widest_scales",
+]  # fmt: skip
+
+LEAST_CUT = 1e-6  # scales follow C / C_0: no digits are lost above
+
+
+# ------------------------------------------------------------------------------ the families
+
+
+def check_query(query: CountQuery) -> None:
+    """Raise ``ValueError`` on groups or a cut that do not fit the rest of the query."""
+    groups, clip, cut, horizon = query.groups, query.clip, query.cut, query.layout.horizon
+    if (clip > 0.0) != (groups > 0):
+        raise ValueError(f"clip = {clip:g}: must be above 0 with groups, and 0 without")
+    if not cut:
+        return
+    if cut < LEAST_CUT:
+        raise ValueError(f"cut = {cut:g}: must be 0, or in [{LEAST_CUT:g}, {horizon}]")
+    broken = {
+        "center_rewards": not query.center_rewards, "visits": query.visits,
+        "known_rewards": query.known_rewards, "stationary": query.stationary,
+        "pooled": query.pooled != "none", "groups": groups > 0,
+        "episodes": query.episodes > 1, "step": query.step is not None,
+    }  # fmt: skip
+    for name, wrong in broken.items():
+        if wrong:
+            raise ValueError(
+                f"cut = {cut:g}: needs center_rewards = True, visits = False, known_rewards = False, "
+                "stationary = False, pooled = 'none', groups = 0, episodes = 1 and step = None; "
+                f"{name} = {getattr(query, name)!r}"
+            )
+
+
+def shapes(query: CountQuery) -> dict[str, tuple[int, ...]]:
+    """Name to shape over rows, after the other families."""
+    groups: dict[str, tuple[int, ...]] = {GROUP_RETURNS: (query.groups,)} if query.groups else {}
+    return groups | ({CUT_REWARDS: (1, query.layout.rows)} if query.cut else {})
+
+
+def clipped_return(query: CountQuery, trajectory: Trajectory) -> float:
+    """min(return, C) of one checked user."""
+    return min(float(trajectory.rewards.sum()), query.clip)
+
+
+def change(query: CountQuery, norm: Norm, w: Mapping[str, float]) -> float:
+    """What exchanging one episode changes in all families that one release holds: l1, or l2 squared."""
+    returns, up_to_cut = query.clip * w.get(GROUP_RETURNS, 0.0), query.cut * w.get(CUT_REWARDS, 0.0)
+    if norm == "l2":
+        returns, up_to_cut = returns * returns, up_to_cut * up_to_cut
+    if not query.cut:
+        return query.change_of_counts(norm, w) + returns
+    uncentred = {name: x for name, x in w.items() if name != CENTERED_REWARDS}  # never both in one release
+    return max(query.change_of_counts(norm, uncentred) + 2 * up_to_cut, query.change_of_counts(norm, w))
+
+
+# ------------------------------------------------------------------------------ their mechanisms
+
+
+def check_mechanism(mechanism: CountMechanism) -> None:
+    """Raise ``ValueError`` on a strategy or noise that cannot serve such families."""
+    if mechanism.stream not in ("exact", "decaying") or mechanism.clocks is not None:
+        raise ValueError(
+            "query: group returns and cut rewards need Exact() or Batches(...) on the common clock"
+        )
+    if mechanism.query.groups and mechanism.noisy and mechanism.source == "secure":
+        raise ValueError("source = 'secure': group returns are released with seeded noise only")
+    if mechanism.query.cut and mechanism.noisy:
+        check_on_grid("query.cut", mechanism.query.cut, mechanism.reward_grid)
+
+
+def check_on_grid(name: str, cut: float, grid: int | None) -> None:
+    """Raise ``ValueError`` unless what is left of a reward that is cut is on the grid of rewards."""
+    if grid is not None and not (cut * grid).is_integer():  # exact: grids are powers of two
+        raise ValueError(
+            f"{name} = {cut!r}: must be a multiple of 1 / {grid}, as rewards are under secure randomness"
+        )
+
+
+def widest_scales(query: CountQuery, scales: Floats) -> Floats:
+    """(families,) the largest that plans can make of them: cut rewards at C = H."""
+    if not query.cut:
+        return scales
+    grown = [query.layout.horizon / query.cut if name == CUT_REWARDS else 1.0 for name in query.row_families]
+    return np.asarray(scales * np.array(grown))
+
+
+# ------------------------------------------------------------------------------ splits
+
+
+def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool) -> Floats:
+    """Scales of the query's families, in their order, at which group returns get ``share`` of the budget.
+
+    scales : (families,) finite ones that meet the budget jointly; share : in [0, 1); laplace : else Gaussian.
+    """
+    names = list(query.row_families)
+    inverse = dict(zip(names, (1.0 / scales).tolist(), strict=True))
+    counts = {name: weight for name, weight in inverse.items() if name != GROUP_RETURNS}
+    norm = "l1" if laplace else "l2"
+    whole = query.sensitivity(norm, inverse)  # type: ignore[arg-type]
+    ratio = query.sensitivity(norm, counts) / whole  # type: ignore[arg-type]
+    power = 1.0 if laplace else 0.5
+    out = scales * (ratio / (1.0 - share) ** power)
+    out[names.index(GROUP_RETURNS)] = query.clip / (share**power * whole) if share > 0.0 else math.inf
+    return np.asarray(out)
+
+
+def taking_turns(query: CountQuery, scales: Floats, cut: float) -> Floats:
+    """Scales of a release of a query with a cut: of its two reward families one is left out.
+
+    scales : (families,) finite ones, that of cut rewards at the first C; cut : C of the newest batch, at
+    least the first one; infinite: centred rewards are released.
+    """
+    names = list(query.row_families)
+    out = np.array(scales)
+    if math.isinf(cut):
+        out[names.index(CUT_REWARDS)] = math.inf
+    else:
+        out[names.index(CUT_REWARDS)] *= cut / query.cut
+        out[names.index(CENTERED_REWARDS)] = math.inf
+    return out
+
+
+def at_share(mechanism: CountMechanism, scales: Floats, share: float | None) -> Floats:
+    """:func:`split_scales` of a mechanism's query; None: at its own share, where nothing is split anew."""
+    if share is None:
+        return scales
+    return split_scales(mechanism.query, scales, share, mechanism.family == kernels.LAPLACE)

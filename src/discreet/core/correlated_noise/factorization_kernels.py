@@ -1,0 +1,260 @@
+"""Walks: the noise of every released prefix as a public program of linear operations on registers.
+
+A walk is the noise side of a continual release "exact prefix sum + correlated noise": which
+independent draws there are and how each prefix's noise is made of them. One operation is
+
+    register[target] = c1 register[source1] + c2 register[source2] + cd draw(i, j; scale),      (1)
+
+source -1 is nothing, and cd = 0 draws nothing. A draw fills every cell with independent noise of
+``scale`` times the base scales; each address (i, j) is drawn at most once in a stream's life, so that
+draws from a source that cannot be repeated serve as well as seeded ones: what is needed later stays in
+a register. The program depends on public numbers alone (code, parameters, leaf). The stepwise session
+and the fused driver read it from here and evaluate (1) in the same order, cell by cell: equal bits.
+
+``held`` (registers + 1,): what each register holds, as far as the program asks (the tree: the prefix
+whose noise it is), and the last leaf made. Codes, integer and float parameters:
+
+- ``TREE`` (epochs, gaussian): the binary tree; leaves may be skipped.
+- ``OPTIMAL_TREE`` (levels,), (v_0, v_1, ...): the same nodes under the optimal estimate.
+- ``SIGNED_DIGITS`` (arity, levels).
+- ``TOEPLITZ`` (buffers,), (b_0, then lambda_k, then w_k): a buffered linear Toeplitz matrix.
+
+Derivations stand with the walks' classes: :mod:`discreet.core.correlated_noise`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.compile import inlined, kernel
+from discreet.core.count_kernels import tree_chain, tree_epoch, tree_parent, tree_slot
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TREE, OPTIMAL_TREE, SIGNED_DIGITS, TOEPLITZ = 0, 1, 2, 3
+TARGET, SOURCE1, SOURCE2, DRAW, LEVEL, LABEL = range(6)  # columns of `links`
+C1, C2, CD, SCALE = range(4)  # columns of `weights`
+
+
+class Program(NamedTuple):
+    """A walk's code and parameters, and room for the operations of one leaf."""
+
+    code: int
+    ints: Ints
+    floats: Floats
+    links: Ints  # (operations, 6)
+    weights: Floats  # (operations, 4)
+
+
+@inlined
+def _put(
+    links: Ints, weights: Floats, at: int, target: int, source1: int, source2: int, i: int, j: int,
+    label: int, c1: float, c2: float, cd: float, scale: float,
+) -> int:  # fmt: skip
+    links[at, TARGET], links[at, SOURCE1], links[at, SOURCE2] = target, source1, source2
+    links[at, DRAW], links[at, LEVEL], links[at, LABEL] = i, j, label
+    weights[at, C1], weights[at, C2], weights[at, CD], weights[at, SCALE] = c1, c2, cd, scale
+    return at + 1
+
+
+# ------------------------------------------------------------------------ the binary tree
+@inlined
+def _tree_ops(ints: Ints, held: Ints, leaf: int, links: Ints, weights: Floats) -> int:
+    """A node's noise on top of its parent prefix's, for every prefix on the way that is not held."""
+    epochs, gaussian = ints[0] != 0, ints[1] != 0
+    length = tree_chain(leaf, epochs, held, links[:, DRAW])
+    for first in range(length // 2):  # the chain lists the last prefix first, operations go the other way
+        last = length - 1 - first
+        links[first, DRAW], links[last, DRAW] = links[last, DRAW], links[first, DRAW]
+    for at in range(length):
+        end = links[at, DRAW]
+        parent = tree_parent(end, epochs)
+        scale = np.float64(tree_epoch(end, epochs) + 1) if epochs else 1.0
+        _put(
+            links, weights, at, tree_slot(end, epochs), tree_slot(parent, epochs) if parent > 0 else -1, -1,
+            end, 0, end, 1.0, 0.0, 1.0, np.sqrt(scale) if gaussian else scale,
+        )  # fmt: skip
+    return length
+
+
+@inlined
+def _zeros(n: int) -> int:
+    """Trailing zero bits of n > 0."""
+    level = 0
+    while n & 1 == 0:
+        n >>= 1
+        level += 1
+    return level
+
+
+@inlined
+def _optimal_ops(ints: Ints, floats: Floats, leaf: int, links: Ints, weights: Floats) -> int:
+    """Registers 0 .. L-1: a node's estimate; L .. 2L-1: a prefix by its last node; 2L: the node in work."""
+    levels, top = ints[0], _zeros(leaf)
+    at = _put(links, weights, 0, 0 if top == 0 else 2 * levels, -1, -1, leaf, 0, leaf, 0.0, 0.0, 1.0, 1.0)
+    for level in range(1, top + 1):
+        own = floats[level]
+        target = level if level == top else 2 * levels
+        at = _put(
+            links, weights, at, target, level - 1, 2 * levels, leaf, level, leaf, 1.0 - own, 1.0 - own, own,
+            1.0,
+        )  # fmt: skip
+    before = leaf & (leaf - 1)
+    if before > 0:
+        at = _put(
+            links, weights, at, levels + top, _optimal_register(ints, before), top, 0, 0, leaf, 1.0, 1.0, 0.0,
+            1.0,
+        )  # fmt: skip
+    return at
+
+
+@inlined
+def _optimal_register(ints: Ints, leaf: int) -> int:
+    level = _zeros(leaf)
+    return level if leaf & (leaf - 1) == 0 else ints[0] + level
+
+
+# ------------------------------------------------------------------------- signed digits
+# Of a level: registers 0 .. below-1 hold the noise of the prefixes 1 .. below blocks before the base, the
+# last one that of the prefix after it. The base itself, digit 0, is a prefix of the level above.
+
+
+@inlined
+def digit_position(arity: int, level: int, leaf: int) -> int:
+    """p_level: the leaf rounded, level by level, to arity^level, in units of it."""
+    below = (arity + 1) // 2 - 1
+    for _ in range(level):
+        leaf = (leaf + below) // arity
+    return leaf
+
+
+@inlined
+def _digit_register(arity: int, levels: int, level: int, leaf: int) -> int:
+    """Where the noise of prefix p_level is; -1: prefix 0, which has none."""
+    below = (arity + 1) // 2 - 1
+    position = digit_position(arity, level, leaf)
+    while level < levels - 1:
+        above = (position + below) // arity
+        digit = position - arity * above
+        if digit != 0:
+            return level * (below + 1) + (below if digit > 0 else -digit - 1)
+        level, position = level + 1, above
+    return level * (below + 1) + below if position > 0 else -1
+
+
+@inlined
+def _digit_ops(ints: Ints, leaf: int, links: Ints, weights: Floats) -> int:
+    arity, levels = ints[0], ints[1]
+    below = (arity + 1) // 2 - 1
+    moved = 0  # levels below this one have a new position
+    while moved < levels and digit_position(arity, moved, leaf) != digit_position(arity, moved, leaf - 1):
+        moved += 1
+    at = 0
+    for level in range(moved - 1, -1, -1):
+        position, first = digit_position(arity, level, leaf), level * (below + 1)
+        top = level == levels - 1
+        if not top and level + 1 < moved:  # a new base, ahead of the leaf: its last blocks are drawn now
+            base = arity * ((position + below) // arity)
+            source = _digit_register(arity, levels, level + 1, leaf)
+            for block in range(below):
+                at = _put(
+                    links, weights, at, first + block, source, -1, base - block, level, leaf, 1.0, 0.0, -1.0,
+                    1.0,
+                )  # fmt: skip
+                source = first + block
+            continue
+        digit = position if top else position - arity * ((position + below) // arity)
+        if digit > 0:
+            source = first + below
+            if digit == 1:
+                source = -1 if top else _digit_register(arity, levels, level + 1, leaf)
+            at = _put(
+                links, weights, at, first + below, source, -1, position, level, leaf, 1.0, 0.0, 1.0, 1.0
+            )
+    return at
+
+
+# ------------------------------------------------------------------- buffered linear Toeplitz
+@inlined
+def _toeplitz_ops(ints: Ints, floats: Floats, leaf: int, links: Ints, weights: Floats) -> int:
+    """Registers 0 .. m-1: S_k = sum_{j >= 1} lambda_k^j z_{n-j}; m: z_n; m + 1: the prefix's noise."""
+    buffers, at = ints[0], 0
+    drawn, out = buffers, buffers + 1
+    if leaf > 1:
+        for k in range(buffers):
+            rate = floats[1 + k]
+            at = _put(links, weights, at, k, k if leaf > 2 else -1, drawn, 0, 0, leaf, rate, rate, 0.0, 1.0)
+    at = _put(links, weights, at, drawn, -1, -1, leaf, 0, leaf, 0.0, 0.0, 1.0, 1.0)
+    at = _put(links, weights, at, out, drawn, -1, 0, 0, leaf, floats[0], 0.0, 0.0, 1.0)
+    if leaf > 1:
+        for k in range(buffers):
+            at = _put(links, weights, at, out, out, k, 0, 0, leaf, 1.0, floats[1 + buffers + k], 0.0, 1.0)
+    return at
+
+
+# ------------------------------------------------------------------------------ any walk
+@inlined
+def walk_ops(
+    code: int, ints: Ints, floats: Floats, held: Ints, leaf: int, links: Ints, weights: Floats
+) -> int:
+    """The operations that make the noise of prefix ``leaf``, in order; their number."""
+    if code == TREE:
+        return _tree_ops(ints, held, leaf, links, weights)
+    if code == OPTIMAL_TREE:
+        return _optimal_ops(ints, floats, leaf, links, weights)
+    if code == SIGNED_DIGITS:
+        return _digit_ops(ints, leaf, links, weights)
+    return _toeplitz_ops(ints, floats, leaf, links, weights)
+
+
+@inlined
+def walk_next(code: int, held: Ints, leaf: int) -> int:
+    """The next leaf to make on the way to ``leaf``: only the plain tree needs none in between."""
+    return leaf if code == TREE else held[held.shape[0] - 1] + 1
+
+
+@inlined
+def walk_register(code: int, ints: Ints, leaf: int) -> int:
+    """The register that holds the noise of prefix ``leaf`` > 0 once it is made."""
+    if code == TREE:
+        return tree_slot(leaf, ints[0] != 0)
+    if code == OPTIMAL_TREE:
+        return _optimal_register(ints, leaf)
+    if code == SIGNED_DIGITS:
+        return _digit_register(ints[0], ints[1], 0, leaf)
+    return ints[0] + 1
+
+
+@kernel
+def next_ops(
+    code: int, ints: Ints, floats: Floats, held: Ints, leaf: int, links: Ints, weights: Floats
+) -> tuple[int, int]:
+    """Door: (the next leaf on the way to ``leaf``, the number of its operations)."""
+    at = walk_next(code, held, leaf)
+    return at, walk_ops(code, ints, floats, held, at, links, weights)
+
+
+@kernel
+def register_of(code: int, ints: Ints, leaf: int) -> int:
+    """Door to :func:`walk_register`."""
+    return walk_register(code, ints, leaf)
+
+
+# ------------------------------------------------------------------- columns of a Toeplitz strategy
+@kernel
+def inverse_column(floats: Floats, buffers: int, releases: int) -> Floats:
+    """c_0, ..., c_{releases-1} with sum_{j<=n} b_j c_{n-j} = 1 for every n, b as in ``TOEPLITZ``."""
+    out = np.empty(releases)
+    state = np.zeros(buffers)
+    for n in range(releases):
+        rest = 1.0
+        for k in range(buffers):
+            rest -= floats[1 + buffers + k] * state[k]
+        out[n] = rest / floats[0]
+        for k in range(buffers):
+            state[k] = floats[1 + k] * (state[k] + out[n])
+    return out

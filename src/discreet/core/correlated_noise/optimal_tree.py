@@ -1,0 +1,69 @@
+r"""The binary tree with the optimal streaming estimate: every node's noise is averaged with its parts'.
+
+The nodes of :mod:`discreet.core.correlated_noise.binary_tree` are measured, all complete ones now: those that
+are right children too. A node's sum is then known twice, from its own measurement (variance 1) and from its
+children's estimates (variance 2 v_{l-1}, independent of it); the least-squares mean of the two,
+
+    e_l = v_l z + (1 - v_l) (e_left + e_right),      v_0 = 1,  v_l = 2 v_{l-1} / (1 + 2 v_{l-1}) -> 1/2,
+
+has variance v_l (Honaker 2015). A prefix is the sum of its nodes' estimates. Measurements of complete
+subtrees are all that exists while people come, and nodes of a prefix share none of them: among
+unbiased linear estimates from the tree this one has the least variance at every release.
+
+Privacy. Measurements are exact node sums with independent noise, the estimates a function of them.
+Complete nodes end at n <= N - 1 for N leaves, so there are nodes of L = bit_length(N - 1) levels, one leaf is
+in at most one node of each, and the first leaf in all L: the loss of the plain tree, at noise that is
+1.3 to 1.4 times smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from discreet.core import checks
+from discreet.core.correlated_noise import factorization_kernels as walks
+from discreet.core.correlated_noise.factorization import Form, Walk
+from discreet.core.short_repr import brief
+
+
+@lru_cache(maxsize=64)
+def node_variances(levels: int) -> tuple[float, ...]:
+    """v_0, ..., v_{levels-1}."""
+    out = [1.0]
+    for _ in range(levels - 1):
+        out.append(2 * out[-1] / (1 + 2 * out[-1]))
+    return tuple(out)
+
+
+@dataclass(frozen=True)
+class OptimalTree(Walk):
+    """The binary tree, each node's noise averaged with its parts' (Honaker 2015): the loss of the plain tree.
+
+    leaves : N >= 1, batches of users or users, the last one never released. Raises ``ValueError`` for less.
+    """
+
+    __repr__ = brief
+
+    leaves: int
+
+    code: ClassVar[int] = walks.OPTIMAL_TREE
+    weighted: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.integer("leaves", self.leaves, 1)
+
+    @property
+    def levels(self) -> int:
+        """L: nodes that one leaf can be in."""
+        return max(1, (self.leaves - 1).bit_length())
+
+    @property
+    def form(self) -> Form:
+        """Registers: for each level an estimate and a prefix, and the node in work.
+
+        Operations: a node of each level, and the prefix. Parameters: (levels,), (v_0, v_1, ...).
+        """
+        levels = self.levels
+        return Form(2 * levels + 1, levels + 1, (levels,), node_variances(levels))

@@ -1,0 +1,570 @@
+r"""Mechanisms of counts: query x strategy x noise x scales. What one user loses follows from these alone.
+
+A :class:`CountMechanism` is a frozen value. A privatizer proposes it; whoever holds it can ask it for its
+records, its guarantee and its noise laws, and :class:`~discreet.core.count_sessions.CountSession` draws the
+noise that it describes. Nobody tells a session what it guarantees. A mechanism that is built by hand, with
+scales of its own, states the epsilon that those scales buy; one whose parts do not fit together is refused.
+
+The loss, strategy by strategy (l1 with Laplace noise, l2 with Gaussian noise; Delta(1 / scale) is the joint
+sensitivity of :class:`~discreet.core.count_query.CountQuery` in units of the noise):
+
+- :class:`Exact`: no noise, no guarantee.
+- :class:`Prefixes`: correlated noise on prefix sums. A user is in one leaf; ``walk.levels`` is the largest l1
+  norm of a column of the strategy, its root the largest l2 norm
+  (:mod:`discreet.core.correlated_noise.factorization`), so epsilon = levels * Delta_1 or mu^2 = levels *
+  Delta_2^2. Signed digits draw noise ahead of the data, which pure epsilon allows and no other accounting;
+  the Toeplitz walk has a large l1 norm, so only Gaussian noise fits it.
+- :class:`Batches`: one fresh noise at each scheduled release, on the batch or on a decaying sum of batches. A
+  user's column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`), and l1 norm 1
+  without decay only: Laplace noise goes with decay 0. Scales that change from release to release must not let
+  any release cost more than ``scales``: then the column's weights, which add up to 1 at most, weigh losses
+  that are at most Delta. Clocks of rows leave the joint sensitivity as it is
+  (:mod:`discreet.core.correlated_noise.per_pair_schedule`), and so do budgets that are split anew at each
+  release (:mod:`discreet.core.clipped_returns`).
+- :class:`OnDevice`: each user's own counters, all with independent noise: one sum of one user.
+- :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`: reports of a few steps,
+  randomized one by one (:mod:`discreet.mechanisms.local.randomized_response`), on the device or, once for
+  each trajectory, by a trusted server, who keeps nothing else of it.
+
+Under exact noise (``source = "secure"``) values lie on a grid: rewards are multiples of 1 / ``reward_grid``,
+counts are integers, and the noise is discrete on the same grid, of a size that can be drawn exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core import count_kernels as kernels
+from discreet.core import lazy as parts
+from discreet.core.correlated_noise.binary_tree import Tree
+from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
+from discreet.core.correlated_noise.factorization import Walk
+from discreet.core.correlated_noise.optimal_tree import OptimalTree
+from discreet.core.correlated_noise.per_pair_schedule import Clocks
+from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
+from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
+from discreet.core.count_query import COUNTS, CountQuery
+from discreet.core.events import Coordinate
+from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
+from discreet.core.releases import Floats, Norm, Schedule, Trust
+from discreet.core.rng import Randomness, Secure, Seeded
+from discreet.core.short_repr import brief
+
+if TYPE_CHECKING:
+    from discreet.accounting.noise_distributions.count_noise import CountLaws
+    from discreet.core.call_protocols import ReportStrategy
+    from discreet.core.protocols import NoiseLaw, Record
+    from discreet.mechanisms.local.randomized_response import StepReports
+
+__all__ = [
+    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes", "Stated", "Strategy",
+    "grid_of", "leaves_of", "noise_name", "plain_walk",
+]  # fmt: skip
+
+WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
+FINEST_ACCOUNTED = 4096  # grid of rewards: noise on a finer one has too many values to account for each
+
+
+# ------------------------------------------------------------------------------ strategies over time
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Sums without noise, at every release: no guarantee."""
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """Prefix sums with correlated noise: each release is of all users so far.
+
+    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, on as many
+        leaves as the schedule has; a mechanism raises ``ValueError`` for another number.
+    leaf : "batch", the users between two scheduled releases, or "user", one of them.
+    """
+
+    __repr__ = brief
+
+    walk: Walk
+    leaf: Literal["batch", "user"] = "batch"
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A fresh noise at each scheduled release, on the batch of users since the last one, or a decaying sum.
+
+    decay : in [0, 1), of the sum of batches that it is added to; 0: the batch alone.
+    clocks : :class:`Clocks`, of rows that are measured by clocks of their own; None: the common clock.
+    A mechanism raises ``ValueError`` for a decay beyond, or within 1e-8 of 1.
+    """
+
+    __repr__ = brief
+
+    decay: float = 0.0
+    clocks: Clocks | None = None
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """Noise in every counter of each user, drawn on her device."""
+
+
+Strategy: TypeAlias = "Exact | Prefixes | Batches | OnDevice | ReportStrategy"
+Stream = Literal["exact", "walk", "local", "decaying", "reports"]
+_STREAMS: dict[type, Stream] = {Exact: "exact", Prefixes: "walk", OnDevice: "local", Batches: "decaying"}
+
+
+def _stream(strategy: Any) -> Stream | None:
+    """The strategy's code in compiled loops and audits; None: it is none of ours."""
+    return "reports" if parts.is_reported(strategy) else _STREAMS.get(type(strategy))
+
+
+@dataclass(frozen=True)
+class Stated:
+    """How a loss is put into words; none of it changes what is lost.
+
+    delta : in (0, 1), at which epsilon is stated where the noise has no pure one. epsilon : what the user
+    asked for, or None. numerical : state epsilon by privacy-loss distributions, not by a closed form. A
+    mechanism raises ``ValueError`` for a delta beyond, and where its noise needs one and there is none.
+    """
+
+    delta: float | None = None
+    epsilon: float | None = None
+    numerical: bool = False
+
+
+# ------------------------------------------------------------------------------ the mechanism
+
+
+class OverTime:
+    """What mechanisms of sums have in common: a strategy over time, and a source of noise."""
+
+    strategy: Any
+    source: Literal["seeded", "secure"]
+
+    @property
+    def walk(self) -> Walk | None:
+        """Of prefix sums."""
+        return self.strategy.walk if isinstance(self.strategy, Prefixes) else None
+
+    @property
+    def leaf(self) -> Literal["batch", "user"]:
+        """What a leaf is: a batch of users, or of some prefix sums one user."""
+        return self.strategy.leaf if isinstance(self.strategy, Prefixes) else "batch"
+
+    @property
+    def levels(self) -> int:
+        """In how many noisy sums one user's records can be."""
+        return 1 if self.walk is None else self.walk.levels
+
+    def _check_drawn(self, randomness: Any, own: int | None) -> None:
+        """Raise ``ValueError`` unless noise on this grid of rewards can be drawn from it."""
+        if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
+            raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
+        grid = None if own is None else grid_of(randomness)
+        if randomness.kind != self.source or grid != own:
+            raise ValueError(
+                f"randomness = {randomness!r}: this mechanism is of a {self.source} source"
+                + (f" with reward_grid = {own}" if own else "")
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class CountMechanism(OverTime):
+    """What is fixed before data: what is summed, by which strategy, with which noise at which scales.
+
+    Parameters
+    ----------
+    query : CountQuery
+    schedule : Schedule
+        Public times of release.
+    source : "seeded" or "secure"
+        Where the noise comes from: ``secure`` is exact and discrete.
+    strategy : Exact, Prefixes, Batches, OnDevice or Reported
+    family : ``kernels.NO_NOISE``, ``LAPLACE`` or ``GAUSSIAN``
+    scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
+    reward_grid : with noise from a secure source, rewards are multiples of 1 / reward_grid; else None.
+    release_scales : (releases + 1, families) in place of ``scales`` at each release; (0, families): none.
+    stated : how the loss is put into words.
+    stored : the people are a stored data set, released once (then a user may have several episodes).
+
+    Raises
+    ------
+    ValueError
+        If the parts do not fit together: their loss would not be what the module's head derives.
+    """
+
+    __repr__ = brief
+    __reduce__ = checks.by_constructor
+
+    query: CountQuery
+    schedule: Schedule
+    source: Literal["seeded", "secure"]
+    strategy: Strategy
+    family: int = kernels.NO_NOISE
+    scales: Floats | None = None
+    reward_grid: int | None = None
+    release_scales: Floats | None = None
+    stated: Stated = field(default_factory=Stated)
+    stored: bool = False
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        for name, kind in (("query", CountQuery), ("schedule", Schedule), ("stated", Stated)):
+            if type(getattr(self, name)) is not kind:  # a subclass could declare anything
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must be a {kind.__name__}, no subclass")
+        if _stream(self.strategy) is None:
+            raise ValueError(f"strategy = {self.strategy!r}: must be one of {', '.join(_NAMES)}")
+        checks.choice("source", self.source, ("seeded", "secure"))
+        checks.flag("stored", self.stored)
+        checks.flag("stated.numerical", self.stated.numerical)
+        if type(self.family) is not int:  # two looks at it must see the same
+            raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
+        if self.reward_grid is not None:
+            put(self, "reward_grid", checks.integer("reward_grid", self.reward_grid, 2))
+        put(self, "strategy", _plain_strategy(self.strategy))
+        put(self, "query", self.query.copy())
+        put(self, "schedule", replace(self.schedule))
+        families = len(self.query.row_families)
+        own = np.zeros(families) if self.scales is None else self.scales
+        scales = checks.floats("scales", own, (families,))
+        given = self.release_scales
+        if given is None or not np.size(given):  # rows without scales are none
+            given = np.zeros((0, families))
+        by_release = checks.floats("release_scales", given, np.shape(given))
+        for name, array in (("scales", scales), ("release_scales", by_release)):
+            array.flags.writeable = False
+            put(self, name, array)
+        self._check_parts()
+        if self.noisy:
+            self._check_noise(by_release)
+
+    # -------------------------------------------------------------------------- what fits together
+    def _check_parts(self) -> None:
+        """Raise ``ValueError`` on a strategy that cannot answer the query on the schedule."""
+        query, strategy = self.query, self.strategy
+        if query.episodes > 1 and not self.stored:
+            raise ValueError(f"query.episodes = {query.episodes}: must be 1 but for stored people")
+        if query.first and not self.stored:
+            raise ValueError("query.first = True: must be False but for stored people")
+        if query.steered:
+            parts.module("steered").check_mechanism(self)
+        if self.stored and (strategy not in (Exact(), Batches()) or self.by_release.size):
+            raise ValueError("stored = True: stored people are released once, by plain Exact() or Batches()")
+        if isinstance(strategy, Prefixes):
+            leaves = leaves_of(self.schedule, strategy.leaf)
+            if strategy.walk.leaves != leaves:
+                raise ValueError(
+                    f"strategy.walk: has {strategy.walk.leaves} leaves, not the {leaves} of the schedule"
+                )
+        if isinstance(strategy, Batches):
+            if not self.stored and self.schedule.users is None:
+                raise ValueError("schedule.users = None: Batches(...) need a known number of users")
+            if strategy.clocks is not None and query.pooled != "none":
+                raise ValueError(f"query.pooled = {query.pooled!r}: must be 'none' under clocks of rows")
+        if self.reported is not None:
+            self.reported.check(query)
+        if not self.noisy:
+            if self.family != kernels.NO_NOISE or np.any(self.scales) or self.by_release.size:
+                raise ValueError(f"family, scales: {type(strategy).__name__}() has no noise in sums")
+            if self.reward_grid is not None:
+                raise ValueError(f"reward_grid = {self.reward_grid}: must be None without noise in sums")
+
+    def _check_noise(self, by_release: Floats) -> None:
+        """Raise ``ValueError`` on noise that does not hide what the records say."""
+        scales = self.noise_scales
+        if self.family not in (kernels.LAPLACE, kernels.GAUSSIAN):
+            raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
+        if not (np.isfinite(scales).all() and (scales > 0).all()):
+            raise ValueError(f"scales = {scales}: must be positive and finite")
+        if (self.reward_grid is not None) != (self.source == "secure"):
+            raise ValueError(
+                f"reward_grid = {self.reward_grid}: must be given with source 'secure', and only then"
+            )
+        laplace, walk = self.family == kernels.LAPLACE, self.walk
+        if isinstance(walk, SignedDigits) and not laplace:
+            raise ValueError("family: must be LAPLACE for signed digits, whose noise comes before its data")
+        if isinstance(walk, SquareRoot) and laplace:
+            raise ValueError("family: must be GAUSSIAN for a square-root walk, whose l1 norm is large")
+        if isinstance(walk, Tree) and walk.leaves is None and walk.gaussian == laplace:
+            raise ValueError("strategy.walk.gaussian: must be that of the noise, it sets the epochs' scales")
+        if isinstance(walk, OptimalTree | SquareRoot) and self.source == "secure":
+            raise ValueError("source = 'secure': least-squares trees and square roots add up no integers")
+        if self.decay and laplace:
+            raise ValueError(f"strategy.decay = {self.decay:g}: must be 0 with Laplace noise")
+        if by_release.size:
+            self._check_release_scales(by_release)
+        if self.stated.numerical:
+            self._check_accounted()
+        if self.source == "secure":
+            self._check_exact(by_release)
+
+    def _check_release_scales(self, by_release: Floats) -> None:
+        if not isinstance(self.strategy, Batches) or self.query.cut:
+            raise ValueError("release_scales: are for Batches(...), and not for cut rewards")
+        shape = (self.schedule.release_times.size, self.noise_scales.size)
+        if by_release.shape != shape:
+            raise ValueError(f"release_scales has shape {by_release.shape}: must be {shape}")
+        if self.fixed_point:
+            raise ValueError("release_scales: rounding of a decaying sum is charged at one set of scales")
+        if not (np.isfinite(by_release).all() and (by_release > 0).all()):
+            raise ValueError("release_scales: must be positive and finite")
+        whole = self._joint(self.noise_scales)
+        for release, scales in enumerate(by_release[1:], 1):
+            if self._joint(scales) > whole * (1 + 1e-9):
+                raise ValueError(f"release_scales[{release}]: must not cost more than scales, {whole:.6g}")
+
+    def _joint(self, scales: Floats) -> float:
+        return self.query.sensitivity(
+            self.norm, dict(zip(self.query.row_families, (1.0 / scales).tolist(), strict=True))
+        )
+
+    def _check_accounted(self) -> None:
+        """Raise ``ValueError`` where privacy-loss distributions of single draws prove nothing."""
+        walk = self.walk
+        fresh = isinstance(walk, Tree | OptimalTree) and walk.leaves is not None if walk else not self.decay
+        if (
+            not fresh
+            or parts.module("calibration").shift_patterns(self.query, 1) is None
+            or self.by_release.size
+        ):
+            raise ValueError(
+                "stated.numerical = True: needs noise that is drawn after the records that it hides, and a "
+                "query of counts per step"
+            )
+        if (self.reward_grid or 1) > FINEST_ACCOUNTED:
+            raise ValueError(f"reward_grid = {self.reward_grid}: must be at most {FINEST_ACCOUNTED} here")
+
+    def _check_exact(self, by_release: Floats) -> None:
+        """Raise ``ValueError`` where exact noise of these scales, or its sums, would be rounded."""
+        Secure(self.reward_grid or 0)  # a power of two
+        epochs = self.schedule.users is None and not self.stored
+        # a tree adds up 63 draws at most; of more, sums stay below 2^52 units but for 1 in e^8000
+        many = math.sqrt(self.walk.leaves) if isinstance(self.walk, SignedDigits) else 1.0
+        widest = self.noise_scales
+        if self.query.steered:
+            widest = parts.module("steered").widest_scales(self.query, widest)
+        others = ((scales, False) for scales in (widest, *by_release[1:]))
+        for scales, growing in ((self.noise_scales, epochs), *others):
+            # an epoch's scale grows to at most 52 times this
+            low, high = 2.0**-20, min(2.0 ** (32 if growing else 38), 2.0**44 / many)
+            for name, scale in zip(self.query.row_families, scales.tolist(), strict=True):
+                units = scale * self.noise_factor * (self.grid(name) or 1)
+                if not low <= units <= high:
+                    raise ValueError(
+                        f"{name}: exact noise of scale {scale:.6g} is {units:.6g} grid units, must be in "
+                        f"[{low:.3g}, {high:.3g}]; use another budget, weight or reward_grid"
+                    )
+        if self.fixed_point:
+            users, horizon = self.schedule.users or 0, self.query.layout.horizon
+            if not all(Decaying(self.decay).fits(users, horizon, b) for b in (*self.noise_scales, *widest)):
+                raise ValueError(
+                    f"strategy.decay = {self.decay:g}: sums of {users} users and noise of scales "
+                    f"{self.noise_scales} do not stay exact in fixed point"
+                )
+
+    # -------------------------------------------------------------------------- parts, by name
+    @property
+    def stream(self) -> Stream:
+        """The strategy's code in compiled loops and audits."""
+        found = _stream(self.strategy)
+        assert found is not None
+        return found
+
+    @property
+    def asks(self) -> Literal["plain", "group", "cut", "clocked"]:
+        """What its plans may set beside a policy: a group, a cut, or which rows their users may be in."""
+        if self.query.steered:
+            return "group" if self.query.groups else "cut"
+        return "plain" if self.clocks is None else "clocked"
+
+    @property
+    def noisy(self) -> bool:
+        """Is there noise in sums?"""
+        return isinstance(self.strategy, Prefixes | Batches | OnDevice)
+
+    @property
+    def noise_scales(self) -> Floats:
+        """``scales``, which are set."""
+        assert self.scales is not None
+        return self.scales
+
+    @property
+    def decay(self) -> float:
+        """Of batches; 0 elsewhere."""
+        return self.strategy.decay if isinstance(self.strategy, Batches) else 0.0
+
+    @property
+    def clocks(self) -> Clocks | None:
+        """Of batches whose rows have clocks of their own."""
+        return self.strategy.clocks if isinstance(self.strategy, Batches) else None
+
+    @property
+    def reported(self) -> ReportStrategy | None:
+        """The strategy, where it is one of reports."""
+        return cast("ReportStrategy", self.strategy) if self.stream == "reports" else None
+
+    @property
+    def reports(self) -> StepReports | None:
+        """What users, or the server for them, report."""
+        return None if self.reported is None else self.reported.reports
+
+    @property
+    def by_release(self) -> Floats:
+        """``release_scales``, which are set; (0, families): none."""
+        assert self.release_scales is not None
+        return self.release_scales
+
+    def scales_at(self, release: int) -> Floats:
+        """(families,) scales of the noise of a scheduled release (1 is the first)."""
+        return self.by_release[release] if self.by_release.size else self.noise_scales
+
+    @property
+    def fixed_point(self) -> bool:
+        """A decaying sum under exact noise: kept and noised in multiples of 2^-20."""
+        return self.reward_grid is not None and self.decay > 0.0
+
+    @property
+    def noise_factor(self) -> float:
+        """One draw's scale in units of ``scales``: in fixed point it is the noise that the gain enters."""
+        return 1.0 / Decaying(self.decay).gain if self.fixed_point else 1.0
+
+    def grid(self, name: str) -> int | None:
+        """Values of the family ``name`` are multiples of 1 / grid; None: continuous (seeded noise)."""
+        if self.fixed_point:
+            return FINE
+        return self.data_grid(name)
+
+    def data_grid(self, name: str) -> int | None:
+        """People's own values of the family ``name`` are multiples of 1 / this; None: continuous."""
+        return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
+
+    # -------------------------------------------------------------------------- what it costs
+    @property
+    def norm(self) -> Norm:
+        """In which a change of the sums is measured."""
+        return "l1" if self.family == kernels.LAPLACE else "l2"
+
+    @property
+    def trust(self) -> Trust:
+        """Who sees raw data."""
+        if isinstance(self.strategy, Exact):
+            return "none"
+        if isinstance(self.strategy, OnDevice) or (
+            self.reported is not None and self.reported.by == "device"
+        ):
+            return "local"
+        return "central" if self.stored else "joint"
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """What it does to one user, in public numbers; empty without noise."""
+        if isinstance(self.strategy, Exact):
+            return ()
+        if self.reported is not None:
+            return (self.reported.record(self.schedule),)
+        name, grid = noise_name(self.family, self.reward_grid), self.reward_grid
+        exchanges: tuple[tuple[Coordinate, ...], ...] = ()
+        if self.stated.numerical:
+            calibration = parts.module("calibration")
+            patterns = calibration.shift_patterns(self.query, self.levels) or ()
+            named = calibration.named(self.query, self.noise_scales, grid)
+            exchanges = calibration.exchanges(patterns, name, named)
+        rounding = 0.0
+        if self.fixed_point:
+            releases = self.schedule.release_times.size - 1
+            rounding = Decaying(self.decay).rounding(releases, self.query.layout.horizon)
+        scales = dict(zip(self.query.row_families, self.noise_scales.tolist(), strict=True))
+        words = parts.module("mechanism words").name_of(self)
+        return (MechanismRecord.of(self.query, words, name, scales, self.levels, exchanges, rounding),)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What everybody who takes part is promised: computed from the records."""
+        if not self.records:
+            return no_guarantee(self.source, episodes=self.query.episodes)
+        pure = self.reported is not None or (self.family == kernels.LAPLACE and not self.stated.numerical)
+        return guarantee_of(
+            self.trust, self.records, randomness=self.source, delta=None if pure else self.stated.delta,
+            epsilon_nominal=self.stated.epsilon, episodes=self.query.episodes,
+        )  # fmt: skip
+
+    @cached_property
+    def laws(self) -> CountLaws:
+        """What every release adds to each cell, before anybody comes."""
+        found: CountLaws = parts.module("laws").CountLaws(self)
+        return found
+
+    def laws_at(self, n: int) -> dict[str, NoiseLaw]:
+        """The noise law of every family in the sums after n users."""
+        return self.laws.at(n)
+
+    def check_source(self, randomness: Any) -> None:
+        """Raise ``ValueError`` unless the noise can be drawn from ``randomness`` (Seeded, Secure)."""
+        self._check_drawn(randomness, self.reward_grid)
+
+
+_NAMES = [*(kind.__name__ for kind in _STREAMS), "Reported"]
+
+
+def plain_walk(walk: Any, allowed: tuple[type[Walk], ...]) -> Walk:
+    """The walk again from plain numbers, whatever the caller's compare as or are made to hold later.
+
+    Raises ``ValueError`` on a walk of another class, and on a number that its class does not take.
+    """
+    if type(walk) not in allowed:
+        raise ValueError(
+            f"strategy.walk = {walk!r}: must be one of {', '.join(kind.__name__ for kind in allowed)}"
+        )
+    numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk)}
+    for name, value in numbers.items():
+        if name == "gaussian":  # 2 is neither true nor false: it told check and program different things
+            numbers[name] = checks.flag("strategy.walk.gaussian", value)
+        elif value is not None:
+            numbers[name] = checks.integer(f"strategy.walk.{name}", value)
+    made: Walk = type(walk)(**numbers)
+    return made
+
+
+def _plain_strategy(strategy: Strategy) -> Strategy:
+    """The strategy again from plain parts, of exact classes. Raises ``ValueError`` on others."""
+    if isinstance(strategy, Prefixes):
+        leaf = checks.choice("strategy.leaf", strategy.leaf, ("batch", "user"))
+        return Prefixes(plain_walk(strategy.walk, WALKS), leaf)
+    if isinstance(strategy, Batches):
+        clocks = strategy.clocks
+        if clocks is not None and type(clocks) is not Clocks:
+            raise ValueError(f"strategy.clocks = {clocks!r}: must be Clocks or None, no subclass")
+        return Batches(Decaying(strategy.decay).decay, None if clocks is None else Clocks(clocks.growth))
+    if parts.is_reported(strategy):
+        return cast("Strategy", cast("ReportStrategy", strategy).plain())
+    return strategy
+
+
+# ------------------------------------------------------------------------------ public facts
+
+
+def grid_of(randomness: Randomness) -> int | None:
+    """Rewards are multiples of 1 / this where noise is exact; else None."""
+    return randomness.reward_grid if isinstance(randomness, Secure) else None
+
+
+def noise_name(family: int, grid: int | None) -> NoiseFamily:
+    """The noise as records call it."""
+    if family == kernels.LAPLACE:
+        return "laplace" if grid is None else "discrete_laplace"
+    return "gaussian" if grid is None else "discrete_gaussian"
+
+
+def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
+    """How many leaves a walk over a schedule has; None where the number of users is unknown."""
+    if schedule.users is None:
+        return None
+    if leaf == "user":
+        return schedule.users + schedule.final
+    return int(schedule.release_times.size)

@@ -1,0 +1,331 @@
+"""Sessions: the one place where users' records are added up and noise is drawn.
+
+A session is started by a privatizer, which has bound everything that enters the noise scale. It
+keeps the order of calls (:mod:`discreet.core.stream_session`), checks each record before it is
+added, and draws noise for every cell of the public support. It cannot be copied, pickled, or continued in
+another process: a second copy would draw the same noise again. It can be saved, which ends it, and
+restored once (:mod:`discreet.mechanisms.saved_state.state_file`). What was declared (query, schedule, scales,
+key) is held in private copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core import lazy as parts
+from discreet.core.correlated_noise.decaying_sum import FINE
+from discreet.core.correlated_noise.factorization import Walk, prefix_noise
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.count_query import CountQuery
+from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, noise_vector, rounded
+from discreet.core.releases import ON_DEVICE, Estimate, Floats, Measurement, Message, Plan
+from discreet.core.rng import Key, Randomness, SecureCoins, checked_on_grid
+from discreet.core.stream_session import StreamSession, read_only
+from discreet.core.trajectories import Trajectories, Trajectory, checked
+
+if TYPE_CHECKING:
+    from discreet.core.call_protocols import Encoder
+    from discreet.core.protocols import NoiseLaw
+
+_MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
+
+
+class CountSession(StreamSession):
+    """People's counts, added up: all that streams of a :class:`~discreet.core.count_query.CountQuery` share.
+
+    Made by ``privatizer.start``; see :class:`~discreet.mechanisms.interfaces.Session` for the calls.
+
+    Raises
+    ------
+    RuntimeError
+        On calls out of order, on a closed session, and in another process than the one that
+        started it; and, releasing nothing, where exact noise would not hide a sum (:func:`checked_on_grid`).
+    ValueError
+        On a broken record (nothing is added) and on more users than the schedule declares.
+    """
+
+    _streams: ClassVar[tuple[str, ...]]  # that it serves
+    _asks: ClassVar[str] = "plain"  # what it serves of queries and clocks: CountMechanism.asks
+    _played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in; None: any
+    _STATE = (*StreamSession._STATE, "_cells")
+    _DERIVED = (*StreamSession._DERIVED, "_query", "_trust", "_laws", "_scales", "_begins")
+
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        if type(mechanism) is not CountMechanism:  # a subclass could state any loss
+            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism, and no subclass of it")
+        if mechanism.stored:
+            raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
+        if mechanism.stream not in self._streams or mechanism.asks != self._asks:
+            raise ValueError(
+                f"mechanism.strategy = {mechanism.strategy!r}, of {mechanism.asks} sums: has a session of "
+                "its own, which discreet.mechanisms.open_session.session_of starts"
+            )
+        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism.check_source(randomness)
+        query = mechanism.query
+        super().__init__(query.layout, mechanism.schedule, randomness, mechanism.guarantee, mechanism.leaf)
+        self._trust = mechanism.trust
+        self._mechanism = mechanism
+        self._laws = mechanism.laws
+        self._query = query
+        self._randomness = randomness
+        self._scales = np.array(mechanism.scales)
+        self._begins = family_begins(query)
+        self._cells = np.zeros(query.cells)
+
+    # -------------------------------------------------------------------------- public facts
+    @property
+    def mechanism(self) -> CountMechanism:
+        """What it does, and what that costs: a copy, since a batch's noise takes its scales from ours."""
+        return replace(self._mechanism)
+
+    @property
+    def query(self) -> CountQuery:
+        """What is summed (a copy: who writes to its arrays moves no sum)."""
+        return self._query.copy()
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._cells = np.zeros(0)
+
+    # ------------------------------------------------------------------------------- people
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        units = FINE if self._mechanism.fixed_point else self._mechanism.reward_grid or 1
+        units *= self._query.layout.horizon
+        if (self._users + users) * units > _MOST_UNITS:
+            raise ValueError(
+                f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
+                "exact in float64"
+            )
+        return self._plain(plan)
+
+    def _plain(self, plan: Plan) -> Plan:
+        """The plan with plain values, which say the same at every look, in the fields that a session reads.
+
+        (An integer of the caller's making could name another cell when used than when checked.)
+        """
+        self._check_no_group(plan)
+        return replace(plan, group=None, return_share=None, forget=False, cut=None)
+
+    @property
+    def cut(self) -> float:
+        """C, to which the rewards of the newest plan's users are counted; 0 where the query has no such sums.
+
+        Infinite once centred rewards are released in their place.
+        """
+        return 0.0
+
+    @property
+    def _up_to(self) -> float:
+        """The total to which a user's rewards are added to the family of cut ones, if there is one."""
+        return 0.0
+
+    def _encoder(self) -> Encoder:
+        """What devices run where people trust the server: nothing. Local sessions say what theirs do."""
+        return RawEncoder(self._plans)
+
+    def _add(self, message: Message) -> None:
+        record = rounded(self._record(message), SecureCoins(), self._mechanism.reward_grid)
+        self._count(1)
+        self._put(record)
+
+    def _put(self, record: Trajectory) -> None:
+        """Add a checked record of a user who is counted."""
+        add_record(self._query, self._begins, record, self._cells, self._played, self._up_to)
+
+    def submit_many(self, trajectories: Trajectories, plan: int) -> None:
+        """Add the trajectories of many users of the open plan at once: the same sums as one by one.
+
+        Parameters
+        ----------
+        trajectories : Trajectories
+            Raw records of n users, ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``.
+        plan : int
+            The number of the plan that these users were given (``open_plan.number`` when it was theirs).
+
+        Raises
+        ------
+        ValueError
+            And adds nothing, if any record is broken, the plan is another one, or more users come than it
+            has; also in a local session, whose users' devices randomize one by one.
+        """
+        with self._call():
+            self._check_open()
+            number = self.open_plan.number
+            if plan != number:
+                raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
+            if self._trust == "local":
+                raise ValueError(f"submit_many: a local session takes randomized messages only, {ON_DEVICE}")
+            if not isinstance(trajectories, Trajectories):
+                raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
+            users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
+            records = checked(trajectories, self._query.layout, users)
+            self._add_many(records)
+
+    def _add_many(self, records: Trajectories) -> None:
+        """Count the users of checked records, then add them all."""
+        from discreet.core import trajectory_sums_kernels as records_kernels
+
+        query, layout = self._query, self._query.layout
+        rewards, grid = records.rewards, self._mechanism.reward_grid
+        if grid is not None:
+            rewards = SecureCoins().rounded(rewards, grid)
+        played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
+        self._count(len(records))
+        records_kernels.add_trajectories(
+            records.states, records.actions, rewards, layout.row_index, query.counted.start,
+            query.counted_steps, query.slots, layout.rows, self._begins, query.reward_shift, self._up_to,
+            played, self._cells, self._cells,
+        )  # fmt: skip
+
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        cells = self._query.to_cells(sums)
+        self._check_sums(cells, users)
+        self._count(users)
+        self._cells += cells
+
+    def _check_sums(self, cells: Floats, users: int) -> None:
+        """Raise ``ValueError`` where sums of simulated users of the open plan cannot be."""
+
+    # ----------------------------------------------------------------------------- releases
+    def _summed(
+        self, cells: Floats, n: int, number: int = 0, squares: Floats | None = None
+    ) -> dict[str, Estimate]:
+        """Sums over all users, whose noise is of so many measurements; none where plans choose scales."""
+        told = self._asks == "plain"
+        laws = self._laws.sums(n, n - self._absent, number, squares) if told else {}
+        return self._estimates(cells, laws, "sum", n, float(n))
+
+    def _estimates(
+        self,
+        cells: Floats,
+        laws: Mapping[str, NoiseLaw],
+        estimand: Literal["sum", "weighted"],
+        covers: int,
+        effective: float,
+    ) -> dict[str, Estimate]:
+        if not laws:
+            return {}
+        tables = read_only(self._query.from_cells(cells))
+        return {name: Estimate(tables[name], law, estimand, covers, effective) for name, law in laws.items()}
+
+    @property
+    def _drawn_scales(self) -> Floats:
+        """(families,) of the noise that is drawn next."""
+        return self._scales
+
+    def _node_noise(self, end: int, factor: float, level: int = 0) -> Floats:
+        """The draw at address (end, level), such as a node's: every cell, drawn once (registers hold it)."""
+        query, mechanism, scales = self._query, self._mechanism, self._drawn_scales
+        if self._key is not None:
+            noise = np.empty(query.cells)
+            seeded = parts.module("seeded noise")
+            seeded.fill_noise(mechanism.family, self._key, end, level, factor, query.offsets, scales, noise)
+            return noise
+        return noise_vector(query, mechanism, factor, SecureCoins(), scales)
+
+    def _on_grid(self, cells: Floats) -> Floats:
+        """The cells; ``RuntimeError`` where exact noise would not hide them, or did not."""
+        for f, name in enumerate(self._query.row_families):
+            grid = self._mechanism.data_grid(name)
+            if grid is not None:
+                checked_on_grid(cells[self._query.offsets[f] : self._query.offsets[f + 1]], grid)
+        return cells
+
+    # --------------------------------------------------------------------------- noise laws
+    def laws_at(self, n: int) -> dict[str, NoiseLaw]:
+        """As the mechanism's: the noise law of every family in the sums after n users."""
+        return self._laws.at(n)
+
+    def measurement_laws(self, n: int, senders: int, share: float | None = None) -> dict[str, NoiseLaw]:
+        """As the mechanism's, of a query with a cut at the C that stands now."""
+        return self._laws.measurement(n, senders, share, self.cut)
+
+
+class MeasuredSession(CountSession):
+    """Sums as they stand, and beside them what came since the last release; no noise is drawn here."""
+
+    _kind = "counts"
+    _streams: ClassVar[tuple[str, ...]] = ("exact",)
+    _STATE = (*CountSession._STATE, "_filtered", "_closed_users", "_reported")
+
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        super().__init__(mechanism, randomness)
+        self._filtered = np.zeros(self._query.cells)  # what the last measurement left behind
+        self._closed_users = 0  # users of the measurements so far
+        self._reported = 0  # users who sent something before the last release
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._filtered = np.zeros(0)
+
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
+        share = None if n == 0 or self._plan is None else self._plan.return_share
+        reports = n - self._absent
+        laws, due = self.measurement_laws(n, reports - self._reported, share), self._tick(n)
+        cells, fresh = self._measure(n, reports, due)
+        measurement = self._described(fresh, laws, n, due)
+        return self._summed(cells, n, *self._terms()), measurement
+
+    def _tick(self, n: int) -> Floats | None:
+        """(T R,) 1 where a row is measured now, else 0; None on the common clock: all are."""
+        return None
+
+    def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
+        """(sums over all users, the newest measurement): the batch since the last release is closed."""
+        cells = self._cells.copy()
+        self._next |= {"_filtered": cells, "_reported": reports}
+        return cells.copy(), cells - self._filtered
+
+    def _described(
+        self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
+    ) -> Measurement:
+        """The newest measurement, with how many users stand behind it and with which effective number."""
+        batch = n - self._closed_users
+        self._next |= {"_closed_users": n}
+        return Measurement(self._estimates(fresh, laws, "sum", batch, float(batch)), 0.0, 1.0)
+
+    def _terms(self) -> tuple[int, Floats | None]:
+        """(measurements in the sums that are being made, squares of their noise in units of scales)."""
+        return 0, None
+
+
+class WalkSession(CountSession):
+    """Prefix sums of batches or users, with correlated noise that a walk makes of its draws."""
+
+    _kind = "prefix counts"
+    _streams = ("walk",)
+    _STATE = (*CountSession._STATE, "_held", "_registers")
+    _DERIVED = (*CountSession._DERIVED, "_walk")
+
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        super().__init__(mechanism, randomness)
+        walk = mechanism.walk
+        assert walk is not None
+        self._walk = walk
+        # what the registers hold, the last leaf made; and the registers, never changed in place
+        self._held = np.zeros(walk.registers + 1, np.int64)
+        self._registers: dict[int, Floats] = {}
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._registers = {}
+
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], None]:
+        return self._summed(self._noisy(self._walk, leaf), n), None
+
+    def _noisy(self, walk: Walk, leaf: int) -> Floats:
+        """The sums of the first leaves, with their prefix's noise."""
+        if leaf == 0:
+            return self._cells.copy()
+        exact = self._on_grid(self._cells)
+        noise, self._held, self._registers = prefix_noise(
+            walk, leaf, self._held, self._registers, self._node_noise
+        )
+        return self._on_grid(exact + noise)

@@ -1,0 +1,70 @@
+"""Seeded noise in every cell, compiled: for simulation. Whoever knows the seed can take it off.
+
+Draws are addressed by (key, i, j), such as a tree's node: an address gives the same noise, whoever asks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.compile import inlined, kernel
+from discreet.core.count_kernels import LAPLACE
+from discreet.core.noise.random_streams_kernels import (
+    ROLE_NOISE,
+    laplace_range,
+    laplace_sum,
+    normal,
+    normal_range,
+    open_stream,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+@inlined
+def draw_noise(
+    family: int, key: Words, i: int, j: int, factor: float, offsets: Ints, scales: Floats,
+    state: Words, out: Floats,
+) -> None:  # fmt: skip
+    """Independent noise in every cell from stream (noise, i, j); family f has scale factor * scales[f]."""
+    open_stream(key, ROLE_NOISE, i, j, state)
+    for f in range(scales.shape[0]):
+        scale = factor * scales[f]
+        if family == LAPLACE:
+            laplace_range(state, scale, out, offsets[f], offsets[f + 1])
+        else:
+            normal_range(state, scale, out, offsets[f], offsets[f + 1])
+
+
+@kernel
+def fill_noise(
+    family: int, key: Words, i: int, j: int, factor: float, offsets: Ints, scales: Floats, out: Floats
+) -> None:
+    """Door to :func:`draw_noise`."""
+    draw_noise(family, key, i, j, factor, offsets, scales, np.empty(4, np.uint64), out)
+
+
+@inlined
+def draw_noise_sum(
+    family: int, key: Words, i: int, users: int, offsets: Ints, scales: Floats, state: Words, out: Floats
+) -> None:
+    """The sum of ``users`` local users' noise in every cell, from its exact law, stream (noise, i, 1)."""
+    open_stream(key, ROLE_NOISE, i, 1, state)
+    root = np.sqrt(np.float64(users))
+    for f in range(scales.shape[0]):
+        for c in range(offsets[f], offsets[f + 1]):
+            if family == LAPLACE:
+                out[c] = laplace_sum(state, users, scales[f])
+            else:
+                out[c] = scales[f] * root * normal(state)
+
+
+@kernel
+def fill_noise_sum(
+    family: int, key: Words, i: int, users: int, offsets: Ints, scales: Floats, out: Floats
+) -> None:
+    """Door to :func:`draw_noise_sum`."""
+    draw_noise_sum(family, key, i, users, offsets, scales, np.empty(4, np.uint64), out)

@@ -1,0 +1,99 @@
+"""Seeded randomness: the keys of a run, and the coins of a simulated device. For simulation only.
+
+Whoever knows the seed takes the noise off, and every guarantee of a seeded session says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.noise import random_streams_kernels as streams
+
+Floats = NDArray[np.float64]
+Key = NDArray[np.uint64]
+
+__all__ = ["RunKeys", "SeededCoins", "keys_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class RunKeys:
+    """Three 128-bit keys: tie coins that a learner may see tell nothing of the noise.
+
+    The keys of noise and ties are separate BLAKE2b digests of (seed, run): to get from one to the other
+    one must guess the seed. (Words of one ``SeedSequence`` would not do: each of them is an invertible
+    function of the same four words.)
+    """
+
+    environment: Key
+    noise: Key
+    ties: Key
+
+
+def keys_of(seed: int, run: int, batch: int | None) -> RunKeys:
+    """The run's keys, one per door."""
+
+    def secret(role: bytes) -> Key:
+        address = f"{int(seed)}/{int(run)}".encode()
+        if batch is not None and role == b"noise":
+            address += f"/{int(batch)}".encode()
+        digest = hashlib.blake2b(address, digest_size=16, person=b"discreet/" + role).digest()
+        return np.frombuffer(digest, "<u8").astype(np.uint64)
+
+    return RunKeys(streams.run_key(seed, run), secret(b"noise"), secret(b"ties"))
+
+
+def _no_grid(grid: int | None) -> None:
+    if grid is not None:
+        raise ValueError(f"grid = {grid}: seeded coins have none; this session needs SecureCoins()")
+
+
+class SeededCoins:
+    """The draws of one simulated person's device: the stream (noise, user, 0) of a run.
+
+    key : (2,) uint64, of the run's noise (``dr.Seeded(seed, run).keys.noise``). user : her number from 0 on.
+
+    Its methods raise ``ValueError`` if a grid is asked for: a session with one promises exact noise.
+    """
+
+    exact = False
+
+    def __init__(self, key: Key, user: int) -> None:
+        self._state = streams.open_at(key, streams.ROLE_NOISE, user, 0)
+
+    def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent centred Laplace variables of this scale; there is no grid."""
+        _no_grid(grid)
+        out = np.empty(size)
+        streams.fill_laplace(self._state, scale, out)
+        return out
+
+    def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent centred normals of standard deviation ``scale``; there is no grid."""
+        _no_grid(grid)
+        out = np.empty(size)
+        streams.fill_normal(self._state, scale, out)
+        return out
+
+    def rounded(self, rewards: Floats, grid: int | None) -> Floats:
+        """The rewards as they are."""
+        _no_grid(grid)
+        return rewards
+
+    def _word(self) -> int:
+        return int(streams.draw_words(self._state, 1)[0])
+
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n), but for a bias of n 2^-64."""
+        return (self._word() * n) >> 64
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53."""
+        return (self._word() >> 11) < numerator
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.asarray(streams.draw_words(self._state, size))

@@ -1,0 +1,122 @@
+"""How one user's records enter sums: what her device sends, and how it is added to a flat vector of cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import count_kernels as kernels
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.count_query import (
+    CENTERED_REWARDS,
+    CUT_REWARDS,
+    GROUP_RETURNS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    REWARDS,
+    TRANSITIONS,
+    VISITS,
+    CountQuery,
+    cut_to,
+)
+from discreet.core.releases import Floats, Ints, Message, Plan
+from discreet.core.short_repr import brief
+from discreet.core.trajectories import Trajectory
+
+if TYPE_CHECKING:
+    from discreet.core.protocols import Coins
+
+__all__ = [
+    "RawEncoder", "add_record", "family_begins", "noise_vector", "rounded", "same_plan",
+]  # fmt: skip
+
+_CODES = {
+    VISITS: 0,
+    TRANSITIONS: 1,
+    REWARDS: 2,
+    CENTERED_REWARDS: 2,
+    POOLED_TRANSITIONS: 3,
+    POOLED_REWARDS: 4,
+    CUT_REWARDS: 6,
+}
+
+
+def family_begins(query: CountQuery) -> Ints:
+    """(7,) where families begin in the flat vector, -1 where one is absent.
+
+    First cells of visits, transitions, rewards, pooled transitions and pooled rewards; 1 if only first visits
+    to a state are pooled, 2 if only they are counted, else 0; first cell of cut rewards.
+    """
+    begins = np.full(7, -1, np.int64)
+    for f, name in enumerate(query.row_families):
+        if name != GROUP_RETURNS:
+            begins[_CODES[name]] = query.offsets[f]
+    begins[5] = 2 if query.first else int(query.pooled == "first")
+    return begins
+
+
+def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
+    """The record with its rewards on the grid, if there is one."""
+    if grid is None:
+        return record
+    return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))
+
+
+def noise_vector(
+    query: CountQuery, mechanism: CountMechanism, factor: float, coins: Coins, scales: Floats | None = None
+) -> Floats:
+    """Independent noise for every cell, family after family; family f has scale factor * scales[f]."""
+    scales = mechanism.noise_scales if scales is None else scales
+    draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
+    sizes = np.diff(query.offsets)
+    parts = [
+        draw(factor * float(scale), int(size), mechanism.grid(name))
+        for name, scale, size in zip(query.row_families, scales, sizes, strict=True)
+    ]
+    return np.concatenate(parts)
+
+
+def add_record(
+    query: CountQuery,
+    begins: Ints,
+    record: Trajectory,
+    cells: Floats,
+    played: NDArray[np.bool_] | None = None,
+    cut: float = 0.0,
+) -> None:
+    """Add one checked user's counted records to a flat vector of cells, but for those outside ``played``.
+
+    ``played`` (T, R) : of the T steps that are counted. ``cut`` : of rewards that are summed up to a total.
+    """
+    layout, record = query.layout, cut_to(record, query.step)
+    rows = layout.row_index[record.states[:-1], record.actions]
+    if played is not None:
+        rows = np.where(played[np.arange(rows.size), rows], rows, -1)
+    kernels.add_trajectory(
+        record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
+        query.reward_shift, cut, cells,
+    )  # fmt: skip
+
+
+def same_plan(number: int, plan: Plan) -> int:
+    """The number of an encoder's plan, or ``ValueError`` where it is asked to encode for another."""
+    if plan.number not in (0, number):
+        raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
+    return number
+
+
+@dataclass(frozen=True, eq=False)
+class RawEncoder:
+    """What a device does where the server is trusted: nothing. The trajectory goes to the trusted core."""
+
+    __repr__ = brief
+
+    number: int  # of the plan it was made for: what it makes later is late
+    guarantee: ClassVar[None] = None  # of its message: there is none, the server is trusted with it
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
+        """Return the raw trajectory, tagged with the plan that the user was given."""
+        return Message(plan=same_plan(self.number, plan), trajectory=trajectory)

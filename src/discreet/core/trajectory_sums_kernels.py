@@ -1,0 +1,36 @@
+"""Compiled sums of many users' records at once: :meth:`CountSession.submit_many`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.compile import kernel
+from discreet.core.count_kernels import add_records
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Counts = NDArray[np.generic]  # integers or floats
+
+
+@kernel
+def add_trajectories(
+    states: Ints, actions: Ints, rewards: Floats, row_index: Ints, first: int, steps: int, slots: int,
+    all_rows: int, begins: Ints, reward_shift: float, cut: float, played: Floats,
+    counts: Counts, sums: Floats,
+) -> None:  # fmt: skip
+    """Add some steps of checked users one after the other, by the very sums of one user.
+
+    played (steps, R) : 0 where the public policy cannot act and nothing is added; (0, R): no such
+    restriction.
+    """
+    rows, last = np.empty(steps, np.int64), first + steps
+    for i in range(states.shape[0]):
+        for h in range(steps):
+            rows[h] = row_index[states[i, first + h], actions[i, first + h]]
+            if played.shape[0] > 0 and played[h, rows[h]] == 0.0:
+                rows[h] = -1
+        add_records(
+            states[i, first : last + 1], rows, rewards[i, first:last], slots, all_rows, row_index.shape[0],
+            begins, reward_shift, cut, counts, sums,
+        )  # fmt: skip

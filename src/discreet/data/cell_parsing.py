@@ -1,0 +1,553 @@
+"""Cells of records as numbers, row by row: who, when, which values; what cannot be read is an offence.
+
+A batch of a place's rows becomes a table of one form for all places: ``user`` and ``episode`` (text; no
+episode: null), ``time`` and ``begin`` (int64, microseconds; :data:`NEVER` where there is none), ``dated`` (no
+fact), ``place``, ``row`` (numbers), ``bad`` (a cell of the row is an offence) and one float64 column for each
+declared value, NaN where it is missing, the index of the category where it has categories.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from discreet.data.cell_texts import NOTHING, SENTINELS, positions
+from discreet.data.near_duplicate_ids import JOINT, folded
+from discreet.data.number_parsing import parsed
+from discreet.data.prepare_config import UNITS, Declaration, Time, Value
+from discreet.data.sources import EMPTY, MISSING, Broken, Place, TextFile, instead, whole_names
+from discreet.utils.system import optional as of_extra
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NEVER = MISSING
+"""The time of a row that has none."""
+
+HEAD = ("reason", "file", "row", "user", "episode", "time", "column", "cell")
+_LONGEST = 300
+
+
+@dataclass
+class Offences:
+    """Rows that break the declaration: private, since they quote people's data and count their errors.
+
+    seen : by reason, words of :data:`.words.NOTHING` that such cells hold
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    text: io.StringIO = field(default_factory=io.StringIO)
+    seen: dict[str, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._writer = csv.writer(self.text, lineterminator="\n")
+        self._writer.writerow(HEAD)
+
+    def add(self, reason: str, rows: Iterable[Sequence[Any]]) -> None:
+        """``rows``: file, row, user, episode, time, column, cell; None where there is none."""
+        for file, row, user, episode, time, column, cell in rows:
+            self.counts[reason] += 1
+            said = "" if cell is None else str(cell)
+            if said.strip() in NOTHING:
+                self.seen.setdefault(reason, set()).add(said.strip())
+            name = "" if user is None else str(user).replace(JOINT, " / ")
+            own = "" if episode is None else str(episode).replace(JOINT, " / ")
+            self._writer.writerow(
+                [reason, file, "" if row is None else row, name, own, stamp(time), column, said[:_LONGEST]]
+            )
+
+
+def stamp(time: Any) -> str:
+    """A time as text; numbers of microseconds are counted from 1970 where they are of no calendar."""
+    if time is None or time == NEVER:
+        return ""
+    try:
+        return np.datetime64(int(time), "us").item().isoformat(sep=" ")
+    except (ValueError, OverflowError, AttributeError, OSError):
+        return str(time)
+
+
+class Reader:
+    """Reads places as a declaration says."""
+
+    def __init__(self, declaration: Declaration, places: Sequence[Place]) -> None:
+        self.declaration, self.places = declaration, places
+        self.offences = Offences()
+        self.counts: Counter[str] = Counter()
+        self.found: Counter[str] = Counter()  # cells of each value that were read and hold something
+        self.values = dict(declaration.values)
+        if declaration.end is not None:
+            self.values["end"] = declaration.end
+        self._lows: dict[str, tuple[float, Counter[float]]] = {}
+        self.own = [self._columns(place) for place in places]
+        self._check_columns()
+
+    def _columns(self, place: Place) -> list[str]:
+        """The columns of a place that are read."""
+        declared = self.declaration
+        wanted = [*declared.user, *declared.episode, *declared.columns]
+        wanted += [declared.time.column] if declared.time is not None else []
+        wanted += [declared.begin] if declared.begin is not None else []
+        wanted += [declared.time.then] if declared.time is not None and declared.time.then is not None else []
+        names = place.names(declared.user)
+        for name in dict.fromkeys(wanted):
+            if names.count(name) > 1:
+                raise Broken(f"{place.name}: must have one column {name!r}, has {names.count(name)}")
+        return [name for name in dict.fromkeys(wanted) if name in names]
+
+    def _dated(self, own: Sequence[str]) -> bool:
+        """Whether rows of a place with these columns stand in time; else they are facts."""
+        time = self.declaration.time
+        return time is None or time.column in own
+
+    def _check_columns(self) -> None:
+        declared = self.declaration
+        for place, own in zip(self.places, self.own, strict=True):
+            for name in declared.user:
+                if name not in own:
+                    hint = instead(place, name, declared.user)
+                    raise Broken(f"{place.name}: must have the column {name!r} (prepare.user){hint}")
+            for name in declared.episode if self._dated(own) else ():
+                if name not in own:
+                    hint = instead(place, name, declared.user)
+                    raise Broken(f"{place.name}: must have the column {name!r} (prepare.episode){hint}")
+        every = {name for own in self.own for name in own}
+        asked = {name: f"prepare.values.{one.name}" for one in self.values.values() for name in one.where}
+        asked |= {one.column: f"prepare.values.{one.name}" for one in declared.values.values()}
+        if declared.end is not None:
+            asked[declared.end.column] = "prepare.end"
+        if declared.time is not None:
+            asked[declared.time.column] = "prepare.time"
+            if declared.time.then is not None:
+                asked[declared.time.then] = "prepare.time.then"
+        if declared.begin is not None:
+            asked[declared.begin] = "prepare.begin"
+        for name, key in asked.items():
+            if name not in every:
+                hints = [instead(place, name, declared.user) for place in self.places]
+                raise Broken(f"no file has the column {name!r} ({key}){next(filter(None, hints), '')}")
+        for one in declared.values.values():
+            if one.of == "step" and not any(one.column in own for own in self.own if self._dated(own)):
+                raise Broken(
+                    f"prepare.values.{one.name}: no file with times has the column {one.column!r} "
+                    "(a fact of an episode has of = 'episode')"
+                )
+
+    def tables(self, batch_rows: int) -> Iterator[pa.Table]:
+        """All rows, in one form."""
+        for number, (place, own) in enumerate(zip(self.places, self.own, strict=True)):
+            declared = self.declaration
+            plain = declared.time is not None and declared.time.numbers is not None
+            types = {
+                name: pa.float64()
+                if declared.columns.get(name) == "number"
+                or (plain and declared.time is not None and name in (declared.time.column, declared.begin))
+                else pa.string()
+                for name in own
+            }
+            done = 0
+            for raw in place.batches(own, batch_rows, types):
+                yield self._table(number, place, raw, done)
+                done += raw.num_rows
+            self.counts["rows"] += done
+            for line in place.malformed:
+                self.offences.add(
+                    "line with a wrong number of fields",
+                    [(place.name, None, None, None, None, "", f"line {line}")],
+                )
+        self._note_codes()
+
+    def _written_otherwise(self, cells: Mapping[str, Any]) -> Iterator[tuple[str, Flags, str]]:
+        """Values with the rows, and the column, that hold a text of their ``where`` but for case and spaces.
+
+        Such rows would be passed over in silence. A text that any value names is one of its own.
+        """
+        every: dict[str, list[str]] = {}
+        for value in self.values.values():
+            for column, texts in value.where.items():
+                every.setdefault(column, []).extend(texts)
+        for column in every.keys() & cells.keys():
+            coded = pc.utf8_trim_whitespace(_text(cells[column])).dictionary_encode()
+            words = coded.dictionary
+            other = np.flatnonzero(positions(words, every[column]) < 0)
+            plain = {int(i): _plain(words[int(i)].as_py()) for i in other}
+            place = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+            for name, value in self.values.items():
+                meant = {_plain(text) for text in value.where.get(column, ())}
+                near = [i for i, word in plain.items() if word in meant]
+                if near:
+                    yield name, np.isin(place, near), column
+
+    def _note_codes(self) -> None:
+        """Negative numbers as -9 where everything else is positive and no range is declared."""
+        for name, (least, codes) in self._lows.items():
+            if codes and 0 <= least < np.inf:
+                column = self.values[name].column
+                self.offences.add(
+                    f"{name}: perhaps a code for nothing",
+                    [
+                        (None, None, None, None, None, column, f"{code:g}, {count} times")
+                        for code, count in sorted(codes.items())
+                    ],
+                )
+
+    def _watch(self, name: str, value: Value, found: Floats) -> None:
+        """Remember how low a value's numbers are, where no range is declared."""
+        if value.categories is not None or value.within == "count" or value.low > -np.inf:
+            return
+        codes = np.isin(found, SENTINELS)
+        least, seen = self._lows.get(name, (np.inf, Counter[float]()))
+        seen.update(found[codes].tolist())
+        rest = found[~codes & ~np.isnan(found)]
+        self._lows[name] = min(least, float(rest.min(initial=np.inf))), seen
+
+    def _table(self, number: int, place: Place, raw: pa.Table, first: int) -> pa.Table:
+        declared, size = self.declaration, raw.num_rows
+        cells = {name: flat(raw[name]) for name in raw.column_names}
+        bad, drop = np.zeros(size, bool), np.zeros(size, bool)
+        user = _joined([cells[name] for name in declared.user], declared)
+        named = all(name in cells for name in declared.episode)
+        if not declared.episode:
+            episode = pa.array(["0"], pa.large_string()).take(pa.array(np.zeros(size, np.int64)))
+        elif named:
+            episode = _joined([cells[name] for name in declared.episode], declared)
+        else:
+            episode = pa.nulls(size, pa.large_string())
+        stamps = np.full(size, NEVER)
+
+        def note(reason: str, which: Flags, column: str) -> None:
+            rows = np.flatnonzero(which)
+            if not len(rows):
+                return
+            bad[rows] = True
+            taken = pa.array(rows)
+            held = [None] * len(rows)
+            shown = cells[column].take(taken).to_pylist() if column in cells else held
+            self.offences.add(
+                reason,
+                zip(
+                    [place.name] * len(rows), (rows + first).tolist(), user.take(taken).to_pylist(),
+                    episode.take(taken).to_pylist(), stamps[rows].tolist(), [column] * len(rows), shown,
+                    strict=True,
+                ),
+            )  # fmt: skip
+
+        empty = np.asarray(user.is_null().to_numpy(zero_copy_only=False))
+        note("person without a name", empty, declared.user[0])
+        drop |= empty
+        if declared.episode and named:
+            empty = np.asarray(episode.is_null().to_numpy(zero_copy_only=False))
+            note("episode without a name", empty & ~drop, declared.episode[0])
+            drop |= empty
+        time, begin = declared.time, np.full(size, NEVER)
+        comma = isinstance(place, TextFile) and place.text.decimal == ","
+        dated = self._dated(list(cells))
+        if time is None:
+            stamps = (number << 40) + np.arange(first, first + size)  # places in their order
+        elif dated:
+            stamps, fault = times(place.name, cells[time.column], time, False, comma, declared.empty)
+            if time.unreadable == "leave out":
+                self.counts["rows without a readable time, left out"] += int(np.count_nonzero(fault))
+            else:
+                for code, said in WRONG.items():
+                    note(f"time that {said}", fault == code, time.column)
+        if time is not None and declared.begin is not None and declared.begin in cells:
+            begin, fault = times(place.name, cells[declared.begin], time, True, comma, declared.empty)
+            for code, said in WRONG.items():
+                note(f"begin that {said}", fault == code, declared.begin)
+        then = np.full(size, np.nan)
+        if time is not None and time.then is not None and time.then in cells:
+            then, unread = _number(time.then, cells[time.then], comma, declared.empty)
+            note(f"{time.then}: number that cannot be read", unread & dated, time.then)
+        columns: dict[str, Any] = {}
+        for name, which, column in self._written_otherwise(cells):
+            note(f"{name}: text of where, written otherwise", which, column)
+        for name, value in self.values.items():
+            found, wrong, outside = _value(value, cells, size, comma)
+            if value.unreadable == "missing":
+                self.counts[f"{name}: cells that cannot be read, missing"] += int(wrong.sum())
+            elif wrong.any():
+                reason = "number that cannot be read" if value.categories is None else "unknown category"
+                note(f"{name}: {reason}", wrong, value.column)
+            if value.outside == "missing":
+                self.counts[f"{name}: outside of its range, missing"] += int(outside.sum())
+            elif outside.any():
+                note(f"{name}: outside of its range", outside, value.column)
+            self._watch(name, value, found)
+            self.found[name] += int(np.count_nonzero(~np.isnan(found)))
+            columns[f"v.{name}"] = found
+        table = pa.table(
+            {
+                "user": user,
+                "episode": episode,
+                "time": stamps,
+                "begin": begin,
+                "then": then,
+                "dated": np.full(size, dated),
+                "place": np.full(size, number, np.int32),
+                "row": np.arange(first, first + size),
+                "bad": bad,
+                **columns,
+            }
+        )
+        return table.filter(pa.array(~drop)) if drop.any() else table
+
+
+# --------------------------------------------------------------------------------------------- cells
+def flat(column: Any) -> Any:
+    """One Arrow array, plain instead of dictionary-encoded, text as large text."""
+    column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_dictionary(column.type):
+        words = column.dictionary
+        column = (words.cast(pa.large_string()) if _is_text(words) else words).take(column.indices)
+    return column.cast(pa.large_string()) if _is_text(column) else column
+
+
+def _is_text(column: Any) -> bool:
+    kind = column.type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _text(column: Any) -> Any:
+    """Large text, null where empty; whole numbers without a point."""
+    if not _is_text(column):
+        kind = column.type
+        if pa.types.is_floating(kind):
+            values = column.to_numpy(zero_copy_only=False)
+            if not np.any(values != np.floor(values), where=np.isfinite(values)) and np.all(
+                np.abs(values[np.isfinite(values)]) < 2.0**53
+            ):
+                column = pa.array(
+                    np.where(np.isfinite(values), values, 0).astype(np.int64), mask=~np.isfinite(values)
+                )
+        column = column.cast(pa.large_string())
+    return column
+
+
+def _joined(columns: list[Any], declared: Declaration) -> Any:
+    """Names as large text; null where a part is empty, or holds a word for nothing."""
+    parts = []
+    for column in columns:
+        kind = column.type
+        if not (_is_text(column) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise Broken(f"users and episodes must be integers or text, not {kind}{whole_names(kind)}")
+        text = column.cast(pa.large_string())
+        if pa.types.is_integer(kind) and not declared.empty:  # says always something, in one way
+            parts.append(text)
+            continue
+        coded = text.dictionary_encode()
+        gone = _empty(coded.dictionary, declared.empty) | _unseen(coded.dictionary)
+        names = folded(coded.dictionary) if declared.folded else coded.dictionary
+        names = pc.if_else(pa.array(gone), pa.scalar(None, text.type), names)
+        parts.append(names.take(coded.indices))
+    return (
+        parts[0]
+        if len(parts) == 1
+        else pc.binary_join_element_wise(*parts, pa.scalar(JOINT, pa.large_string()))
+    )
+
+
+def _unseen(names: Any) -> Flags:
+    """Where a name has no character that can be seen."""
+    out = np.zeros(len(names), bool)
+    at = np.flatnonzero(
+        ~np.asarray(pc.match_substring_regex(names, "[!-~]").to_numpy(zero_copy_only=False), bool)
+    )
+    out[at] = [name == "" for name in folded(names.take(pa.array(at))).to_pylist()]
+    return out
+
+
+def _plain(text: str) -> str:
+    """A text without case, spaces, and forms of one character."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
+    """Where there is nothing, or a word for nothing: one of those that always are, or of ``more``."""
+    words, trimmed = pa.array(EMPTY, pa.large_string()), pc.utf8_trim_whitespace(text)
+    gone = pc.or_kleene(pc.is_null(text), pc.is_in(trimmed, value_set=words))
+    found = np.asarray(gone.to_numpy(zero_copy_only=False), bool)
+    return found | (positions(trimmed, more) >= 0) if more else found
+
+
+def _value(value: Value, cells: Mapping[str, Any], size: int, comma: bool) -> tuple[Floats, Flags, Flags]:
+    """A value's column of a batch; where it cannot be read; where it is outside of its range."""
+    nothing = np.zeros(size, bool)
+    if value.column not in cells or any(name not in cells for name in value.where):
+        return np.full(size, np.nan), nothing, nothing
+    column = cells[value.column]
+    if value.within == "count":
+        found = np.where(_empty(_text(column), value.empty), np.nan, 1.0)
+        wrong = nothing
+    elif value.categories is not None:
+        found, wrong = _category(column, value.categories, value.empty)
+    else:
+        found, wrong = _number(value.column, column, comma, value.empty)
+    for name, texts in value.where.items():
+        word = pc.utf8_trim_whitespace(_text(cells[name]))
+        other = positions(word, texts) < 0
+        found, wrong = np.where(other, np.nan, found), wrong & ~other
+    outside = (found < value.low) | (found > value.high)
+    if outside.any():
+        found = np.where(outside, np.nan, found)
+    return found, wrong, outside
+
+
+def _category(column: Any, categories: Mapping[str, int], empty: Sequence[str] = ()) -> tuple[Floats, Flags]:
+    text = pc.utf8_trim_whitespace(_text(column))
+    codes = np.array([*categories.values(), np.nan])
+    found = codes[positions(text, list(categories))]
+    return found, np.isnan(found) & ~_empty(text, empty)
+
+
+def _number(name: str, column: Any, comma: bool, empty: Sequence[str] = ()) -> tuple[Floats, Flags]:
+    kind = column.type
+    if _is_text(column):
+        text = pc.utf8_trim_whitespace(column)
+        gone = _empty(text, empty)
+        text = pc.if_else(pa.array(gone), pa.scalar(None, text.type), text)
+        if comma:
+            text = pc.replace_substring(text, ",", ".")
+        try:
+            found = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            truth = positions(text, ("false", "true"))  # as boolean columns of Parquet
+            found = np.where(truth < 0, parsed(text), truth)
+    elif pa.types.is_null(kind):
+        return np.full(len(column), np.nan), np.zeros(len(column), bool)
+    elif (
+        pa.types.is_floating(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        number = (
+            column.cast(pa.float64())
+            if not pa.types.is_boolean(kind)
+            else column.cast(pa.int8()).cast(pa.float64())
+        )
+        found = number.to_numpy(zero_copy_only=False)
+        gone = np.isnan(found)
+    else:
+        raise Broken(f"the column {name!r} must hold numbers, not {kind}")
+    found = np.asarray(found, np.float64)
+    numbers = [one for one in parsed(pa.array(empty, pa.string())) if np.isfinite(one)]
+    if numbers and (coded := np.isin(found, numbers)).any():
+        found, gone = np.where(coded, np.nan, found), gone | coded
+    good = np.isfinite(found)
+    if good.all():
+        return found, ~good
+    return np.where(good, found, np.nan), ~good & ~gone
+
+
+# ---------------------------------------------------------------------------------------------- time
+UNREADABLE, TWICE, SKIPPED = 1, 2, 3
+WRONG = {UNREADABLE: "cannot be read", TWICE: "exists twice", SKIPPED: "does not exist"}
+"""What a clock time may be that is none; where a daylight saving time ends and begins."""
+
+_LAST = 253_402_300_800 * UNITS["second"]
+"""The end of the year 9999 from 1970, or from wherever numbers count: beyond it their unit is another."""
+
+_OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
+
+
+def times(
+    name: str, column: Any, time: Time, optional: bool = False, comma: bool = False, empty: Sequence[str] = ()
+) -> tuple[Ints, Ints]:
+    """Return (n,) microseconds, NEVER for none, and (n,) what is wrong with a cell: a key of ``WRONG``, or 0.
+    An empty cell is wrong unless ``optional``.
+    """
+    kind = column.type
+    if time.numbers is not None:
+        found, wrong = _number(time.column, column, comma, empty)
+        unit = UNITS[time.numbers.removesuffix("s")]
+        far = np.abs(found) > _LAST / unit
+        wrong = wrong | far
+        gone = np.isnan(found)
+        stamps = np.full(len(column), NEVER)
+        good = ~gone & ~far
+        stamps[good] = np.round(found[good] * unit).astype(np.int64)
+        return stamps, (wrong | (gone if not optional else False)).astype(np.int64)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+        if zoned and time.zone is None:
+            raise Broken(f"{name}: {time.column!r} has time zones: declare prepare.time.zone")
+        plain = column.cast(pa.timestamp("us", tz="UTC" if zoned else None), safe=False)
+        gone = np.asarray(plain.is_null().to_numpy(zero_copy_only=False))
+        return _placed(plain, gone, zoned, time, optional)
+    if not (_is_text(column) or pa.types.is_null(kind)):
+        raise Broken(
+            f"{name}: {time.column!r} holds {kind}: must be times or text, or declare prepare.time.numbers"
+        )
+    text = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+    coded = text.dictionary_encode()
+    words = coded.dictionary
+    gone = _empty(words, empty)
+    offset = np.asarray(
+        pc.fill_null(pc.match_substring_regex(words, _OFFSET), False).to_numpy(zero_copy_only=False), bool
+    )
+    bare_date = np.asarray(
+        pc.fill_null(pc.match_substring_regex(words, r"^\d{4}-\d\d-\d\d$"), False).to_numpy(
+            zero_copy_only=False
+        ),
+        bool,
+    )
+    offset &= ~bare_date  # whose last part looks like an offset
+    if time.format is not None:
+        offset[:] = "%z" in time.format
+    stamps, wrong = np.full(len(words) + 1, NEVER), np.zeros(len(words) + 1, np.int64)
+    for zoned in (False, True):
+        own = np.flatnonzero((offset == zoned) & ~gone)
+        if not len(own):
+            continue
+        if zoned and time.zone is None:
+            wrong[own] = UNREADABLE  # an instant, beside a clock of unknown place
+            continue
+        pandas: Any = of_extra("pandas", "pandas", "a time in text")
+        read = pandas.to_datetime(
+            pandas.Series(words.take(pa.array(own)).to_pylist(), dtype=object),
+            format=time.format or "ISO8601", errors="coerce", utc=zoned,
+        )  # fmt: skip
+        instants = pa.array(read.to_numpy("datetime64[us]"), pa.timestamp("us"))
+        unread = np.asarray(instants.is_null().to_numpy(zero_copy_only=False))
+        if zoned:
+            instants = instants.cast(pa.timestamp("us", tz="UTC"))
+        stamps[own], wrong[own] = _placed(instants, unread, zoned, time, False)
+    wrong[:-1][gone] = not optional
+    wrong[-1] = not optional
+    place = pc.fill_null(coded.indices.cast(pa.int64()), len(words)).to_numpy(zero_copy_only=False)
+    return stamps[place], wrong[place]
+
+
+def _placed(instants: Any, gone: Flags, zoned: bool, time: Time, optional: bool) -> tuple[Ints, Ints]:
+    """Clock times of the declared zone as instants; those that do not exist, or exist twice, are wrong."""
+    wrong = np.where(gone & (not optional), UNREADABLE, 0)
+    if time.zone is not None and not zoned:
+        early, late = (
+            pc.assume_timezone(instants, time.zone, ambiguous=which, nonexistent=which).cast(pa.int64())
+            for which in ("earliest", "latest")
+        )
+        first, last = (
+            np.asarray(pc.fill_null(one, 0).to_numpy(zero_copy_only=False)) for one in (early, late)
+        )
+        skipped = ~gone & (last - first == 1)  # the last instant before a gap and the first after it
+        twice = ~gone & (last != first) & ~skipped
+        stamps = np.where(twice & (time.ambiguous == "later"), last, first)
+        wrong[skipped] = SKIPPED
+        wrong[twice & (time.ambiguous == "refuse")] = TWICE
+    else:
+        stamps = np.array(pc.fill_null(instants.cast(pa.int64()), 0).to_numpy(zero_copy_only=False))
+    return np.where(gone | (wrong > 0), NEVER, stamps), wrong

@@ -1,0 +1,239 @@
+"""Names that may be one person: which are one for certain, and which only look alike.
+
+A user is protected as one name. A person who is in a file as ``17`` and as ``17.0`` is two people to every
+mechanism: two times the stated epsilon holds for that person. There are two remedies:
+
+:func:`folded`
+    One text for names that differ only in how a program, a keyboard or a spreadsheet writes them: spaces at
+    the ends and doubled spaces, case, leading zeros of numbers, characters that cannot be seen (zero-width,
+    soft hyphen, marks of direction, byte order mark, NUL), forms of one character (full-width, combined or
+    not, digits of other scripts, kinds of dashes and quotation marks), and whole numbers that passed through
+    floating point (``17.0``, ``17.``, ``+17``, ``1.7e1``, ``1e+05``). ``discreet prepare`` merges these where
+    ``names = "folded"`` is declared, and only then.
+:func:`alike`
+    One text for what also differs by separators between letters and digits (``A-17``, ``A17``, ``A 17``), by
+    the kind of a separator (``1-17``, ``1/17``), by punctuation at the ends (``'17``), by ``1e5`` for
+    ``100000``, by ``17,0`` or ``17.000``, and by Greek or Cyrillic letters that look like Latin ones. Only
+    the data's owner knows whether two such names are one person. So these are never merged; they are counted,
+    and a warning gives the count, never a name.
+
+Neither function gives one text for ``1-17`` and ``117``, for ``-17`` and ``17``, or for ``1.1`` and ``1.10``:
+many data sets number the people of their sites like this.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from discreet.data import row_kernels as kernels
+
+__all__ = ["JOINT", "Alike", "Folded", "alike", "distinct", "folded", "hashed"]
+
+JOINT = "\x1f"
+"""Stands between the columns that name a person together."""
+
+_PLAIN = r"^[ -~]*$"  # ASCII without what cannot be seen
+_NOT_PLAIN = r"  |^[0-9.+-]+[eE][0-9+-]+$"
+_ZEROS = r"(^|[^0-9])0+([0-9])"
+_WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"  # 17.000 may be seventeen thousand
+_POWER = re.compile(r"\+?(?:\d+\.\d*|\.\d+|\d+(?=e[+-]))e[+-]?\d{1,3}")
+_BARE_POWER = re.compile(r"\d+e\d{1,3}")
+_LARGEST_POWER = 40
+# Have no width, though they are no format characters: default ignorable code points of Unicode
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_QUOTES = dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc\u2032", "'")
+_LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορτυχ", "abekmhopctyxijsabehikmnoptyx")
+
+
+def folded(names: Any) -> Any:
+    """Large text of an Arrow array of names, one for those that are one for certain."""
+    coded = names.cast(pa.large_string()).dictionary_encode()
+    low = pc.utf8_lower(pc.utf8_trim_whitespace(coded.dictionary))
+    plain = pc.and_(
+        pc.match_substring_regex(low, _PLAIN), pc.invert(pc.match_substring_regex(low, _NOT_PLAIN))
+    )
+    low = pc.replace_substring_regex(low, _WHOLE, r"\1\2")
+    low = pc.replace_substring_regex(low, _ZEROS, r"\1\2")
+    if not pc.all(plain).as_py():
+        other = pc.invert(plain)
+        words = [_fold(one) for one in coded.dictionary.filter(other).to_pylist()]
+        low = pc.replace_with_mask(low, other, pa.array(words, pa.large_string()))
+    return low.take(coded.indices)
+
+
+def _fold(name: str) -> str:
+    """:func:`folded`, of one name."""
+    if name.isascii() and name.isprintable():
+        text = " ".join(name.lower().split())
+    else:
+        text = "".join(map(_seen, unicodedata.normalize("NFD", name)))
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+        text = " ".join("".join(map(_usual, text)).split())
+    if _POWER.fullmatch(text):
+        text = _written_out(text)
+    return re.sub(_ZEROS, r"\1\2", re.sub(_WHOLE, r"\1\2", text))
+
+
+@lru_cache(4096)
+def _seen(letter: str) -> str:
+    """Nothing, where a character cannot be seen and is no space."""
+    kind = unicodedata.category(letter)
+    unseen = kind == "Cf" or (kind == "Cc" and not letter.isspace()) or _UNSEEN.match(letter)
+    return "" if unseen else letter
+
+
+@lru_cache(4096)
+def _usual(letter: str) -> str:
+    """The usual form of a digit, a dash, a quotation mark."""
+    kind = unicodedata.category(letter)
+    if kind == "Nd":
+        return str(unicodedata.decimal(letter))
+    if kind == "Pd" or letter == "\u2212":
+        return "-"
+    return _QUOTES.get(letter, letter)
+
+
+def _written_out(power: str) -> str:
+    """A whole number of scientific notation by its digits; any other as it is."""
+    number = Decimal(power)
+    if number == number.to_integral_value() and number.adjusted() <= _LARGEST_POWER:
+        return str(int(number))
+    return power
+
+
+def alike(name: str) -> str:
+    """One text for all names that look like this one."""
+    return JOINT.join(_likeness(_fold(part)) for part in name.split(JOINT))
+
+
+def _likeness(text: str) -> str:
+    """Of a folded name: letters and digits, with "-" between two kinds of the same that are apart."""
+    text = text.translate(_LATIN)
+    if _BARE_POWER.fullmatch(text):
+        text = _written_out(text)
+    if text.count(".") + text.count(",") == 1:
+        text = re.sub(r"(?<=\d)[.,]0+$", "", text)
+    if text.isascii():
+        parts = re.findall(r"[0-9]+|[a-z]+", text)
+    else:
+        parts = ["".join(run) for kind, run in groupby(text, _kind) if kind]
+    out, last = ["-"] if re.match(r"-[0-9]", text) else [], None
+    for part in parts:
+        number = "0" <= part[0] <= "9"
+        if number is last:
+            out.append("-")
+        out.append(part)
+        last = number
+    return text if last is None else "".join(out)
+
+
+@lru_cache(4096)
+def _kind(letter: str) -> str:
+    """Digit, letter, or neither."""
+    if letter in "0123456789":
+        return "digit"
+    return "" if unicodedata.category(letter)[0] in "PSZ" or letter.isspace() else "letter"
+
+
+def hashed(keys: Any) -> NDArray[np.uint64]:
+    """(n,) numbers as they are, and hashes of texts: equal keys have equal ones."""
+    if pa.types.is_integer(keys.type):
+        return np.asarray(keys.to_numpy(zero_copy_only=False)).view(np.uint64)
+    out = np.empty(len(keys), np.uint64)
+    kernels.hash_texts(*_letters(keys.cast(pa.large_string())), out)
+    return out
+
+
+def _letters(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """(n + 1,) where each text begins and ends, and the bytes of all."""
+    if not len(texts):  # Arrow may hold nothing at all
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    _, offsets, letters = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return ends, np.empty(0, np.uint8) if letters is None else np.frombuffer(letters, np.uint8)
+
+
+def distinct(values: NDArray[np.uint64]) -> int:
+    """How many different ones there are; by sorting, many times faster than :func:`numpy.unique`'s table."""
+    ordered = np.sort(values)
+    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, ordered.size)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Hashes of what names look like, and whether that differs from any name."""
+
+    hashes: NDArray[np.uint64]
+    differ: bool
+
+
+class Alike:
+    """Counts names that look like another one. Holds 8 bytes a person, none of them a name."""
+
+    def __init__(self) -> None:
+        self._hashes: list[NDArray[np.uint64]] = []
+        self._differ = False
+
+    @staticmethod
+    def looked_at(names: Any) -> Folded:
+        """Of an Arrow array of names, in any thread."""
+        if pa.types.is_integer(names.type) or not len(names):  # numbers cannot look alike
+            return Folded(np.empty(0, np.uint64), False)
+        texts = names.cast(pa.large_string())
+        ends, letters = _letters(texts)
+        out, odd = np.empty(len(texts), np.uint64), np.zeros(len(texts), np.uint8)
+        differ = bool(kernels.hash_alike(ends, letters, out, odd))
+        at = np.flatnonzero(odd)
+        if len(at):
+            others = texts.take(pa.array(at))
+            found = others.to_pylist()
+            if any(JOINT in name for name in found):
+                words = [alike(name) for name in found]
+            else:
+                words = [_likeness(name) for name in folded(others).to_pylist()]
+            out[at] = hashed(pa.array(words, pa.large_string()))
+            differ |= words != found
+        return Folded(out, differ)
+
+    def add(self, names: Any) -> None:
+        """An Arrow array of names; each person once over all calls."""
+        self.take(self.looked_at(names))
+
+    def take(self, names: Folded) -> None:
+        """The same, of names that were looked at before."""
+        self._hashes.append(names.hashes)
+        self._differ |= names.differ
+
+    @property
+    def count(self) -> int:
+        """People whose name looks like that of somebody before them."""
+        if not self._differ:
+            return 0
+        every = np.concatenate(self._hashes)
+        return every.size - distinct(every)
+
+    def warn(self, unit: str, column: str, remedy: str = "write names in one way") -> None:
+        """Say it, if there are any."""
+        count = self.count
+        if count:
+            warnings.warn(
+                f"{count:,} of the names in {column!r} look like another one: they differ only by spaces, "
+                "case, zeros (07, 7.0), separators, or characters that look the same or cannot be seen. "
+                f"If they are one {unit}, that {unit} counts as two and is protected half as well; {remedy}",
+                UserWarning,
+                stacklevel=2,
+            )

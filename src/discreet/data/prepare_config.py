@@ -1,0 +1,909 @@
+"""What ``discreet prepare`` does to records, declared in a TOML file before they are seen.
+
+The file is a SCHEMA.toml (:mod:`.schema`) in which ``states``, ``actions`` and the column names are left out,
+and a section ``[prepare]`` that says how they are made of records as they are. ::
+
+    dataset = "ward-2024"
+    unit = "patient"
+    horizon = 12
+    reward = { low = 0.0, high = 1.0 }
+
+    [prepare]
+    user = "patient"                  # or several columns that name a person together
+    episode = "stay"                  # left out: one episode a person
+    time = { column = "charted", format = "%d.%m.%Y %H:%M", zone = "Europe/Berlin" }
+    step = "4 hours"                  # left out: every row is a step
+    long = "cut"                      # more than `horizon` steps: "refuse", "cut", or "end"
+
+    [prepare.values.pressure]         # a number or a category for every step
+    column = "mbp"
+    within = "last"                   # of several in one step
+    range = [20, 250]
+    outside = "missing"               # or "refuse"
+    carry = 2                         # a missing one is the last one, for at most two steps
+    missing = "category"              # then: "refuse", "category", or { value = 80 }
+    cuts = [65, 75]
+
+    [prepare.states]
+    product = ["pressure", "lactate"] # or rules = [...], or codebook = {...}
+    [prepare.actions]
+    product = ["dose"]
+    [prepare.end]
+    column = "outcome"
+    states = { home = "discharged", died = "dead" }
+    censored = ["transferred", ""]    # outcome not known: a terminal state "censored"
+    [prepare.reward]
+    on = { discharged = 1.0 }
+
+Nothing here is learned from records, so that nothing of it costs privacy: cut points, codebooks and scalings
+are the declarer's, and where they come from is declared under ``[provenance]``. No person is left out
+because of their values, since the number of people is published.
+
+Several values may stand for one label; all labels, cuts and files named here are public. Files lie beside the
+declaration. Every key is described in ``docs/prepare.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.short_repr import brief
+from discreet.data.conditions import Condition, condition
+from discreet.data.schema import (
+    Schema,
+    check_keys,
+    parse_schema,
+    read_public_table,
+    read_toml,
+    table_of,
+    text_of,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WITHIN = ("last", "first", "mean", "min", "max", "sum", "count", "same")
+TIES = ("refuse", "later row", "mean", "min", "max")
+SECOND = 1_000_000  # times are counted in microseconds
+UNITS = {
+    "microsecond": 1,
+    "millisecond": 1000,
+    "second": SECOND,
+    "minute": 60 * SECOND,
+    "hour": 3600 * SECOND,
+    "day": 86400 * SECOND,
+}
+MOST_LABELS = 100_000
+CENSORED = "censored"  # the terminal state of episodes whose outcome is not known
+
+_LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*$")
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+@dataclass(frozen=True)
+class Time:
+    """The column that orders rows.
+
+    format : of text, as ``strftime`` writes it; None: ISO 8601. zone : of stamps without one. numbers : the
+    unit of plain numbers. ambiguous : what a stamp of the doubled hour in autumn is. then : a column of
+    numbers that orders rows of one time.
+    """
+
+    column: str
+    format: str | None = None
+    zone: str | None = None
+    numbers: str | None = None
+    ambiguous: str = "refuse"
+    unreadable: str = "refuse"
+    then: str | None = None
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number or category for every step, made of the cells of one column.
+
+    Parameters
+    ----------
+    name, column : str
+    where : column to texts: only rows that hold one of them there (item codes of long tables)
+    within : one of ``WITHIN``; of: "step" or "episode"; ties : one of ``TIES``
+    low, high : float; outside : "refuse" or "missing"
+    unreadable : "refuse" or "missing", for a cell that is no number or none of the categories
+    lag : steps by which a value is late
+    before : "action": only rows before the step's first action count; None: all rows of the step
+    carry : steps for which a value stands in for missing ones after it
+    missing : "refuse", "category", or the number (of a category: its index) that stands for it
+    categories : texts of the file to indices; None for numbers
+    labels : names of the bins or categories; cuts : between bins; closed : the end that belongs to a bin
+    empty : texts that stand for an empty cell, beside those that always do
+    """
+
+    __repr__ = brief
+
+    name: str
+    column: str
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    within: str = "same"
+    of: str = "step"
+    ties: str = "refuse"
+    low: float = -np.inf
+    high: float = np.inf
+    outside: str = "refuse"
+    unreadable: str = "refuse"
+    lag: int = 0
+    before: str | None = None
+    carry: int = 0
+    missing: str | float = "refuse"
+    categories: Mapping[str, int] | None = None
+    labels: tuple[str, ...] | None = None
+    cuts: tuple[float, ...] | None = None
+    closed: str = "left"
+    empty: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parts into which it divides: labels, and a last one for missing ones."""
+        own = self.labels or ()
+        return (*own, "missing") if self.missing == "category" else own
+
+    def codes(self, values: Floats) -> Ints:
+        """(n,) the part of each value; missing ones are the last part, or -1."""
+        gone = np.isnan(values)
+        if self.categories is not None:
+            found = np.where(gone, 0, values).astype(np.int64)
+        else:
+            side = "right" if self.closed == "left" else "left"
+            found = np.searchsorted(np.asarray(self.cuts), values, side=side)  # type: ignore[call-overload]
+        found[gone] = len(self.names) - 1 if self.missing == "category" else -1
+        return np.asarray(found, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """How values become one index: a state's or an action's. One of three ways.
+
+    labels : of the indices. product : values whose parts are combined, the last one running fastest.
+    rules : conditions, of which the first that holds counts; None holds always. centres : (k, d) in scaled
+    units of the values ``reads``, shift and scale (d,).
+    """
+
+    __repr__ = brief
+
+    labels: tuple[str, ...]
+    reads: tuple[Value, ...]
+    product: tuple[Value, ...] | None = None
+    rules: tuple[Condition | None, ...] | None = None
+    centres: Floats | None = None
+    shift: Floats | None = None
+    scale: Floats | None = None
+
+    @property
+    def needs(self) -> tuple[Value, ...]:
+        """The values that must not be missing where an index is needed."""
+        if self.rules is None:
+            return self.reads
+        compared = frozenset[str]().union(*(rule.names for rule in self.rules if rule is not None))
+        return tuple(value for value in self.reads if value.name in compared)
+
+    def codes(self, values: Mapping[str, Floats]) -> Ints:
+        """(n,) indices; -1 where a value is missing or no rule holds."""
+        if self.product is not None:
+            out = np.zeros(len(values[self.reads[0].name]), np.int64)
+            bad = np.zeros(len(out), bool)
+            for value in self.product:
+                part = value.codes(values[value.name])
+                bad |= part < 0
+                out = out * len(value.names) + part
+            out[bad] = -1
+            return out
+        if self.rules is not None:
+            size = len(values[self.reads[0].name]) if self.reads else len(next(iter(values.values())))
+            out = np.full(size, -1, np.int64)
+            for i, rule in enumerate(self.rules):
+                holds = np.ones(size, bool) if rule is None else rule.of(values)
+                out[holds & (out < 0)] = i
+            return out
+        assert self.centres is not None and self.shift is not None and self.scale is not None
+        return nearest(
+            (np.stack([values[one.name] for one in self.reads], axis=1) - self.shift) / self.scale,
+            self.centres,
+        )
+
+
+def nearest(points: Floats, centres: Floats, rows: int = 2**14) -> Ints:
+    """(n,) the nearest centre (k, d) of each point (n, d), the first of equals; -1 for NaN."""
+    middle = centres.mean(axis=0)  # less is lost by subtraction
+    own = centres - middle
+    squares = (own**2).sum(axis=1)
+    out = np.empty(len(points), np.int64)
+    for begin in range(0, len(points), rows):
+        part = points[begin : begin + rows] - middle
+        out[begin : begin + rows] = np.argmin(squares - 2 * (part @ own.T), axis=1)
+    out[np.isnan(points).any(axis=1)] = -1
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """A checked ``[prepare]`` section with the schema that comes out of it.
+
+    Parameters
+    ----------
+    schema : Schema
+        Finished: what ``discreet learn`` reads.
+    user, episode : columns; folded : whether names are compared as :func:`.alike.folded` writes them
+    empty : texts that stand for an empty cell in every column, beside those that always do
+    time : Time or None (then rows keep their order)
+    step : microseconds, None: every row is a step; begin : column of an episode's time 0, None: its first row
+    before, duplicates, long : what happens to rows before it, to equal rows, to steps after the last
+    values : by name; states, actions : Partition
+    end : Value of an episode's outcome, with terminal labels; end_missing : the label of no outcome, None
+        refuses
+    reward : name of a value, or None; on : reward on arrival at a label
+    ruled : whether the schema's ``outcomes`` were made of ``on``, which pays at ends only
+    decision : microseconds after a step began at which a step without an action counts as decided, None
+        where no value has ``before``
+    strict : whether readings after the action are refused, not only warned of
+    files : public files that the declaration reads; text : of the declaration
+    """
+
+    __repr__ = brief
+
+    schema: Schema
+    user: tuple[str, ...]
+    episode: tuple[str, ...]
+    folded: bool
+    time: Time | None
+    step: int | None
+    begin: str | None
+    before: str
+    duplicates: str
+    long: str
+    values: Mapping[str, Value]
+    states: Partition
+    actions: Partition
+    end: Value | None
+    end_states: tuple[int, ...]
+    end_missing: int | None
+    reward: str | None
+    on: Mapping[int, float]
+    empty: tuple[str, ...] = ()
+    decision: int | None = None
+    strict: bool = False
+    ruled: bool = False
+    files: tuple[Path, ...] = ()
+    text: str = field(default="", repr=False)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the declaration's text, 64 hexadecimal digits."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns that values are made of, and how each is read: "number" or "text"."""
+        found: dict[str, str] = {}
+        for value in (*self.values.values(), *(() if self.end is None else (self.end,))):
+            kind = "number" if value.categories is None and value.within != "count" else "text"
+            found[value.column] = "text" if found.get(value.column, kind) != kind else kind
+            for column in value.where:
+                found[column] = "text"
+        if self.time is not None and self.time.then is not None:
+            found.setdefault(self.time.then, "number")
+        return found
+
+
+# ------------------------------------------------------------------------------------------- reading
+def read_declaration(path: str | Path, *, fitting: bool = False) -> Declaration:
+    """Read and check the declaration in ``path`` and the files that it names.
+
+    ``fitting`` : its codebook of states is still to be made, one centre stands in for it.
+
+    Raises
+    ------
+    ValueError
+        If it is not TOML, or a key is unknown, missing, or has a value that is not allowed.
+    """
+    return read_toml(path, partial(parse_declaration, fitting=fitting))
+
+
+_KEYS = (
+    "user", "episode", "names", "empty", "time", "step", "begin", "before", "decision", "strict",
+    "duplicates", "long", "values", "states", "actions", "end", "reward",
+)  # fmt: skip
+_MADE = (
+    "user_column", "episode_column", "step_column", "state_column", "action_column", "reward_column",
+    "next_state_column", "first_step", "states",
+)  # fmt: skip
+
+
+def parse_declaration(
+    content: Mapping[str, Any], folder: str | Path = ".", text: str = "", *, fitting: bool = False
+) -> Declaration:
+    """The declaration in a parsed TOML document; files that it names are looked up in ``folder``."""
+    folder = Path(folder)
+    if "prepare" not in content:
+        raise ValueError("prepare is missing: must be a section [prepare] that says what is done to records")
+    asked = table_of("prepare", content["prepare"])
+    check_keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
+    for key in _MADE:
+        if key in content:
+            raise ValueError(f"{key}: must be left out, [prepare] makes it")
+    if "groups" in content:
+        raise ValueError(
+            "groups: must be left out, [prepare] makes no column of groups; add the column to the prepared "
+            "rows, and [groups] to their schema"
+        )
+    empty = _texts("prepare.empty", asked["empty"]) if "empty" in asked else ()
+    values = {
+        name: _value(name, one, "step" in asked, empty)
+        for name, one in table_of("prepare.values", asked["values"]).items()
+    }
+    files: list[Path] = []
+    states = _partition("prepare.states", asked["states"], values, folder, files, fitting)
+    actions = _partition("prepare.actions", asked["actions"], values, folder, files)
+    end, end_labels, end_missing = _end(asked.get("end"), empty)
+    labels = (*states.labels, *end_labels)
+    censored = end is not None and "censored" in asked["end"]
+    if censored and CENSORED in states.labels:
+        raise ValueError(
+            f"prepare.states: has a label {CENSORED!r}, which stands for censored ends: must be another one"
+        )
+    twice = sorted({label for label in end_labels if label in states.labels})
+    if twice:
+        raise ValueError(f"prepare.end.states: {twice[0]!r} is a state already: must be another label")
+    plain = {key: value for key, value in content.items() if key != "prepare"}
+    given = plain.get("actions", {})
+    check_keys("actions.", table_of("actions", given), ("mask",), ())
+    plain["states"] = {"labels": list(labels)}
+    plain["actions"] = {"labels": list(actions.labels), **given}
+    plain["terminal"] = _terminal(plain.get("terminal", []), end_labels)
+    if not _listed(plain["terminal"]):
+        del plain["terminal"]
+    if censored:
+        if "censored" in plain:
+            raise ValueError("censored: must be left out beside prepare.end.censored, which names the state")
+        plain["censored"] = CENSORED
+    ruled = _rule_of_ends(asked.get("reward"), plain)
+    schema = parse_schema({**plain, **ruled}, folder)
+    reward, on = _reward(asked.get("reward"), values, labels, schema, plain)
+    folded = checks.choice("prepare.names", asked.get("names", "as written"), ("as written", "folded"))
+    time = _time(asked["time"]) if "time" in asked else None
+    step = _length("prepare.step", asked["step"]) if "step" in asked else None
+    if step is not None and time is None:
+        raise ValueError("prepare.step: must be given with prepare.time")
+    begin = None if "begin" not in asked else text_of("prepare.begin", asked["begin"])
+    if begin is not None and step is None:
+        raise ValueError("prepare.begin: must be given with prepare.step")
+    decision = _decision(asked, values, actions, step)
+    long = checks.choice("prepare.long", asked.get("long", "refuse"), ("refuse", "cut", "end"))
+    if long == "end" and end is None:
+        raise ValueError("prepare.long = 'end': must be given with prepare.end, whose state it leads to")
+    user = _columns("prepare.user", asked["user"])
+    episode = _columns("prepare.episode", asked["episode"]) if "episode" in asked else ()
+    if "columns" not in schema.declared:
+        clock = () if time is None else (time.column, *(() if time.then is None else (time.then,)))
+        named = [("person", user), ("episode", episode), ("time", clock)]
+        told = _told([*named, ("begin", () if begin is None else (begin,))], values, end)
+        schema = replace(schema, declared={**schema.declared, "columns": told})
+    return Declaration(
+        schema=schema,
+        user=user,
+        episode=episode,
+        folded=folded == "folded",
+        time=time,
+        step=step,
+        begin=begin,
+        before=checks.choice("prepare.before", asked.get("before", "refuse"), ("refuse", "leave out")),
+        duplicates=checks.choice(
+            "prepare.duplicates", asked.get("duplicates", "remove"), ("remove", "refuse")
+        ),
+        long=long,
+        values=values,
+        states=states,
+        actions=actions,
+        end=end,
+        end_states=tuple(range(len(states.labels), len(labels))),
+        end_missing=end_missing,
+        reward=reward,
+        on=on,
+        empty=empty,
+        decision=decision,
+        strict=checks.flag("prepare.strict", asked.get("strict", False)),
+        ruled=bool(ruled),
+        files=tuple(files),
+        text=text,
+    )
+
+
+def _told(named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, Value], end: Value | None) -> str:
+    """Which columns of the records form a person, in a line for readers."""
+    parts = [f"{what}: {', '.join(columns)}" for what, columns in named if columns]
+    for one in (*values.values(), *([] if end is None else [end])):
+        rows = "; ".join(f"{column} is {' or '.join(texts)}" for column, texts in one.where.items())
+        parts.append(f"{one.name}: {one.column}{f' where {rows}' if rows else ''}")
+    whole = ", ".join(" ".join(part.split()) for part in parts)
+    return whole if len(whole) <= 400 and whole.isprintable() else f"{len(parts)} columns, in prepare.toml"
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name} = {checks.said(value)}: must be a list, not empty")
+    found = tuple(text_of(name, one) for one in value)
+    if len(set(found)) < len(found):
+        raise ValueError(f"{name} = {checks.said(value)}: must name everything once")
+    return found
+
+
+def _columns(name: str, value: Any) -> tuple[str, ...]:
+    return _texts(name, value if isinstance(value, list) else [value])
+
+
+def _listed(terminal: Any) -> Any:
+    return terminal.get("states", []) if isinstance(terminal, Mapping) else terminal
+
+
+def _terminal(given: Any, end_labels: Sequence[str]) -> Any:
+    """The schema's ``terminal`` with the labels of outcomes in front."""
+    own = _listed(given)
+    own = own if isinstance(own, list) else [own]
+    every = [*end_labels, *(one for one in own if one not in end_labels)]
+    return {**given, "states": every} if isinstance(given, Mapping) else every
+
+
+def _time(value: Any) -> Time:
+    given = {"column": value} if isinstance(value, str) else table_of("prepare.time", value)
+    allowed = ("column", "format", "zone", "numbers", "ambiguous", "unreadable", "then")
+    check_keys("prepare.time.", given, allowed, ("column",))
+    for key in ("column", "format", "zone", "then"):
+        if key in given:
+            text_of(f"prepare.time.{key}", given[key])
+    if "numbers" in given:
+        units = [f"{unit}s" for unit in UNITS]
+        checks.choice("prepare.time.numbers", given["numbers"], units)
+        if "format" in given or "zone" in given:
+            raise ValueError(
+                "prepare.time.numbers: must be given without format and zone, which numbers lack"
+            )
+    if "zone" in given:
+        from zoneinfo import ZoneInfo
+
+        try:
+            ZoneInfo(given["zone"])
+        except (KeyError, ValueError, OSError):
+            raise ValueError(
+                f"prepare.time.zone = {given['zone']!r}: must be a zone's name, as 'Europe/Berlin'"
+            ) from None
+    choices = {"ambiguous": ("refuse", "earlier", "later"), "unreadable": ("refuse", "leave out")}
+    for key, options in choices.items():
+        checks.choice(f"prepare.time.{key}", given.get(key, "refuse"), options)
+    return Time(**given)
+
+
+def _decision(
+    asked: Mapping[str, Any], values: Mapping[str, Value], actions: Partition, step: int | None
+) -> int | None:
+    """Check what values with ``before = "action"`` need, and return the declared time of a decision."""
+    early = [value for value in values.values() if value.before is not None]
+    if not early:
+        if "decision" in asked:
+            raise ValueError('prepare.decision: must be given with before = "action" of a value')
+        return None
+    where = f'prepare.values.{early[0].name}.before = "action"'
+    if step is None:
+        raise ValueError(f"{where}: must be given with prepare.step (where every row is a step, use lag = 1)")
+    forming = [value for value in actions.reads if value.of == "step"]
+    if not forming:
+        raise ValueError(f"{where}: must have a value of steps in [prepare.actions], whose rows have times")
+    for value in early:
+        if value in forming:
+            raise ValueError(
+                f"prepare.values.{value.name}.before = 'action': must be left out of a value that forms "
+                "actions, which has no reading before itself (use lag = 1 for a state of earlier actions)"
+            )
+    for value in forming:
+        if value.lag:
+            raise ValueError(
+                f"prepare.values.{value.name}.lag = {value.lag}: must be 0 beside before = 'action', as an "
+                "action of an earlier step is before every reading"
+            )
+    if "decision" not in asked:
+        raise ValueError(
+            "prepare.decision is missing: must be a length of time, as '1 hour', where a value has before = "
+            "'action'. In a step without an action only readings up to then count. If all readings of such a "
+            "step counted, a reading would depend on whether there was an action; if the limit were computed "
+            "from other people, a person's rows would depend on the records of others"
+        )
+    found = _length("prepare.decision", asked["decision"])
+    if found > step:
+        raise ValueError(f"prepare.decision = {asked['decision']!r}: must be at most prepare.step")
+    return found
+
+
+def _length(name: str, value: Any) -> int:
+    found = _LENGTH.match(value) if isinstance(value, str) else None
+    length = round(float(found.group(1)) * UNITS[found.group(2)]) if found is not None else 0
+    if length < 1:
+        raise ValueError(
+            f"{name} = {checks.said(value)}: must be a length of time, as '4 hours' or '30 minutes'"
+        )
+    return length
+
+
+_VALUE = (
+    "column", "where", "within", "of", "ties", "range", "outside", "unreadable", "lag", "before", "carry",
+    "missing", "categories", "labels", "cuts", "closed", "empty",
+)  # fmt: skip
+
+
+def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Value:
+    where = f"prepare.values.{name}"
+    given = table_of(where, asked)
+    check_keys(f"{where}.", given, _VALUE, ("column",))
+    if not _NAME.match(name) or name in ("and", "or", "not", "missing", "True", "False", "None"):
+        raise ValueError(f"{where}: a value's name must be of letters, digits and _")
+    of = checks.choice(f"{where}.of", given.get("of", "step"), ("step", "episode"))
+    if grid and of == "step" and "within" not in given:
+        raise ValueError(
+            f"{where}.within is missing: must say which of several values in one step counts, one of "
+            f"{', '.join(WITHIN)}"
+        )
+    within = checks.choice(f"{where}.within", given.get("within", "same"), WITHIN)
+    low, high = _range(f"{where}.range", given.get("range"))
+    categories, names = _categories(f"{where}.categories", given.get("categories"))
+    if categories is not None:
+        for key in ("range", "cuts", "labels", "closed"):
+            if key in given:
+                raise ValueError(f"{where}.{key}: must be left out, a category has none")
+        if within not in ("last", "first", "same") or given.get("ties") in ("mean", "min", "max"):
+            raise ValueError(f"{where}: categories have no sum, mean or order")
+    cuts = _cuts(f"{where}.cuts", given.get("cuts"))
+    if cuts is not None:
+        names = _bins(where, name, given, cuts)
+    elif "labels" in given or "closed" in given:
+        raise ValueError(f"{where}: labels and closed must be given with cuts")
+    lag = checks.integer(f"{where}.lag", given.get("lag", 0), 0)
+    before = None
+    if "before" in given:
+        before = checks.choice(f"{where}.before", given["before"], ("action",))
+        if lag:
+            raise ValueError(f"{where}.before: must be given without lag, which takes an earlier step")
+        if of == "episode":
+            raise ValueError(f"{where}.before: must be left out, a value of an episode belongs to no step")
+    own = _texts(f"{where}.empty", given["empty"]) if "empty" in given else ()
+    missing = _missing(f"{where}.missing", given.get("missing", "refuse"), categories, names)
+    if missing == "category" and names is None:
+        raise ValueError(
+            f"{where}.missing = 'category': must have cuts or categories, to be one more of them"
+        )
+    return Value(
+        name=name,
+        column=text_of(f"{where}.column", given["column"]),
+        where={
+            text_of(f"{where}.where", column): _columns(f"{where}.where.{column}", texts)
+            for column, texts in table_of(f"{where}.where", given.get("where", {})).items()
+        },
+        within=within,
+        of=of,
+        ties=checks.choice(f"{where}.ties", given.get("ties", "refuse"), TIES),
+        low=low,
+        high=high,
+        outside=checks.choice(f"{where}.outside", given.get("outside", "refuse"), ("refuse", "missing")),
+        unreadable=checks.choice(
+            f"{where}.unreadable", given.get("unreadable", "refuse"), ("refuse", "missing")
+        ),
+        lag=lag,
+        before=before,
+        carry=checks.integer(f"{where}.carry", given.get("carry", 0), 0),
+        missing=missing,
+        categories=categories,
+        labels=names,
+        cuts=cuts,
+        closed=checks.choice(f"{where}.closed", given.get("closed", "left"), ("left", "right")),
+        empty=tuple(dict.fromkeys((*empty, *own))),
+    )
+
+
+def _range(name: str, value: Any) -> tuple[float, float]:
+    if value is None:
+        return -np.inf, np.inf
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{name} = {checks.said(value)}: must be two numbers, [least, largest]")
+    low, high = (checks.real(name, one) for one in value)
+    if not low < high:
+        raise ValueError(f"{name} = {checks.said(value)}: the largest must be above the least")
+    return low, high
+
+
+def _categories(name: str, value: Any) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None]:
+    """Texts to indices, and labels."""
+    if value is None:
+        return None, None
+    if isinstance(value, Mapping):
+        if not value:
+            raise ValueError(f"{name} = {{}}: must have at least one text")
+        named = {text_of(name, text): text_of(f"{name}.{text}", label) for text, label in value.items()}
+    else:
+        named = {text: text for text in _texts(name, value)}
+    labels = tuple(dict.fromkeys(named.values()))
+    return {text: labels.index(label) for text, label in named.items()}, labels
+
+
+def _cuts(name: str, value: Any) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name} = {checks.said(value)}: must be a list of numbers, not empty")
+    cuts = tuple(checks.real(name, one) for one in value)
+    if any(not a < b for a, b in pairwise(cuts)):
+        raise ValueError(f"{name} = {checks.said(value)}: must rise")
+    return cuts
+
+
+def _bins(where: str, name: str, given: Mapping[str, Any], cuts: tuple[float, ...]) -> tuple[str, ...]:
+    if "labels" in given:
+        labels = _texts(f"{where}.labels", given["labels"])
+        if len(labels) != len(cuts) + 1:
+            raise ValueError(f"{where}.labels has {len(labels)} entries: must be {len(cuts) + 1}, a bin each")
+        return labels
+    below, above = ("<", ">=") if given.get("closed", "left") == "left" else ("<=", ">")
+    mirrored = {"<": "<=", "<=": "<"}[below]
+    middle = [f"{a:g}{mirrored}{name}{below}{b:g}" for a, b in pairwise(cuts)]
+    labels = (f"{name}{below}{cuts[0]:g}", *middle, f"{name}{above}{cuts[-1]:g}")
+    if len({f"{cut:g}" for cut in cuts}) < len(cuts):
+        raise ValueError(f"{where}.cuts: are too close to be told apart by six digits, give labels")
+    return labels
+
+
+def _missing(
+    name: str, value: Any, categories: Mapping[str, int] | None, labels: tuple[str, ...] | None
+) -> str | float:
+    if isinstance(value, Mapping):
+        check_keys(f"{name}.", value, ("value",), ("value",))
+        if categories is None:
+            return checks.real(f"{name}.value", value["value"])
+        return float((labels or ()).index(checks.choice(f"{name}.value", value["value"], labels or ())))
+    if value not in ("refuse", "category"):
+        raise ValueError(
+            f"{name} = {checks.said(value)}: must be 'refuse', 'category', or a table {{ value = ... }}"
+            f"{'; declare words for an empty cell by empty' if isinstance(value, list) else ''}"
+        )
+    return str(value)
+
+
+def _partition(
+    where: str,
+    asked: Any,
+    values: Mapping[str, Value],
+    folder: Path,
+    files: list[Path],
+    fitting: bool = False,
+) -> Partition:
+    given = table_of(where, asked)
+    check_keys(f"{where}.", given, ("product", "rules", "codebook"), ())
+    if len(given) != 1:
+        raise ValueError(f"{where}: must have one of product, rules and codebook")
+    if "product" in given:
+        return _product(f"{where}.product", given["product"], values)
+    if "rules" in given:
+        return _rules(f"{where}.rules", given["rules"], values)
+    return _codebook(f"{where}.codebook", given["codebook"], values, folder, files, fitting)
+
+
+def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+    chosen = []
+    for name in _texts(where, asked):
+        value = values[checks.choice(where, name, values)]
+        if value.labels is None:
+            raise ValueError(f"{where}: {name} must have cuts or categories, to be a factor of a product")
+        chosen.append(value)
+    size = int(np.prod([float(len(value.names)) for value in chosen]))
+    if size > MOST_LABELS:
+        raise ValueError(f"{where}: has {size:,} combinations: must be at most {MOST_LABELS:,}")
+    labels = [""]
+    for value in chosen:
+        own = [one if _tells(value, one) else f"{value.name}={one}" for one in value.names]
+        if len(chosen) == 1:
+            own = list(value.names)
+        labels = [f"{head} / {one}" if head else one for head in labels for one in own]
+    return Partition(tuple(labels), tuple(chosen), product=tuple(chosen))
+
+
+def _tells(value: Value, label: str) -> bool:
+    """Whether a label names its value already, as bins do that are named after their cuts."""
+    return value.cuts is not None and value.name in label and label != "missing"
+
+
+def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+    if not isinstance(asked, list) or not asked:
+        raise ValueError(f"{where} = {checks.said(asked)}: must be a list of tables with label and when")
+    kinds = {name: value.labels if value.categories is not None else None for name, value in values.items()}
+    labels, conditions = [], list[Condition | None]()
+    for i, one in enumerate(asked):
+        given = table_of(f"{where}[{i}]", one)
+        check_keys(f"{where}[{i}].", given, ("label", "when"), ("label",))
+        labels.append(text_of(f"{where}[{i}].label", given["label"]))
+        if "when" not in given and i + 1 < len(asked):
+            raise ValueError(f"{where}[{i}].when is missing: only the last rule may hold always")
+        conditions.append(condition(f"{where}[{i}].when", given["when"], kinds) if "when" in given else None)
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"{where}: every label must stand once (join conditions by 'or')")
+    read = frozenset[str]().union(
+        *(rule.names | rule.asked_missing for rule in conditions if rule is not None)
+    )
+    reads = tuple(value for name, value in values.items() if name in read)
+    return Partition(tuple(labels), reads, rules=tuple(conditions))
+
+
+def _codebook(
+    where: str, asked: Any, values: Mapping[str, Value], folder: Path, files: list[Path], fitting: bool
+) -> Partition:
+    given = table_of(where, asked)
+    check_keys(f"{where}.", given, ("file", "scale", "shift", "scaled"), ("file", "scale"))
+    scale = table_of(f"{where}.scale", given["scale"])
+    shift = table_of(f"{where}.shift", given.get("shift", {}))
+    if not scale:
+        raise ValueError(f"{where}.scale: must name the values and the length of one unit of distance")
+    for name in (*scale, *shift):
+        if name not in values or values[name].categories is not None:
+            raise ValueError(f"{where}: {name!r} must be one of the values that are numbers")
+        if name not in scale:
+            raise ValueError(f"{where}.shift: {name!r} must be in scale too")
+    for name in scale:
+        if values[name].missing == "category":
+            raise ValueError(
+                f"{where}: {name} must not be a category where it is missing, it has no distance"
+            )
+    path = folder / text_of(f"{where}.file", given["file"])
+    widths = np.array([checks.positive(f"{where}.scale.{name}", one) for name, one in scale.items()])
+    shifts = np.array([checks.real(f"{where}.shift.{name}", shift.get(name, 0.0)) for name in scale])
+    reads = tuple(values[name] for name in scale)
+    if fitting:
+        return Partition(("any",), reads, centres=np.zeros((1, len(scale))), shift=shifts, scale=widths)
+    if not path.is_file():
+        raise ValueError(
+            f"{where}.file = {given['file']!r}: must be a file, in the folder of the declaration"
+        )
+    columns = read_public_table(f"{where}.file", path, (*scale, "label"), tuple(scale))
+    centres = np.empty((len(columns[next(iter(scale))]), len(scale)))
+    for i, name in enumerate(scale):
+        if columns[name].dtype.kind not in "iuf":
+            raise ValueError(f"{where}.file: column {name!r} must hold numbers")
+        centres[:, i] = columns[name]
+    if not len(centres) or not np.isfinite(centres).all():
+        raise ValueError(f"{where}.file: must have at least one centre, and numbers everywhere")
+    if not checks.flag(f"{where}.scaled", given.get("scaled", False)):
+        centres = (centres - shifts) / widths
+    if "label" in columns:
+        labels = _texts(f"{where}.file: label", [str(one) for one in columns["label"].tolist()])
+    else:
+        labels = tuple(f"centre {i}" for i in range(len(centres)))
+    files.append(path)
+    return Partition(labels, reads, centres=centres, shift=shifts, scale=widths)
+
+
+def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[Value | None, tuple[str, ...], int | None]:
+    """The outcome's value, the labels of terminal states, and which of them stands for no outcome."""
+    if asked is None:
+        return None, (), None
+    given = table_of("prepare.end", asked)
+    allowed = ("column", "states", "censored", "missing", "where", "within", "unreadable", "empty")
+    check_keys("prepare.end.", given, allowed, ("column", "states"))
+    categories, labels = _categories("prepare.end.states", given["states"])
+    assert categories is not None and labels is not None
+    texts = {text: labels[index] for text, index in categories.items()}
+    none = given.get("missing", "refuse")
+    if "censored" in given:
+        if CENSORED in labels:
+            raise ValueError(
+                f"prepare.end.states: {CENSORED!r} is the state of censored ends: must be another label"
+            )
+        labels = (*labels, CENSORED)
+        left = _censored(given["censored"], texts)
+        texts |= dict.fromkeys((text for text in left if text), CENSORED)
+        if "" in left:
+            if given.get("missing", CENSORED) != CENSORED:
+                raise ValueError(
+                    f"prepare.end.missing = {checks.said(none)}: must be left out, prepare.end.censored "
+                    "names the empty cell"
+                )
+            none = CENSORED
+    missing = None
+    if none != "refuse":
+        label = text_of("prepare.end.missing", none)
+        labels = labels if label in labels else (*labels, label)
+        missing = labels.index(label)
+    plain = {key: value for key, value in given.items() if key not in ("states", "censored", "missing")}
+    value = _value("end", {**plain, "of": "episode", "categories": texts}, False, empty)
+    return value, labels, missing
+
+
+def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
+    """The texts of censored ends; "" is the empty cell."""
+    name = "prepare.end.censored"
+    if not isinstance(asked, list) or not asked:
+        raise ValueError(f"{name} = {checks.said(asked)}: must be a list of texts of the column, not empty")
+    found = [text.strip() if isinstance(text, str) else text for text in asked]
+    for text in found:
+        if text != "":
+            text_of(name, text)
+    if len(set(found)) < len(found):
+        raise ValueError(f"{name} = {checks.said(asked)}: must name everything once")
+    both = sorted(set(found) & {text.strip() for text in states})
+    if both:
+        raise ValueError(f"{name}: {both[0]!r} is in prepare.end.states too: must be in one of them")
+    return found
+
+
+def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema's keys for the rewards of ends, if ``on`` pays at ends only; else {}.
+
+    A learner that knows the rule knows between which numbers a return lies, not only each step's reward.
+    """
+    on, ends = _named_table(asked, "on"), _listed(plain.get("terminal", []))
+    reward, censored = _named_table(plain, "reward"), plain.get("censored")
+    ranged = {"low", "high"} <= set(reward) and "outcomes" not in reward
+    if not on or not ranged or reward.get("known", False) is not False or "value" in asked:
+        return {}
+    if not isinstance(ends, list) or any(label not in ends for label in on):
+        return {}
+    paid = {label: checks.real(f"prepare.reward.on.{label}", amount) for label, amount in on.items()}
+    if any(label == censored for label in paid):
+        raise ValueError(
+            f"prepare.reward.on.{censored}: must be left out, the outcome of a censored end is open"
+        )
+    if not any(paid.values()):
+        return {}
+    low, high = (checks.real(f"reward.{key}", reward[key]) for key in ("low", "high"))
+    for label, amount in paid.items():
+        if not low <= amount <= high:
+            raise ValueError(
+                f"prepare.reward.on.{label} = {amount!r}: must be in the range of reward, [{low!r}, {high!r}]"
+            )
+    outcomes = {label: paid.get(label, 0.0) for label in ends if label != censored}
+    bound = [min(0.0, *outcomes.values()), max(0.0, *outcomes.values())]
+    return {"reward": {**reward, "outcomes": outcomes}, "return_bound": plain.get("return_bound", bound)}
+
+
+def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
+    """A table within a table, {} where one of them is none: others say what is wrong then."""
+    found = asked.get(key) if isinstance(asked, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _reward(
+    asked: Any, values: Mapping[str, Value], labels: Sequence[str], schema: Schema, plain: Mapping[str, Any]
+) -> tuple[str | None, dict[int, float]]:
+    ruled = schema.known is not None or "outcomes" in plain["reward"]
+    if asked is None:
+        if not ruled:
+            raise ValueError(
+                "prepare.reward is missing: must be given where the schema's reward has no rule of its own"
+            )
+        return None, {}
+    given = table_of("prepare.reward", asked)
+    check_keys("prepare.reward.", given, ("value", "on"), ())
+    if not given:
+        raise ValueError("prepare.reward: must have value, or on, or both")
+    name = None
+    if "value" in given:
+        name = str(checks.choice("prepare.reward.value", given["value"], values))
+        if values[name].categories is not None or values[name].missing == "category":
+            raise ValueError(f"prepare.reward.value = {name!r}: must be a number, also where it is missing")
+    on = {}
+    for label, amount in table_of("prepare.reward.on", given.get("on", {})).items():
+        on[labels.index(checks.choice("prepare.reward.on", label, labels))] = checks.real(
+            f"prepare.reward.on.{label}", amount
+        )
+    return name, on

@@ -1,0 +1,564 @@
+"""Rows of trajectories in column batches of one form, from whatever place holds them.
+
+Whatever the source, a batch is an Arrow table with the columns ``user``, ``episode`` (int64 or text),
+``step``, ``state``, ``action``, ``next_state`` (int64: indices, steps from 0), ``reward`` (float64, in the
+file's units) and ``number`` (int64: the row's place in the whole source); where the schema has groups of
+users, also ``group`` (int64). What cannot be read as a number or is no label of the schema is kept as a code
+that no check passes, never repaired: :mod:`.validate` counts it. Only one batch is in memory at a time. Which
+places can be read: :mod:`.places`, and Minari.
+
+A user's or episode's name is an integer where every place says so, else a text; ``7`` in a CSV file and
+7 in a Parquet file are the same user, ``07`` and `` 7`` are others: a data set must write a name in
+one way, or one person counts as two (:mod:`.alike` counts such names). CSV values that are empty, ``NA``,
+``NaN`` or ``null`` are empty.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.short_repr import brief
+from discreet.data.cell_texts import positions
+from discreet.data.number_parsing import parsed
+from discreet.data.schema import Schema
+from discreet.data.sources import (
+    EMPTY,
+    MISSING,
+    Broken,
+    Place,
+    Text,
+    TextFile,
+    instead,
+    local_files,
+    places_of,
+    whole_names,
+)
+
+__all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
+
+Ints = NDArray[np.int64]
+T = TypeVar("T")
+R = TypeVar("R")
+Progress = Callable[[str, int, int | None], None]
+"""Called as ``progress(what, rows done, rows in all or None)`` after every batch."""
+
+BATCH_ROWS = 2**17
+UNREADABLE = -1  # the code of a value that is no index and no label
+_EXACT = 2.0**53
+_PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
+
+
+@dataclass
+class Source:
+    """Where the rows are: places in a fixed order, or one Minari dataset. Holds no rows of files itself."""
+
+    __repr__ = brief
+
+    schema: Schema
+    places: tuple[Place, ...] = field(default=(), repr=False)
+    minari: str | None = None
+
+    @property
+    def malformed(self) -> list[tuple[str, int]]:
+        """Lines (place, line from 1; 0: not known) that were skipped in the last pass since their number of
+        fields was wrong; they have no row number.
+        """
+        return [(place.name, line) for place in self.places for line in place.malformed]
+
+    @property
+    def files(self) -> list[Path]:
+        """The files on this machine that are read."""
+        if self.minari is not None:
+            folder = Path(_minari(self.minari).storage.data_path)
+            return [folder / "metadata.json", *folder.rglob("*")]
+        return local_files(self.places)
+
+    @cached_property
+    def rows(self) -> int | None:
+        """The number of rows, where the places say so without being read."""
+        counts = [place.rows for place in self.places]
+        if self.minari is not None or None in counts:
+            return None
+        return sum(count or 0 for count in counts)
+
+    @cached_property
+    def size(self) -> int:
+        """Rows, or a generous guess from the size of the files."""
+        if self.minari is not None:
+            return int(_minari(self.minari).total_steps)
+        return sum(place.size for place in self.places)
+
+    @cached_property
+    def _text(self) -> tuple[bool, bool]:
+        """Whether users, and episodes, are read as text."""
+        if self.minari is not None:
+            return False, False
+        names = self.schema.columns
+        stated = [place.types() for place in self.places]
+        user, episode = (
+            all(types is not None and name in types and pa.types.is_integer(types[name]) for types in stated)
+            for name in (names.user, names.episode)
+        )
+        return not user, not episode
+
+    def batches(
+        self,
+        batch_rows: int = BATCH_ROWS,
+        progress: Progress | None = None,
+        what: str = "read",
+        users_only: bool = False,
+        pool: Pool | None = None,
+    ) -> Iterator[pa.Table]:
+        """All rows in order. ``users_only``: only the column ``user``, cheaply.
+
+        ``pool`` : threads that bring batches into one form while others are read and worked on.
+        Raises as :meth:`worked` does.
+        """
+        for table, _ in self.worked(lambda _: None, batch_rows, progress, what, users_only, pool):
+            yield table
+
+    def worked(
+        self,
+        work: Callable[[pa.Table], R],
+        batch_rows: int,
+        progress: Progress | None,
+        what: str,
+        users_only: bool,
+        pool: Pool | None,
+    ) -> Iterator[tuple[pa.Table, R]]:
+        """:meth:`batches`, each with ``work`` of it, which is done in the thread that made the batch.
+
+        Raises
+        ------
+        ValueError
+            If a file is no table of its kind, or lacks a column, or a column cannot hold what it should.
+        """
+        done = 0
+        try:
+            for table, found in self._tables(work, batch_rows, users_only, pool):
+                done += table.num_rows
+                if found is not None:
+                    yield table, found[0]
+                if progress is not None:
+                    progress(what, done, self.rows)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise Broken(f"the rows after row {done} cannot be read: {error}") from None
+
+    def _tables(
+        self, work: Callable[[pa.Table], R], batch_rows: int, users_only: bool, pool: Pool | None
+    ) -> Iterator[tuple[pa.Table, tuple[R] | None]]:
+        """Batches, with what work found in them; None for those without rows."""
+
+        def one(part: tuple[pa.Table, int]) -> tuple[pa.Table, tuple[R] | None]:
+            table = self._users(part[0]) if users_only else self._canonical(*part)
+            return table, (work(table),) if table.num_rows else None
+
+        yield from in_order(
+            pool, one, _numbered(ahead(_gathered(self._raw(batch_rows, users_only, pool), batch_rows)))
+        )
+
+    def _raw(self, batch_rows: int, users_only: bool, pool: Pool | None = None) -> Iterator[pa.Table]:
+        if self.minari is not None:
+            yield from _minari_batches(self.minari, batch_rows)
+            return
+        wanted = _wanted(self.schema, users_only)
+        types = {"user": pa.string(), "episode": pa.string(), "step": pa.int64(), "reward": pa.float64()}
+        types |= {
+            part: pa.int64() if labels is None else pa.string()
+            for part, labels in (
+                ("state", self.schema.state_labels),
+                ("next_state", self.schema.state_labels),
+                ("action", self.schema.action_labels),
+                *((("group", self.schema.groups.labels),) if self.schema.groups is not None else ()),
+            )
+        }
+        asked = {name: types[part] for name, part in wanted.items()}
+        spread = None if pool is None or pool.workers == 1 else partial(in_order, pool)
+        for place in self.places:
+            for table in place.batches(list(wanted), batch_rows, asked, spread):
+                yield table.rename_columns(list(wanted.values()))
+
+    def _users(self, raw: pa.Table) -> pa.Table:
+        return pa.table({"user": self._part("user", _one(raw, "user"))})
+
+    def _canonical(self, raw: pa.Table, first: int) -> pa.Table:
+        parts = {name: self._part(name, _one(raw, name)) for name in raw.column_names}
+        step = parts["step"]
+        if self.schema.first_step:
+            parts["step"] = np.where(step > MISSING, step - (step > MISSING) * self.schema.first_step, step)
+        if "reward" not in parts:
+            parts["reward"] = np.full(raw.num_rows, np.nan)
+        numbers = np.arange(first, first + raw.num_rows)
+        named = _PARTS if self.schema.groups is None else (*_PARTS, "group")
+        return pa.table({**{name: parts[name] for name in named}, "number": numbers})
+
+    def _part(self, name: str, column: Any) -> Any:
+        """One column of ours, whatever its type in the file."""
+        self._check_type(name, column.type)
+        if name in ("user", "episode"):
+            return _key(column, self._text[name == "episode"])
+        if name == "step":
+            return _whole(column)
+        return _reals(column) if name == "reward" else _codes(column, self._labels(name))
+
+    def _labels(self, name: str) -> tuple[str, ...] | None:
+        """Of what one column of ours holds."""
+        if name == "action":
+            return self.schema.action_labels
+        if name == "group" and self.schema.groups is not None:
+            return self.schema.groups.labels
+        return self.schema.state_labels if name in ("state", "next_state") else None
+
+    def _check_type(self, name: str, kind: Any) -> None:
+        """Raise :class:`Broken` unless cells of this type can be told to be right or wrong."""
+        if _textual(kind) or pa.types.is_null(kind) or pa.types.is_integer(kind):
+            return
+        if name in ("user", "episode"):
+            raise Broken(f"users and episodes must be integers or text, not {kind}{whole_names(kind)}")
+        if self._labels(name) is not None:
+            raise Broken(f"the column of {name} must hold labels, not {kind}")
+        if not pa.types.is_floating(kind):
+            held = "numbers" if name == "reward" else "integers"
+            raise Broken(f"the column of {name} must hold {held}, not {kind}")
+
+    def check_types(self) -> None:
+        """Raise :class:`Broken` if a place states a type of a column that no row of it could be read from."""
+        wanted = _wanted(self.schema, users_only=False)
+        for place in self.places:
+            stated = place.types() or {}
+            for name, part in wanted.items():
+                if name not in stated:
+                    continue
+                kind = stated[name]
+                try:
+                    self._check_type(part, kind.value_type if pa.types.is_dictionary(kind) else kind)
+                except Broken as error:
+                    raise Broken(f"{place.name}: {error}") from None
+
+    def place(self, number: int) -> str:
+        """Where row ``number`` is, in words, with what it holds: private, for the owner's terminal only."""
+        before = 0
+        for raw in self._raw(BATCH_ROWS, users_only=False):
+            if number < before + raw.num_rows:
+                row = raw.slice(number - before, 1).to_pylist()[0]
+                held = ", ".join(f"{name} = {checks.said(value)}" for name, value in row.items())
+                return f"{self._file_of(number)} ({held})"
+            before += raw.num_rows
+        return f"row {number}"
+
+    def _file_of(self, number: int) -> str:
+        if self.minari is not None:
+            return f"{self.minari} row {number}"
+        before = 0
+        for place in self.places:
+            if len(self.places) == 1:
+                break
+            count = sum(
+                raw.num_rows for raw in Source(self.schema, (place,))._raw(BATCH_ROWS, users_only=True)
+            )
+            if number < before + count:
+                break
+            before += count
+        return f"{Path(place.name).name} row {number - before}"
+
+
+def open_source(
+    where: Any,
+    schema: Schema,
+    *,
+    sql: str | None = None,
+    reads: Sequence[str | Path] | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    encoding: str = "utf-8",
+) -> Source:
+    """Rows of trajectories: files, folders, object stores, frames, a DuckDB data base, or Minari.
+
+    Parameters
+    ----------
+    where : path, URI, frame, or a list of them
+        ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder with all those
+        below it, ``s3://bucket/folder`` and whatever else :mod:`pyarrow.fs` reads, an Arrow, pandas or
+        Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in which
+        every episode is one user and both observations and actions are integers. Files are read in the
+        order given, a folder's in the order of their paths.
+    schema : Schema
+    sql : str, optional
+        A query in place of ``?table=``.
+    reads : list of files, optional
+        With ``duckdb://`` alone: all that the query reads. It can read nothing else, and a query of a data
+        base nothing but that.
+    delimiter, decimal, encoding : str
+        How CSV files are written. No delimiter: the one of comma, semicolon, tab and bar under which the
+        first line has the schema's columns.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file, or none of these kinds, or a column of the schema is missing, or a label of
+        the schema cannot be told from an empty cell.
+    ImportError
+        If Minari or DuckDB is asked for and not installed.
+    """
+    if isinstance(where, str) and where.startswith("minari:"):
+        name = where.removeprefix("minari:")
+        _minari(name)
+        if schema.groups is not None:
+            raise Broken(f"{where}: has no column of groups, [groups] must be left out of the schema")
+        return Source(schema, minari=name)
+    source = Source(schema, places_of(where, Text(delimiter, decimal, encoding), sql, reads))
+    wanted = _wanted(schema, users_only=False)
+    for place in source.places:
+        if isinstance(place, TextFile):
+            groups = () if schema.groups is None else schema.groups.labels
+            for label in (*(schema.state_labels or ()), *(schema.action_labels or ()), *groups):
+                if label in EMPTY:  # a last next state of this name would become the terminal state
+                    raise Broken(
+                        f"{place.name}: the label {label!r} is an empty cell in CSV: give it in Parquet"
+                    )
+        _require(place, wanted)
+    source.check_types()
+    return source
+
+
+def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
+    """The file's names of the columns to read, and ours."""
+    wanted = {getattr(schema.columns, part.name): part.name for part in fields(schema.columns)}
+    if not schema.reads_rewards:
+        del wanted[schema.columns.reward]
+    if schema.groups is not None:
+        wanted[schema.groups.column] = "group"
+    return {schema.columns.user: "user"} if users_only else wanted
+
+
+def _require(place: Place, wanted: dict[str, str]) -> None:
+    names = place.names(list(wanted))
+    for name, part in wanted.items():
+        if names.count(name) != 1:
+            key = "groups.column" if part == "group" else f"{part}_column"
+            raise Broken(
+                f"{place.name}: must have one column {name!r} ({key}), has {names.count(name)}"
+                f"{instead(place, name, list(wanted)) if name not in names else ''}"
+            )
+
+
+def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
+    """The same rows in batches of about ``batch_rows``, never more: small files one after the other."""
+    held: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        if held and (rows + table.num_rows > batch_rows or not table.schema.equals(held[0].schema)):
+            yield held[0] if len(held) == 1 else pa.concat_tables(held)
+            held, rows = [], 0
+        held.append(table)
+        rows += table.num_rows
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_tables(held)
+
+
+def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
+    """Each with the number of its first row."""
+    done = 0
+    for table in tables:
+        yield table, done
+        done += table.num_rows
+
+
+class Pool:
+    """Threads for work that does without Python's lock most of the time; none where ``workers`` is 1."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._threads = ThreadPoolExecutor(workers, "rows") if workers > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def submit(self, work: Callable[[T], R], item: T) -> Future[R]:
+        """Begin. Not where there are no threads."""
+        assert self._threads is not None
+        return self._threads.submit(work, item)
+
+
+def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """``work`` of every item, in their order; as many at once as the pool has threads, and one ahead.
+
+    What is done is handed on at once: steps that follow each other all begin with the first item. An error,
+    of an item or of work, comes after all that is before it, as it would from one thread.
+    """
+    if pool is None or pool.workers == 1:
+        yield from map(work, items)
+        return
+    waiting: deque[Future[R]] = deque()
+    coming, failed = iter(items), None
+    while True:
+        try:
+            item = next(coming)
+        except StopIteration:
+            break
+        except Exception as error:
+            failed = error
+            break
+        waiting.append(pool.submit(work, item))
+        while waiting and (len(waiting) > pool.workers or waiting[0].done()):
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+    if failed is not None:
+        raise failed
+
+
+def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
+    """The same items; a thread of its own gets the next ones, at most so many, while one is worked on."""
+    reader = ThreadPoolExecutor(1, "ahead")
+    try:
+        coming = deque(reader.submit(next, items, None) for _ in range(most))
+        while (item := coming.popleft().result()) is not None:
+            coming.append(reader.submit(next, items, None))
+            yield item
+    finally:
+        reader.shutdown(cancel_futures=True)
+
+
+def _one(table: pa.Table, name: str) -> Any:
+    """A column as one Arrow array, plain instead of dictionary-encoded."""
+    column = table[name]
+    if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
+        # each has words of its own, which together may be too many for the numbers that stand for them
+        return pa.concat_arrays([_plain(chunk) for chunk in column.chunks])
+    column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    return _plain(column)
+
+
+def _plain(column: Any) -> Any:
+    if not pa.types.is_dictionary(column.type):
+        return column
+    words = column.dictionary
+    if pa.types.is_string_view(words.type):  # Polars'; Arrow takes none of them
+        words = words.cast(pa.large_string())
+    return words.take(column.indices)
+
+
+def _key(column: Any, as_text: bool) -> Any:
+    """Users or episodes without nulls: ``MISSING`` or an empty text stand for them."""
+    if not as_text:
+        try:
+            return _filled(column.cast(pa.int64()), MISSING)
+        except pa.ArrowInvalid:  # whose words hold the number
+            raise Broken("users and episodes must be integers below 2^63, or text") from None
+    return _filled(column.cast(pa.large_string()), "")
+
+
+def _filled(column: Any, value: Any) -> Any:
+    return pc.fill_null(column, value) if column.null_count else column
+
+
+def _textual(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _whole(column: Any) -> Ints:
+    """Integers; ``MISSING`` where empty, ``UNREADABLE`` where it is no whole number."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), MISSING)
+    if pa.types.is_integer(kind):
+        filled = _filled(column.cast(pa.int64(), safe=False), MISSING)
+        whole = np.asarray(filled.to_numpy(zero_copy_only=False))
+        if (
+            np.count_nonzero(whole == MISSING) > column.null_count
+        ):  # a cell that holds our code for an empty one
+            whole = np.where((whole == MISSING) & column.is_valid().to_numpy(False), UNREADABLE, whole)
+        return whole
+    empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+    if _textual(kind):
+        values = parsed(column)
+    else:
+        values = np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+        empty |= np.isnan(values)
+    out = np.full(len(column), UNREADABLE)
+    whole = (values == np.floor(values)) & (np.abs(values) < _EXACT)
+    out[whole] = values[whole].astype(np.int64)
+    out[empty] = MISSING
+    return out
+
+
+def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
+    """Indices; through the labels if the schema has them."""
+    if labels is None or pa.types.is_null(column.type):
+        return _whole(column)
+    text = column.cast(pa.large_string())
+    codes = np.array(positions(text, labels))
+    codes[codes < 0] = UNREADABLE
+    codes[pc.fill_null(pc.equal(text, ""), True).to_numpy(zero_copy_only=False)] = MISSING
+    return np.asarray(codes)
+
+
+def _reals(column: Any) -> NDArray[np.float64]:
+    """Rewards; NaN where empty or no number."""
+    if _textual(column.type):
+        return parsed(column)
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _minari(name: str) -> Any:
+    try:
+        import minari
+    except ImportError:
+        raise ImportError("Minari datasets need the package minari: pip install 'discreet[minari]'") from None
+    try:
+        return minari.load_dataset(name)
+    except (FileNotFoundError, ValueError) as error:
+        raise Broken(f"minari:{name}: no such local dataset ({error})") from None
+
+
+def _minari_batches(name: str, batch_rows: int) -> Iterator[pa.Table]:
+    """Every episode as the one episode of one user, in the order of their numbers."""
+    held: list[pa.Table] = []
+    rows = 0
+    for episode in _minari(name).iterate_episodes():
+        seen, actions = np.asarray(episode.observations), np.asarray(episode.actions)
+        for what, values, length in (("observations", seen, actions.size + 1), ("actions", actions, None)):
+            if values.dtype.kind not in "iu" or values.ndim != 1 or length not in (None, values.size):
+                raise Broken(
+                    f"minari:{name}: {what} of episode {episode.id} are {values.dtype} of shape "
+                    f"{values.shape}: must be one integer a step (Discrete spaces)"
+                )
+        n = len(actions)
+        held.append(
+            pa.table(
+                {
+                    "user": np.full(n, episode.id),
+                    "episode": np.zeros(n, np.int64),
+                    "step": np.arange(n),
+                    "state": seen[:-1].astype(np.int64),
+                    "action": actions.astype(np.int64),
+                    "reward": np.asarray(episode.rewards, np.float64),
+                    "next_state": seen[1:].astype(np.int64),
+                }
+            )
+        )
+        rows += n
+        if rows >= batch_rows:
+            yield pa.concat_tables(held)
+            held, rows = [], 0
+    if held:
+        yield pa.concat_tables(held)

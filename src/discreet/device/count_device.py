@@ -1,0 +1,260 @@
+r"""The device of a local user of counts: her own counters, each with noise of her own, one message.
+
+Who takes part gets two public things: the form of the session (:class:`CountDevice`: sizes, families,
+scales), once, and a plan's number with its policy. Every counter gets noise, visited or not, so that a
+message is as private as the form's scales make it, whatever she did.
+
+What is counted of a step (s, a, r, s'): a visit of (s, a), a transition to s', the reward r (less 1/2 where
+rewards are centred), in cells of that step, or of all steps together (``stationary``). Beside them may stand
+transitions and rewards pooled over steps: of all steps, or of the first visit to each state. ``step`` : that
+step alone, as a problem of one step.
+
+Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, counts are integers,
+noise is discrete on the same grid, and the payload holds the noisy cells in units of it, one block a family
+(:mod:`discreet.device.integer_encoding`).
+
+What one message gives away (:attr:`CountDevice.guarantee`). Replace the trajectory by any other one; w is
+1 / scale of a family, or its square for Gaussian noise. At a step the weighted change is at most
+
+    another pair:              2 w_v + 2 w_t + c w_r         (c = 2; centred rewards: 1, squared 1/2)
+    same pair, other s':       2 w_t + w_r
+    same pair and s':          w_r
+
+so that with W, W' the larger of the first two for the families per step and for the pooled ones, epsilon =
+H W + M W' under Laplace noise, and mu^2 = H W + M W' under Gaussian noise, with H^2 in place of H where the
+records of all steps may meet in one cell (stationary; pooled over all steps). M is H, or min(S, H) for first
+visits. Where the second is the larger (centred rewards, squares) the part of H steps is less than H W: after
+it another pair follows, and what they add up to is found step by step (:func:`_in_a_row`). The proofs stand
+in :mod:`discreet.core.count_query`. Discrete Gaussian noise has rho = mu^2 / 2.
+
+Source: Chowdhury and Zhou 2021, local privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.device import integer_encoding as blocks
+from discreet.device import session_config as forms
+from discreet.device.discrete_noise import ExactCoins, NoiseCoins, SealingCoins, checked_on_grid, drawn
+from discreet.device.message_envelope import Envelope, drawn_nonce, integer, opened
+from discreet.device.message_guarantee import MessageGuarantee
+from discreet.device.shuffle_encoder import checked_life
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Pooled = Literal["none", "all", "first"]
+
+VISITS, TRANSITIONS = "visits", "transition_counts"
+REWARDS, CENTERED_REWARDS = "reward_sums", "centered_reward_sums"
+POOLED_TRANSITIONS, POOLED_REWARDS = "pooled_transition_counts", "pooled_reward_sums"
+FAMILIES = (VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS, POOLED_TRANSITIONS, POOLED_REWARDS)
+_OF_PAIRS = (VISITS, REWARDS, CENTERED_REWARDS, POOLED_REWARDS)
+_OF_REWARDS = (REWARDS, CENTERED_REWARDS, POOLED_REWARDS)
+_POOLED = (POOLED_TRANSITIONS, POOLED_REWARDS)
+
+__all__ = ["FAMILIES", "CountDevice"]
+
+
+def _in_a_row(pair: float, successor: float, same: float, steps: int) -> float:
+    """The most that two users' records of so many steps differ by: in different states they share no pair."""
+    together, parted = 0.0, 0.0  # of the steps that are left, from one state and from two
+    for _ in range(steps):
+        apart = pair + max(together, parted)
+        together, parted = max(apart, successor + parted, same + together), apart
+    return together
+
+
+@dataclass(frozen=True)
+class CountDevice(forms.OfPairs):
+    """The form of a local session of counts, and what a device does with it: public, fixed before data.
+
+    Parameters
+    ----------
+    states, actions, horizon : S, A, H.
+    families : (name, scale) of each, in the order of the cells; names of :data:`FAMILIES`. A scale is that of
+        one draw of Laplace noise, or the standard deviation of a normal one.
+    noise : "laplace" or "gaussian"
+    grid : a power of two: rewards and noise lie on multiples of 1 / grid, counts and theirs on integers;
+        None:
+        noise in floating point, for simulation.
+    rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is.
+    step : h in [0, H): only that step is counted; None: all.
+    stationary : counts of all steps in the same cells. centered : rewards less 1/2.
+    pooled : "none", "all" or "first", of the pooled families.
+    session : a number in [0, 2^64) that tells this session from any other one.
+
+    Raises ``ValueError`` on values out of range, or that do not fit together.
+    """
+
+    KIND: ClassVar[Literal["counts"]] = "counts"
+
+    states: int
+    actions: int
+    horizon: int
+    families: tuple[tuple[str, float], ...]
+    noise: Literal["laplace", "gaussian"]
+    grid: int | None = None
+    rows: tuple[tuple[int, ...], ...] | None = None
+    step: int | None = None
+    stationary: bool = False
+    centered: bool = False
+    pooled: Pooled = "none"
+    session: int = 0
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        self.check_sizes()
+        if self.noise not in ("laplace", "gaussian"):
+            raise ValueError(f"noise = {self.noise!r}: must be 'laplace' or 'gaussian'")
+        if self.grid is not None:
+            put(self, "grid", integer("grid", self.grid, 2, 2**20))
+            if self.grid & (self.grid - 1):
+                raise ValueError(f"grid = {self.grid}: must be a power of two")
+        if self.pooled not in ("none", "all", "first"):
+            raise ValueError(f"pooled = {self.pooled!r}: must be 'none', 'all' or 'first'")
+        families = tuple((name, float(scale)) for name, scale in self.families)
+        put(self, "families", families)
+        names = [name for name, _ in families]
+        wrong = [name for name in names if name not in FAMILIES]
+        if wrong or len(set(names)) < len(names) or TRANSITIONS not in names:
+            raise ValueError(f"families = {names}: must be of {', '.join(FAMILIES)}, with {TRANSITIONS!r}")
+        if not all(0.0 < scale < math.inf for _, scale in families):
+            raise ValueError(f"families = {families}: scales must be above 0 and finite")
+        unfit = {
+            "centered": (CENTERED_REWARDS in names) != self.centered or (self.centered and REWARDS in names),
+            "pooled": (self.pooled != "none") != any(name in _POOLED for name in names),
+            "stationary": self.stationary and (self.pooled != "none" or self.step is not None),
+            "step": self.step is not None and self.pooled != "none",
+        }
+        for name, broken in unfit.items():
+            if broken:
+                raise ValueError(f"{name} = {getattr(self, name)!r}: does not fit the families {names}")
+
+    @property
+    def slots(self) -> int:
+        """How many steps have cells of their own."""
+        return 1 if self.stationary or self.step is not None else self.horizon
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """(families + 1,) where each family begins in the flat vector of cells."""
+        sizes = [
+            (1 if name in _POOLED else self.slots) * self.pairs * (1 if name in _OF_PAIRS else self.states)
+            for name, _ in self.families
+        ]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    def family_grid(self, name: str) -> int | None:
+        """Values of a family are multiples of 1 / this; None: continuous."""
+        return self.grid if self.grid is None or name in _OF_REWARDS else 1
+
+    # ------------------------------------------------------------------------ what it gives away
+    @cached_property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away: the module's head."""
+        power = 1 if self.noise == "laplace" else 2
+        w = {name: 1.0 / scale**power for name, scale in self.families}
+        apart = 2.0 if not self.centered else 1.0 if power == 1 else 0.5
+        h = self.counted
+        first = self.pooled == "first"
+        total = 0.0
+        for visits, moves, rewards, times in (
+            (VISITS, TRANSITIONS, (REWARDS, CENTERED_REWARDS), h**power if self.stationary else h),
+            ("", POOLED_TRANSITIONS, (POOLED_REWARDS,), min(self.states, h) if first else h**power),
+        ):
+            v, t, r = w.get(visits, 0.0), w.get(moves, 0.0), sum(w.get(name, 0.0) for name in rewards)
+            pair, successor = 2 * v + 2 * t + apart * r, 2 * t + r
+            if successor > pair and visits and not self.stationary:
+                total += _in_a_row(pair, successor, r, h)
+            else:
+                total += times * max(pair, successor)
+        if power == 1:
+            return MessageGuarantee(epsilon=total, exact=self.grid is not None)
+        if self.grid is not None:
+            return MessageGuarantee(rho=0.5 * total)
+        return MessageGuarantee(mu=math.sqrt(total), exact=False)
+
+    # ---------------------------------------------------------------------------------- messages
+    def add(self, states: Ints, rows: Ints, rewards: Floats, cells: Floats) -> None:
+        """Add one user's counted records to a flat vector: states (H + 1,), rows (H,), rewards (H,)."""
+        if self.step is not None:
+            at = self.step
+            states, rows, rewards = states[at : at + 2], rows[at : at + 1], rewards[at : at + 1]
+        steps = np.zeros(rows.size, np.int64) if self.slots == 1 else np.arange(rows.size)
+        shifted = rewards - 0.5 if self.centered else rewards
+        for (name, _), begin in zip(self.families, self.offsets.tolist(), strict=False):
+            pooled = name in _POOLED
+            at_row = rows if pooled else steps * self.pairs + rows
+            found = at_row if name in _OF_PAIRS else at_row * self.states + states[1:]
+            values = shifted if name in _OF_REWARDS else np.ones(rows.size)
+            if pooled and self.pooled == "first":
+                fresh = np.sort(np.unique(states[:-1], return_index=True)[1])
+                found, values = found[fresh], values[fresh]
+            np.add.at(cells, begin + found, values)  # one after the other, in the order of time
+
+    def cells(self, states: Ints, rows: Ints, rewards: Floats, coins: NoiseCoins) -> Floats:
+        """One user's noisy cells; rounds rewards, if there is a grid. coins : of the device."""
+        names, scales = zip(*self.families, strict=True)
+        noisy = drawn(self.noise, scales, self.offsets, coins, [self.family_grid(name) for name in names])
+        if self.grid is not None:
+            rewards = checked_on_grid(coins.rounded(rewards, self.grid), self.grid)
+        self.add(states, rows, rewards, noisy)
+        return noisy if self.grid is None else checked_on_grid(noisy, self.units)
+
+    def __call__(
+        self, plan: int, states: Any, actions: Any, rewards: Any, coins: SealingCoins | None = None
+    ) -> bytes:
+        """The message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
+
+        By default with the operating system's coins. Raises ``ValueError``, on the device, on a record out of
+        range, and where the session has no exact noise.
+        """
+        if self.grid is None:
+            raise ValueError("grid = None: a message in bytes needs a session with exact noise (Secure())")
+        own = ExactCoins() if coins is None else coins
+        found = self.cells(*checked_life(self, states, actions, rewards), own)
+        return self.write(plan, np.rint(found * self.units).astype(np.int64), drawn_nonce(own))
+
+    @cached_property
+    def units(self) -> Floats:
+        """(cells,) integers of a message in one unit of each cell."""
+        return np.repeat(
+            [float(self.family_grid(name) or 1) for name, _ in self.families], np.diff(self.offsets)
+        )
+
+    def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
+        """The message of ``plan`` with the integers ``cells``. nonce : random bytes of its own."""
+        return Envelope(self.KIND, plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
+
+    def read(self, plan: int, message: Any) -> tuple[bytes, Floats]:
+        """The nonce and the (cells,) noisy counters of a message to plan ``plan``, or :class:`Refused`."""
+        found = opened(message, self.KIND, self.digest, plan)
+        return found.nonce, blocks.unpacked(found.payload, self.offsets) / self.units
+
+    # ---------------------------------------------------------------------------------- the form
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes that tell this form from any other one."""
+        return forms.digest_of(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The form, to be published: :mod:`discreet.device.session_config`."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return forms.published(self.KIND, plain | {"session": f"{self.session:016x}"})
+
+    @classmethod
+    def from_bytes(cls, published: bytes) -> CountDevice:
+        """The device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
+        _, plain = forms.taken_apart(published, (cls.KIND,))
+        return forms.built(cls, plain, published)
+
+    def of(self, session: int) -> CountDevice:
+        """The same form for another session."""
+        return replace(self, session=session)

@@ -1,0 +1,190 @@
+r"""Exact discrete noise on a device: integers and the operating system's random bytes, nothing else.
+
+Source: Canonne, Kamath and Steinke 2020, algorithms 1 to 3. A float is a rational number, so scales are
+exact; no law is truncated or rounded, and no floating-point number is computed on the way. With uniform
+random integers each draw is independent with exactly
+
+    discrete Laplace  P(x) ~ e^{-|x| / b},      discrete Gaussian  P(x) ~ e^{-x^2 / (2 sigma^2)}.
+
+The compiled samplers of the server (:mod:`discreet.core.noise.discrete_samplers`) have the same laws by
+another route and are faster; a device that has NumPy alone makes some 25 000 draws a second with these, and a
+message has a few hundred to ten thousand. Time depends on the values drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.device.message_envelope import WordCoins
+
+Below = Callable[[int], int]
+"""A uniform integer in [0, n)."""
+
+__all__ = [
+    "Below", "ExactCoins", "NoiseCoins", "SealingCoins", "checked_on_grid", "discrete_gaussian",
+    "discrete_laplace", "drawn",
+]  # fmt: skip
+
+
+def _minus_exp(numerator: int, denominator: int, below: Below) -> bool:
+    """True with probability e^{-numerator / denominator}: algorithm 1, also above 1."""
+    while numerator > denominator:  # e^{-1} for each whole part
+        if not _minus_exp(1, 1, below):
+            return False
+        numerator -= denominator
+    k = 1
+    while below(denominator * k) < numerator:
+        k += 1
+    return k % 2 == 1
+
+
+def _laplace(scale: Fraction, below: Below) -> int:
+    """Algorithm 2 with t / s the scale."""
+    t, s = scale.numerator, scale.denominator
+    while True:
+        low = below(t)
+        if not _minus_exp(low, t, below):
+            continue
+        high = 0
+        while _minus_exp(1, 1, below):
+            high += 1
+        size, negative = (low + t * high) // s, below(2) == 1
+        if size or not negative:
+            return -size if negative else size
+
+
+def _gaussian(sigma: Fraction, below: Below) -> int:
+    """Algorithm 3: a discrete Laplace variable of scale floor(sigma) + 1, accepted or not."""
+    t = sigma.numerator // sigma.denominator + 1
+    n, d = sigma.numerator**2, sigma.denominator**2  # sigma^2
+    while True:
+        x = _laplace(Fraction(t), below)
+        # (|x| - sigma^2 / t)^2 / (2 sigma^2) over one denominator
+        if _minus_exp((abs(x) * d * t - n) ** 2, 2 * n * d * t * t, below):
+            return x
+
+
+def _scale(scale: float | Fraction) -> Fraction:
+    found = Fraction(scale)
+    if found <= 0:
+        raise ValueError(f"scale = {scale!r}: must be above 0")
+    return found
+
+
+def discrete_laplace(
+    scale: float | Fraction, size: int, below: Below = secrets.randbelow
+) -> NDArray[np.int64]:
+    """``size`` independent draws, P(x) ~ e^{-|x| / scale}. Raises ``ValueError`` unless scale > 0."""
+    own = _scale(scale)
+    return np.array([_laplace(own, below) for _ in range(size)], np.int64)
+
+
+def discrete_gaussian(
+    sigma: float | Fraction, size: int, below: Below = secrets.randbelow
+) -> NDArray[np.int64]:
+    """``size`` independent draws, P(x) ~ e^{-x^2 / (2 sigma^2)}. Raises ``ValueError`` unless sigma > 0."""
+    own = _scale(sigma)
+    return np.array([_gaussian(own, below) for _ in range(size)], np.int64)
+
+
+class ExactCoins:
+    """A device's draws, by default from the operating system: the calls of the house's secure coins.
+
+    below : uniform integers in [0, n). Values lie on multiples of 1 / ``grid``, which must be given.
+    """
+
+    exact = True
+
+    def __init__(self, below: Below = secrets.randbelow) -> None:
+        self._below = below
+
+    def laplace(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]:
+        """``size`` independent discrete Laplace variables of this scale."""
+        units = _grid(grid)
+        return discrete_laplace(Fraction(scale) * units, size, self._below) / units
+
+    def normal(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]:
+        """``size`` independent discrete Gaussian variables of this sigma."""
+        units = _grid(grid)
+        return discrete_gaussian(Fraction(scale) * units, size, self._below) / units
+
+    def rounded(self, rewards: NDArray[np.float64], grid: int | None) -> NDArray[np.float64]:
+        """Rewards in [0, 1] rounded at random, without bias, to multiples of 1 / ``grid``."""
+        units, found = _grid(grid), np.empty(np.shape(rewards))
+        for at, reward in np.ndenumerate(rewards):
+            exact = Fraction(float(reward)) * units
+            whole = math.floor(exact)
+            rest = exact - whole
+            found[at] = (whole + (self._below(rest.denominator) < rest.numerator)) / units
+        return found
+
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n)."""
+        return self._below(n)
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53."""
+        return self._below(2**53) < numerator
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.array([self._below(2**64) for _ in range(size)], np.uint64)
+
+
+def _grid(grid: int | None) -> int:
+    if grid is None:
+        raise ValueError("grid = None: exact noise needs one; a seeded session takes its own coins")
+    return int(grid)
+
+
+def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.float64]:
+    """Return ``values``; raise ``RuntimeError`` unless all are multiples of 1 / ``grid``, 2^52 at most.
+
+    Exact noise hides integers and nothing else, so a device looks at a message before it leaves.
+    grid : a power of two, or one for each value. The server's own is in :mod:`discreet.core.rng`.
+    """
+    units = values * np.asarray(grid)
+    if not ((np.rint(units) == units) & (np.abs(units) <= 2.0**52)).all():
+        raise RuntimeError(
+            "a value is no multiple of its grid, or too large, which exact noise would not hide: nothing was "
+            "sent. This is a fault of the library, please report it"
+        )
+    return values
+
+
+class NoiseCoins(Protocol):
+    """A device's draws: :class:`ExactCoins`, or those of the house."""
+
+    def laplace(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]: ...
+    def normal(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]: ...
+    def rounded(self, rewards: NDArray[np.float64], grid: int | None) -> NDArray[np.float64]: ...
+
+
+class SealingCoins(NoiseCoins, WordCoins, Protocol):
+    """Those of a message and of its nonce."""
+
+
+def drawn(
+    family: str,
+    scales: ArrayLike,
+    offsets: NDArray[np.int64],
+    coins: NoiseCoins,
+    grids: Sequence[int | None],
+    factor: float = 1.0,
+) -> NDArray[np.float64]:
+    """Noise for every cell, block after block; of block i the scale is factor * scales[i], on its own grid.
+
+    family : "laplace" or "gaussian". offsets : (blocks + 1,) where each block begins.
+    """
+    draw = coins.laplace if family == "laplace" else coins.normal
+    numbers, sizes = np.asarray(scales, np.float64).tolist(), np.diff(offsets).tolist()
+    return np.concatenate(
+        [draw(factor * scale, size, grid) for scale, size, grid in zip(numbers, sizes, grids, strict=True)]
+    )

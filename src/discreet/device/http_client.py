@@ -1,0 +1,607 @@
+"""A person's side of the policy service: fetch the plan, act, encode on her own device, send, try again.
+
+NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and what runs on a device
+(:mod:`discreet.device`); nothing of the server. ::
+
+    from discreet.device.http_client import Client
+
+    with Client("https://study.example", key="9f3c...", promised=4.0) as client:
+        place = client.place(ticket)
+        states, actions, rewards = [first], [], []
+        for h in range(place.horizon):
+            actions.append(place.action(h, states[-1]))
+            ...  # act, observe
+        message = place.message(states, actions, rewards)  # encoded once
+        client.send(message)  # as often as it takes: the same bytes
+
+**Once.** :meth:`Place.message` encodes one trajectory one time, with the device's own randomness; what it
+gives is kept and sent again until there is an answer. Two messages about one trajectory would cost what two
+people's cost. Under local trust ``place.guarantee`` says what the message gives away, computed here from
+what the server published; a plan that asks for more than ``promised`` is refused.
+
+**To whom.** Under shuffle trust messages go to the shuffler that the plan names, and the address to give is
+the shuffler's: it passes the service's plans on, so that the service hears of nobody. A person who was told
+of a shuffler says ``promised="shuffle"`` and ``shuffler="https://..."``: plans that name another one, or no
+shuffler, are refused. The guarantee of the sums rests on what is flipped on all devices of a batch, which
+the shuffler compares with the study.
+
+**Whose plan.** With ``key``, the service's public key, a plan that is not signed with it is refused.
+Without a key, whoever can answer at the address can give any plan. A plan is fetched and checked before a
+ticket leaves.
+
+**Whose answer.** An answer is the service's only if it is JSON that names the service
+(``"service": "discreet/1"``). Everything else comes from something on the way: an error page of a proxy, the
+login page of a network, a broken connection. It is no refusal, and no receipt. The request is sent again, the
+same bytes, after a random wait whose bound doubles each time (at most a minute, on top of ``Retry-After``). A
+message is sent until its place ends; then :class:`NoAnswer` carries it, to be kept
+(:meth:`Message.to_bytes`) and sent later.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import random
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import httpx
+import numpy as np
+
+from discreet.device.count_device import CountDevice
+from discreet.device.message_guarantee import MessageGuarantee
+from discreet.device.randomized_response_device import ReportDevice
+from discreet.device.shuffle_encoder import ShuffleEncoder
+from discreet.device.shuffle_payload import Form
+
+__all__ = ["SERVICE", "Client", "Message", "NoAnswer", "Pace", "Place", "Turned"]
+
+SERVICE = "discreet/1"  # in every answer of ours, under "service"
+
+_FIRST, _LONGEST = 0.1, 60.0  # seconds: the first wait is at most this long, and so is every other one
+_MOST_AFTER = 300.0  # seconds of Retry-After that are believed
+_STALE = (
+    0.0,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+)  # seconds: looks for a plan that a cache lacks
+_COME_AGAIN = frozenset({408, 425, 429})  # of 4xx, those that say nothing of the request itself
+_KEPT = "message, 1"
+_SPKI = bytes.fromhex("302a300506032b6570032100")  # what stands before the 32 bytes of an Ed25519 public key
+_PEM = re.compile(r"\s*-----BEGIN PUBLIC KEY-----([A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----\s*")
+
+
+class Turned(RuntimeError):
+    """The service refuses. reason : full, late, spent, foreign, malformed, ...; status : HTTP's.
+
+    final : nothing more is to be sent. Only ``full`` is not final: another plan comes, ask for a place again,
+    in ``after`` seconds if the service named a time.
+    """
+
+    def __init__(self, status: int, reason: str, words: str, after: float | None = None) -> None:
+        super().__init__(f"{reason}: {words}")
+        self.status, self.reason, self.after = status, reason, after
+
+    @property
+    def final(self) -> bool:
+        """Whether the service will always refuse the same request."""
+        return self.reason != "full"
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is sent: ``table`` as JSON. To be kept until it is answered, and sent as it is.
+
+    plan : whose number the answer must name. until : when its place ends, in seconds since 1970 by the
+    device's clock; 0 if that is not known.
+    """
+
+    table: Mapping[str, Any] = field(repr=False)
+    plan: int = 0
+    until: float = 0.0
+
+    def to_bytes(self) -> bytes:
+        """The message in one piece, for a file or a browser's storage; as private as what it tells."""
+        kept = {"discreet": _KEPT, "plan": self.plan, "until": self.until, "table": dict(self.table)}
+        return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Message:
+        """The message of :meth:`to_bytes`, also of the JavaScript client. Raises ``ValueError``."""
+        try:
+            kept = json.loads(content)
+            table, plan, until = kept["table"], kept["plan"], kept["until"]
+            good = kept["discreet"] == _KEPT and isinstance(table, dict) and type(plan) is int
+            good = good and type(until) in (int, float) and math.isfinite(until)
+        except (ValueError, KeyError, TypeError):
+            good = False
+        if not good:
+            raise ValueError("content: must be the bytes of a message, from Message.to_bytes")
+        return cls(table, plan, float(until))
+
+
+class NoAnswer(ConnectionError):
+    """The service did not answer; whether it has the request is not known.
+
+    messages : those that were sent, unanswered. Keep them, and send the same ones again: a message that was
+    counted already gets the same answer.
+    """
+
+    def __init__(self, words: str, messages: Sequence[Message] = ()) -> None:
+        super().__init__(words)
+        self.messages = tuple(messages)
+
+    @property
+    def message(self) -> Message | None:
+        """The message, if one was sent."""
+        return self.messages[0] if self.messages else None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A client's clock: seconds since 1970, a sleep in seconds, and random numbers in [0, 1) for waits."""
+
+    now: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+    random: Callable[[], float] = random.SystemRandom().random
+
+
+class Place:
+    """A place in a plan: what to do, and how to tell of it once.
+
+    number : of the plan. policy : (H, S) actions, or (H, S, A) probabilities. seconds : until she is absent.
+    """
+
+    def __init__(
+        self,
+        ticket: str,
+        seconds: float,
+        plan: Mapping[str, Any],
+        book: Mapping[str, Any],
+        until: float = 0.0,
+    ) -> None:
+        self._ticket, self._book, self._until = ticket, book, until
+        self.number, self.seconds = int(plan["number"]), float(seconds)
+        self.policy = np.array(plan["policy"])
+        self.horizon = int(book["world"]["horizon"])
+        self._told = False
+
+    def action(self, h: int, state: int) -> int:
+        """What the policy does at step h in a state; of probabilities, a draw by the system's coins."""
+        if self.policy.ndim == 2:
+            return int(self.policy[h, state])
+        at = secrets.randbits(53) / 2**53
+        sums = np.cumsum(self.policy[h, state])
+        played = np.flatnonzero(self.policy[h, state])
+        found = int(np.searchsorted(sums / sums[-1], at, side="right"))
+        return found if found in played else int(played[-1])
+
+    @property
+    def device(self) -> CountDevice | ReportDevice | Form | None:
+        """What randomizes here, under local and shuffle trust; None where the server is trusted with the
+        record.
+        """
+        return _device_of(self._book)
+
+    @property
+    def guarantee(self) -> MessageGuarantee | None:
+        """What her message gives away by itself; None under central trust: all of it, to the server."""
+        device = self.device
+        return None if device is None else device.guarantee
+
+    def message(
+        self, states: Sequence[int], actions: Sequence[int], rewards: Sequence[float], coins: Any = None
+    ) -> Message:
+        """The message about one trajectory: H + 1 states, H actions, H rewards in the study's units.
+
+        coins : of the device; by default the operating system's. Raises ``RuntimeError`` the second time.
+        """
+        if self._told:
+            raise RuntimeError("message: was made already; send the same one again, never a second one")
+        device = self.device
+        if device is None and self._book["trust"] != "joint":
+            raise ValueError("plan: says that nobody need be trusted, and asks for the record as it is")
+        low, high = self._book["world"]["rewards"]
+        earned = np.array(rewards, np.float64)
+        if not ((earned >= low) & (earned <= high)).all():
+            raise ValueError(f"rewards: every entry must be a number in [{low:g}, {high:g}]")
+        if device is None:
+            made = {
+                "ticket": self._ticket,
+                "plan": self.number,
+                "nonce": secrets.token_hex(16),
+                "states": [int(one) for one in states],
+                "actions": [int(one) for one in actions],
+                "rewards": earned.tolist(),
+            }
+        else:
+            if (low, high) != (0.0, 1.0):
+                earned = np.clip((earned - low) / (high - low), 0.0, 1.0)
+            own, acts = np.array(states, np.int64), np.array(actions, np.int64)
+            if isinstance(device, Form):
+                sent = ShuffleEncoder(device, self.number)(own, acts, earned, coins)
+            elif isinstance(device, ReportDevice):
+                sent = device(self.number, self.policy, own, acts, earned, coins)
+            else:
+                sent = device(self.number, own, acts, earned, coins)
+            made = {"ticket": self._ticket, "message": base64.b64encode(sent).decode()}
+        self._told = True
+        return Message(made, self.number, self._until)
+
+
+def _promise(promised: Any) -> tuple[float, float] | None:
+    """(epsilon, delta) of a message; None where the record itself may be sent, or what a shuffler is to
+    hide.
+    """
+    if isinstance(promised, str) and promised in ("central", "shuffle"):
+        return None
+    given = promised if isinstance(promised, tuple) else (promised, 0.0)
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in given)
+    if len(given) != 2 or not numbers or not 0.0 < given[0] < math.inf or not 0.0 <= given[1] < 1.0:
+        raise ValueError(
+            f'promised = {promised!r}: must be "central", "shuffle", a positive epsilon, or (epsilon, delta) '
+            "with delta in [0, 1)"
+        )
+    return float(given[0]), float(given[1])
+
+
+def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | Form | None:
+    if book["form"] is None:
+        return None
+    content = base64.b64decode(book["form"])
+    kinds: dict[bytes, Any] = {b'"kind":"reports"': ReportDevice, b'"kind":"bits"': Form}
+    kind = next((kind for name, kind in kinds.items() if name in content), CountDevice)
+    found: CountDevice | ReportDevice | Form = kind.from_bytes(content)
+    return found
+
+
+def _public_key(key: Any) -> bytes:
+    """Return the 32 bytes of a public key, from 64 hexadecimal digits, PEM text, or a file with either."""
+    wrong = (
+        "must be the service's public key: 64 hexadecimal digits, PEM text, or the path of service.key.pub"
+    )
+    text, shown = key if isinstance(key, str) else "", repr(key if key is None else str(key)[:100])
+    if isinstance(key, os.PathLike) or (text and "\n" not in text and len(text) != 64):
+        try:
+            text = Path(key).read_text(encoding="ascii")
+        except (OSError, ValueError):
+            raise ValueError(f"key = {shown}: {wrong}; no such file can be read") from None
+    if "PRIVATE KEY" in text:  # not repeated: it is a secret
+        raise ValueError(f"key: is a private key; {wrong}")
+    if re.fullmatch(r"\s*[0-9a-fA-F]{64}\s*", text):
+        return bytes.fromhex(text)
+    pem = _PEM.fullmatch(text)
+    try:
+        content = base64.b64decode("".join(pem[1].split()), validate=True) if pem else b""
+    except ValueError:
+        content = b""
+    if not content.startswith(_SPKI) or len(content) != len(_SPKI) + 32:
+        raise ValueError(f"key = {shown}: {wrong}")
+    return content[len(_SPKI) :]
+
+
+def _retry_after(answer: httpx.Response, now: float) -> float | None:
+    """Seconds that an answer asks to wait: a number or a date; None if it says nothing of use."""
+    said = answer.headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", said):
+        return min(float(said), _MOST_AFTER)
+    try:
+        at = parsedate_to_datetime(said)
+    except (ValueError, TypeError, IndexError):
+        return None
+    if at.tzinfo is None:  # "-0000": UTC
+        at = at.replace(tzinfo=UTC)
+    return min(max(at.timestamp() - now, 0.0), _MOST_AFTER)
+
+
+def _table(answer: httpx.Response) -> dict[str, Any]:
+    """The JSON object of an answer; empty where it is none."""
+    try:
+        found = answer.json()
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_plan(found: Mapping[str, Any]) -> bool:
+    signed = isinstance(found.get("content"), dict), isinstance(found.get("signature"), str)
+    return all(signed) and found["content"].keys() >= {"identity", "trust", "plans", "world", "form"}
+
+
+def _is_place(found: Any) -> bool:
+    good = isinstance(found, dict) and found.get("status") == "placed" and type(found.get("plan")) is int
+    return good and type(found.get("seconds")) in (int, float) and math.isfinite(found["seconds"])
+
+
+def _are_results(found: Mapping[str, Any], count: int) -> bool:
+    results = found.get("results")
+    if not isinstance(results, list) or len(results) != count:
+        return False
+    return all(isinstance(one, dict) and isinstance(one.get("status"), str) for one in results)
+
+
+def _is_of(found: Mapping[str, Any], message: Message) -> bool:
+    """Does a receipt name the message's plan?"""
+    return type(found.get("plan")) is int and message.plan in (0, found["plan"])
+
+
+class Client:
+    """A policy service at an address.
+
+    Parameters
+    ----------
+    url : where it is; under shuffle trust, where the shuffler is.
+    key : the service's public key: 64 hexadecimal digits, PEM text, or the path of ``service.key.pub``; plans
+        that it did not sign are refused.
+    promised : what the person was told: ``"central"`` if the server may see records as they are;
+        ``"shuffle"`` if her message goes to ``shuffler``, which is to let out sums alone; under local trust
+        the largest epsilon that a message may give away, or (epsilon, delta). Whoever serves the study
+        signs its plans, and plans say what is sent: one that asks for more than this is refused.
+    shuffler : its address, without / at the end, as the person was told it; plans that name another are
+        refused.
+    identity : of the study, from its statement; plans of another one are refused.
+    tries : how often a request is sent at least before :class:`NoAnswer`; a message is sent until its place
+        ends, however often that is.
+    timeout : seconds until one try is given up.
+    http : an ``httpx.Client`` to use in place of an own one.
+    pace : clock, sleep and random numbers.
+
+    Raises ``ValueError`` on an argument of another kind, and ``ImportError`` if ``key`` is given and
+    ``cryptography`` is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | os.PathLike[str] | None = None,
+        *,
+        promised: Literal["central", "shuffle"] | float | tuple[float, float],
+        shuffler: str | None = None,
+        identity: str | None = None,
+        tries: int = 8,
+        timeout: float = 30.0,
+        http: httpx.Client | None = None,
+        pace: Pace = Pace(),
+    ) -> None:
+        self._verify = None if key is None else _verifier(_public_key(key))
+        if type(tries) is not int or tries < 1:
+            raise ValueError(f"tries = {tries!r}: must be a positive integer")
+        self._http = http or httpx.Client(base_url=url, timeout=timeout)
+        self._tries, self._pace = tries, pace
+        self._promised, self._identity = _promise(promised), identity
+        self._shuffled, self._shuffler = promised == "shuffle", shuffler
+        if self._shuffled and not shuffler:
+            raise ValueError(
+                'shuffler = None: must be the address that the person was told, with promised="shuffle"'
+            )
+        self._places: dict[str, Place] = {}
+        self._tag = ""
+        self._book: Mapping[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+    # --------------------------------------------------------------------------- what is public
+    def plan(self) -> Mapping[str, Any]:
+        """What is published now: ``turn``, ``plans``, ``world``, ``form``, ``over``; asked by its ETag.
+
+        Raises ``ValueError`` if it is not what was promised, or not signed with the key, and
+        :class:`NoAnswer`.
+        """
+        headers = {"If-None-Match": self._tag} if self._tag else {}
+        answer, signed = self._asked("GET", "/plan", 200, _is_plan, cached=bool(self._tag), headers=headers)
+        if answer.status_code != 304:
+            self._check(signed)
+            self._check_promise(signed["content"])
+            self._book, self._tag = signed["content"], answer.headers.get("etag", "")
+        return self._book
+
+    def statement(self) -> Mapping[str, Any]:
+        """What is promised to people."""
+        return self._asked("GET", "/statement", 200, lambda found: "identity" in found)[1]
+
+    def release(self, number: int) -> Mapping[str, Any]:
+        """The sums that release ``number`` made public."""
+        return self._asked("GET", f"/releases/{number}", 200, lambda found: found.get("number") == number)[1]
+
+    def _check_promise(self, book: Mapping[str, Any]) -> None:
+        if self._identity is not None and book["identity"] != self._identity:
+            raise ValueError("plan: is of another study")
+        named = book.get("shuffler")
+        if self._shuffler is not None and (named is None or named["url"] != self._shuffler):
+            raise ValueError(f"plan: names another shuffler than {self._shuffler}, or none")
+        if self._shuffled and book["trust"] != "shuffle":
+            raise ValueError("plan: is not of shuffle trust, which was promised")
+        if self._promised is None:
+            if book["trust"] == "shuffle" and not self._shuffled:
+                raise ValueError('plan: is of shuffle trust; say promised="shuffle", and whose shuffler')
+            return
+        device = _device_of(book)
+        guarantee = None if device is None else device.guarantee
+        (most, delta), epsilon = self._promised, math.inf
+        if guarantee is not None:
+            pure = math.inf if guarantee.epsilon is None else guarantee.epsilon
+            # at a delta two computations may differ in their last digits
+            epsilon = guarantee.epsilon_at(delta) * (1.0 - 1e-9) if delta > 0.0 else pure
+        if not epsilon <= most:
+            given = "the record as it is" if guarantee is None else f"epsilon = {epsilon:g}"
+            raise ValueError(f"plan: asks for {given}, but epsilon = {most:g} was promised")
+
+    def _check(self, signed: Mapping[str, Any]) -> None:
+        if self._verify is None:
+            return
+        text = json.dumps(
+            signed["content"], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+        )
+        try:
+            good = self._verify(bytes.fromhex(signed["signature"]), f"discreet plan, 1\n{text}".encode())
+        except ValueError:
+            good = False
+        if not good:
+            raise ValueError("plan: is not signed with the service's key")
+
+    # --------------------------------------------------------------------------- taking part
+    def place(self, ticket: str) -> Place:
+        """A place for one person. Raises :class:`Turned` where there is none (``full``: ask again later).
+
+        The plan is fetched and checked first: a plan that is refused costs no ticket.
+        """
+        self.plan()
+        asked = self._pace.now()
+        _, given = self._asked("POST", self._to("/places"), 201, _is_place, True, json={"ticket": ticket})
+        return self._placed(ticket, given, asked)
+
+    def places(self, tickets: Sequence[str]) -> list[Place | Turned]:
+        """Places for many, in their order, by one request; the plan is checked first, as in :meth:`place`."""
+        self.plan()
+        asked, many = self._pace.now(), list(tickets)
+
+        def complete(found: Mapping[str, Any]) -> bool:
+            """A result for each ticket; of a place, all that makes one."""
+            if not _are_results(found, len(many)):
+                return False
+            return all(one["status"] != "placed" or _is_place(one) for one in found["results"])
+
+        _, given = self._asked("POST", self._to("/places"), 201, complete, True, json={"tickets": many})
+        return [
+            self._placed(ticket, one, asked)
+            if one["status"] == "placed"
+            else Turned(409, one["status"], str(one.get("words", "")))
+            for ticket, one in zip(many, given["results"], strict=True)
+        ]
+
+    def _to(self, path: str, messages: Sequence[Message] = ()) -> str:
+        """Where tickets and messages go: to the shuffler, where there is one."""
+        at = self._shuffler
+        if at is None and self._promised is not None:
+            try:  # a message may be of an earlier process, which had the plan
+                named = (self._book or self.plan()).get("shuffler")
+            except NoAnswer as error:
+                raise NoAnswer(str(error), messages) from None
+            at = None if named is None else named["url"]
+        return path if at is None else f"{at}{path}"
+
+    def _placed(self, ticket: str, given: Mapping[str, Any], asked: float) -> Place:
+        for wait in _STALE:  # what is in hand, or in a cache on the way, may be an older one
+            for plan in self._book.get("plans", ()):
+                if plan["number"] == given["plan"]:
+                    place = Place(ticket, given["seconds"], plan, self._book, asked + given["seconds"])
+                    return self._places.setdefault(ticket, place)
+            self._pace.sleep(wait)
+            self.plan()
+        raise Turned(410, "late", "the plan of this place is not published any more")
+
+    def send(self, message: Message) -> Mapping[str, Any]:
+        """Send a message until the service answers: its receipt, ``status`` and ``plan``.
+
+        Raises :class:`Turned` if the service refuses it, and :class:`NoAnswer`, which carries the message, if
+        the time of its place ended without an answer.
+        """
+
+        def counted(found: Mapping[str, Any]) -> bool:
+            return found.get("status") == "counted" and _is_of(found, message)
+
+        path, sent = self._to("/messages", [message]), dict(message.table)
+        return self._asked("POST", path, 202, counted, True, messages=[message], json=sent)[1]
+
+    def send_all(self, messages: Sequence[Message]) -> list[Mapping[str, Any]]:
+        """Many messages by one request: what became of each. Raises as :meth:`send`."""
+
+        def complete(found: Mapping[str, Any]) -> bool:
+            if not _are_results(found, len(messages)):
+                return False
+            pairs = zip(found["results"], messages, strict=True)
+            return all(one["status"] != "counted" or _is_of(one, sent) for one, sent in pairs)
+
+        many = {"messages": [dict(one.table) for one in messages]}
+        path = self._to("/messages", messages)
+        found = self._asked("POST", path, 202, complete, True, messages=messages, json=many)[1]
+        return list(found["results"])
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        good: int,
+        complete: Callable[[Mapping[str, Any]], bool],
+        named: bool = False,
+        *,
+        cached: bool = False,
+        messages: Sequence[Message] = (),
+        **values: Any,
+    ) -> tuple[httpx.Response, dict[str, Any]]:
+        """One request, sent until the service answers it: the answer, and its JSON without the name.
+
+        good : the status of success; 200 is one, too. complete : is its JSON what was asked for? named : must
+        it name the service? cached : may the answer be 304?
+        """
+        until = max((one.until for one in messages), default=0.0)
+        count, pace = 0, self._pace
+        while True:
+            count, after = count + 1, 0.0
+            try:
+                answer = self._http.request(method, path, follow_redirects=False, **values)
+            except httpx.RequestError as error:
+                last = type(error).__name__
+            else:
+                if cached and answer.status_code == 304:
+                    return answer, {}
+                found, said = _table(answer), _retry_after(answer, pace.now())
+                ours = found.pop("service", None) == SERVICE
+                if answer.status_code in (good, 200) and (ours or not named) and complete(found):
+                    return answer, found
+                refused = 400 <= answer.status_code < 500 and answer.status_code not in _COME_AGAIN
+                if refused and ours and {"reason", "words"} <= found.keys():
+                    raise Turned(answer.status_code, str(found["reason"]), str(found["words"]), said)
+                last, after = f"HTTP status {answer.status_code}", said or 0.0
+                last += "" if ours else ", not from the service"
+            left = until - pace.now()
+            if left <= 0.0 and count >= self._tries:
+                kept = "; keep the message, and send the same one again" if messages else ""
+                raise NoAnswer(
+                    f"{method} {path}: no answer after {count} tries (the last: {last}){kept}", messages
+                )
+            wait = after + pace.random() * min(_LONGEST, _FIRST * 2.0 ** min(count - 1, 30))
+            pace.sleep(wait if left <= 0.0 else min(wait, left))  # the last try is at the end of the place
+
+
+def _verifier(key: bytes) -> Callable[[bytes, bytes], bool]:
+    """Check (signature, content) by an Ed25519 public key."""
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        raise ImportError("key: needs cryptography: pip install 'discreet[client]'") from None
+    public = Ed25519PublicKey.from_public_bytes(key)
+
+    def verify(signature: bytes, content: bytes) -> bool:
+        try:
+            public.verify(signature, content)
+        except InvalidSignature:
+            return False
+        return True
+
+    return verify

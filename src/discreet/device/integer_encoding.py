@@ -1,0 +1,58 @@
+"""Vectors of noisy integers as bytes: the payload of counts and of linear sums.
+
+For each block of cells that have one scale: one byte w in 1 .. 8, then its integers, w bytes each, signed
+(two's complement), little-endian, where w is the least in which all of them fit. The length depends on the
+noisy integers and on nothing else: it tells no more than the message does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.device.message_envelope import Refused
+
+Ints = NDArray[np.int64]
+
+__all__ = ["packed", "unpacked"]
+
+
+def packed(cells: Ints, offsets: Ints) -> bytes:
+    """(cells,) integers, block after block; ``offsets`` (blocks + 1,) says where each begins."""
+    parts = []
+    for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        block = cells[begin:end]
+        width = next(w for w in range(1, 9) if _fits(block, w))
+        parts.append(bytes([width]))
+        parts.append(block.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes())
+    return b"".join(parts)
+
+
+def unpacked(payload: bytes, offsets: Ints) -> Ints:
+    """Return (cells,) integers.
+
+    Raises :class:`~discreet.device.message_envelope.Refused` on bytes that :func:`packed` does not make.
+    """
+    found, at = np.empty(int(offsets[-1]), np.int64), 0
+    for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        width = payload[at] if at < len(payload) else 0
+        size = (end - begin) * width
+        if not 1 <= width <= 8 or at + 1 + size > len(payload):
+            raise Refused("malformed", "ends too early, or a width is not in 1 .. 8")
+        raw = np.frombuffer(payload, np.uint8, size, at + 1).reshape(-1, width)
+        block = np.zeros((end - begin, 8), np.uint8)
+        block[:, :width] = raw
+        block[:, width:] = np.where(raw[:, -1:] >= 128, 255, 0)
+        found[begin:end] = block.reshape(-1).view("<i8")
+        if width > 1 and _fits(found[begin:end], width - 1):
+            raise Refused("malformed", "a block is wider than it must be")
+        at += 1 + size
+    if at != len(payload):
+        raise Refused("malformed", "goes on after the last block")
+    return found
+
+
+def _fits(block: Ints, width: int) -> bool:
+    """Are all of them in the range of signed integers of so many bytes?"""
+    half = 1 << (8 * width - 1)
+    return bool(block.size == 0 or (block.min() >= -half and block.max() <= half - 1))

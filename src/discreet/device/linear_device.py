@@ -1,0 +1,602 @@
+r"""The device of a local user of linear sums: her contribution, noise of her own on every cell, one message.
+
+Source: Luyo et al. 2021 (local algorithms). Who takes part gets three public things: the form of the session
+(:class:`LinearDevice`: features, contracts, noise), once; a plan's number; and either the plan itself, a
+policy with its context, or what it can be computed from (:mod:`discreet.device.linear_planning`). What leaves
+the device is the noisy message alone.
+
+    device = LinearDevice.from_bytes(published)         # session.device.to_bytes()
+    message = device(number, context, states, actions, rewards)   # the session takes the bytes
+
+Contributions. With x, y of :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` or ``GramQuery``,
+the statistics are upper triangles of x x^T and vectors x y. They are projected into the contracts that the
+form states, by a map that never raises, and every cell, visited or not, gets noise: whatever the context
+says, a message is as private as the contracts and scales of the form make it. The server's own sessions and
+simulations use this code, so there is one encoder.
+
+Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, x and y are truncated to
+public grids (:data:`GRID`), so that a contribution is a vector of integers that breaks no contract, and noise
+is discrete. A message in bytes needs that. The payload of its envelope
+(:mod:`discreet.device.message_envelope`) are the integers, block by block
+(:mod:`discreet.device.integer_encoding`).
+
+What one message gives away (:attr:`LinearDevice.guarantee`): the lemmas of
+:mod:`discreet.mechanisms.linear.sensitivities`, at the bounds into which this code projects and at the scales
+that it draws with. A form whose units or blocks are not those of its contributions, or that claims what its
+features do not keep (nonnegative, of such a norm), states nothing and raises.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.device import integer_encoding as blocks
+from discreet.device import linear_sensitivity as lemmas
+from discreet.device import session_config as forms
+from discreet.device.discrete_noise import ExactCoins, NoiseCoins, SealingCoins, checked_on_grid, drawn
+from discreet.device.message_envelope import Envelope, drawn_nonce, opened
+from discreet.device.message_guarantee import MessageGuarantee
+from discreet.device.shuffle_encoder import checked_life
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Target = Literal["centred", "raw", "raw-nonneg"]
+
+GRAM, RESPONSE = "gram", "response"
+SECOND_GRAM, SECOND_RESPONSE = "second_gram", "second_response"
+REWARD_GRAM, REWARD_RESPONSE = "reward_gram", "reward_response"
+SUCCESSORS, MODEL_REWARDS = "successors", "rewards"
+VISITS, CENTERED_REWARDS = "visits", "centered_reward_sums"
+
+GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})  # symmetric matrices
+FLAT_SPAN = 1e-9  # of b: a smaller range of values contributes nothing
+_SLACK = 1e-12  # relative: rounding of a norm
+GRID = 2.0**-12  # of contributions under exact noise, in units of a power of two above their bound
+
+__all__ = [
+    "CENTERED_REWARDS", "FLAT_SPAN", "GRAM", "GRAMS", "GRID", "MODEL_REWARDS", "RESPONSE", "REWARD_GRAM",
+    "REWARD_RESPONSE", "SECOND_GRAM", "SECOND_RESPONSE", "SUCCESSORS", "VISITS", "GramForm",
+    "LinearDevice", "MixtureForm", "PairForm", "Prepared", "drawn", "outer", "power_of_two", "projected",
+]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ contributions
+
+
+def projected(
+    x: NDArray[Any], y: NDArray[Any], bound: ArrayLike, low: ArrayLike, high: ArrayLike
+) -> tuple[Floats, Floats]:
+    """x (..., d) scaled back to ||x|| <= bound, y (...) clipped to [low, high]; what is not finite becomes 0.
+
+    The map of contributions into their contract: fixed in advance, it never raises.
+    """
+    x = np.array(x, np.float64)
+    x[~np.isfinite(x).all(axis=-1)] = 0.0
+    top = np.maximum(np.abs(x).max(axis=-1, initial=0.0, keepdims=True), np.finfo(np.float64).tiny)
+    unit = x / top  # norms of it neither overflow nor vanish
+    length = np.linalg.norm(unit, axis=-1, keepdims=True)
+    far = length > np.asarray(bound) / np.maximum(top, 1e-200)  # that small is inside any bound
+    shrunk = unit * (np.asarray(bound) * (1 - 1e-15) / np.where(far, length, 1.0))
+    x = np.where(far, shrunk, x)
+    y = np.array(y, np.float64)
+    return x, np.clip(np.where(np.isfinite(y), y, np.clip(0.0, low, high)), low, high)
+
+
+def within_l1(x: Floats, most: Floats) -> Floats:
+    """x (..., d) scaled back to ||x||_1 <= most where it is beyond by more than rounding.
+
+    Features that keep their contract are never moved; noise on l1 sensitivities holds for others too.
+    """
+    size = np.abs(x).sum(axis=-1, keepdims=True)
+    far = size > most * (1 + _SLACK)
+    return np.where(far, x * (most / np.where(far, size, 1.0)), x) if far.any() else x
+
+
+def power_of_two(bound: float) -> float:
+    """The least power of two that is at least the bound."""
+    return 2.0 ** math.ceil(math.log2(bound))
+
+
+def outer(x: Floats) -> Floats:
+    """(n, d (d + 1) / 2) upper triangles of x x^T for rows x (n, d): the diagonal, then what is above it."""
+    above = _above(x.shape[1])
+    return np.concatenate([x * x, x[:, above[0]] * x[:, above[1]]], axis=1)
+
+
+@lru_cache(maxsize=8)
+def _above(d: int) -> tuple[Ints, Ints]:
+    rows, columns = np.triu_indices(d, 1)
+    return rows, columns
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A plan's public arrays as contributions use them: read once from its context, into private copies.
+
+    values : by family of the response, (n, S) what y is at each next state.
+    roots : (n, S, A) square roots of weights, of the first pair; None: 1.
+    """
+
+    values: Mapping[str, Floats]
+    roots: Floats | None = None
+
+
+Scales = Mapping[tuple[str, int], float]
+
+
+@dataclass(frozen=True)
+class PairForm:
+    """x x^T and x y at steps 0 .. n - 1: names, bounds of ||x||_2 and ||x||_1, and the range of y at each."""
+
+    matrix: str
+    vector: str
+    bounds: tuple[float, ...]
+    l1: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    target: Target
+
+    def __post_init__(self) -> None:
+        sizes = {len(part) for part in (self.bounds, self.l1, self.low, self.high)}
+        positive = all(0.0 < x < math.inf for x in (*self.bounds, *self.l1))
+        ordered = all(-math.inf < a <= b < math.inf for a, b in zip(self.low, self.high, strict=False))
+        if len(sizes) != 1 or 0 in sizes or not positive or not ordered:
+            raise ValueError(
+                f"pair {self.matrix!r}: bounds, l1, low, high must be as many numbers, norms above 0, ranges "
+                "in order"
+            )
+
+    def target_unit(self, step: int, grid: int) -> float:
+        """The unit of y under exact noise."""
+        if self.matrix == REWARD_GRAM:
+            return 1.0 / grid
+        return GRID * power_of_two(self.high[step])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Form(ABC):
+    """What both kinds share: sizes, the public mask (S, A) of admissible actions, families in order."""
+
+    KIND: ClassVar[str]
+
+    states: int
+    actions: int
+    horizon: int
+    mask: NDArray[np.bool_] | None
+    names: tuple[str, ...]
+
+    @cached_property
+    def row_table(self) -> Ints:
+        """(S, A) 0 where an action is admissible, else -1."""
+        if self.mask is None:
+            return np.zeros((self.states, self.actions), np.int64)
+        return np.where(self.mask, 0, -1).astype(np.int64)
+
+    # ------------------------------------------------------------------ what subclasses say
+    @property
+    @abstractmethod
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Family to shape, the first axis is the step: matrices (n, d, d), others (n, ...)."""
+
+    @abstractmethod
+    def unit(self, family: str, step: int, grid: int) -> float:
+        """The unit of a cell under exact noise, with rewards on multiples of 1 / grid."""
+
+    @abstractmethod
+    def losses(self, scales: Scales, laplace: bool) -> list[float]:
+        """mu (epsilon for Laplace noise) of what is independent, at scales by (family, step).
+
+        Of a matrix the scale is that of GOE noise that hides as little as its own. Raises ``ValueError``
+        where the contributions need not keep what the form claims of them.
+        """
+
+    # ------------------------------------------------------------------ the flat vector
+    @cached_property
+    def blocks(self) -> tuple[tuple[str, int, bool], ...]:
+        """(family, step, diagonal) of each run of cells that share a scale, in the order of the cells."""
+        found: list[tuple[str, int, bool]] = []
+        for name, shape in self.shapes.items():
+            for step in range(shape[0]):
+                if name in GRAMS:
+                    found.append((name, step, True))
+                if name not in GRAMS or shape[1] > 1:
+                    found.append((name, step, False))
+        return tuple(found)
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """(blocks + 1,) where each block begins in the flat vector."""
+        sizes = []
+        for name, _, diagonal in self.blocks:
+            shape = self.shapes[name][1:]
+            d = shape[0]
+            sizes.append((d if diagonal else d * (d - 1) // 2) if name in GRAMS else math.prod(shape))
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    def units(self, grid: int) -> Floats:
+        """(blocks,) of exact noise: see :meth:`unit`."""
+        return np.array([self.unit(name, step, grid) for name, step, _ in self.blocks])
+
+    def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
+        """One flat vector."""
+        return np.concatenate([np.asarray(tables[name], np.float64).ravel() for name in self.names])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MixtureForm(_Form):
+    """Contributions of value-targeted regression: see ``MixtureQuery``.
+
+    columns : (S, A, d, S) of the features. targets : "raw", "centred" or "span". bounds : (H - 1) b_{h+1}.
+    largest_weight : W. psi : (S A, p) features of rewards, or None. tabular : rewards by pairs.
+    """
+
+    KIND: ClassVar[str] = "mixture"
+
+    columns: Floats
+    pairs: tuple[PairForm, ...]
+    targets: str
+    bounds: tuple[float, ...]
+    largest_weight: float = 1.0
+    psi: Floats | None = None
+    tabular: bool = False
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Family to shape."""
+        found: dict[str, tuple[int, ...]] = {}
+        for pair in self.pairs:
+            n, d = len(pair.bounds), self._features_of(pair).shape[1]
+            found |= {pair.matrix: (n, d, d), pair.vector: (n, d)}
+        if self.tabular:
+            shape = (self.horizon, self.states, self.actions)
+            found |= {VISITS: shape, CENTERED_REWARDS: shape}
+        return found
+
+    def _features_of(self, pair: PairForm) -> Floats:
+        """(S A, d, S) or (S A, d) what its x are made of."""
+        if pair.matrix == REWARD_GRAM:
+            assert self.psi is not None
+            return self.psi
+        return self.columns.reshape(-1, *self.columns.shape[2:])
+
+    def unit(self, family: str, step: int, grid: int) -> float:
+        """The unit of a cell under exact noise."""
+        for pair in self.pairs:
+            ux = GRID * power_of_two(pair.bounds[min(step, len(pair.bounds) - 1)])
+            if family == pair.matrix:
+                return ux * ux
+            if family == pair.vector:
+                return ux * pair.target_unit(step, grid)
+        return 1.0 if family == VISITS else 1.0 / grid
+
+    def losses(self, scales: Scales, laplace: bool) -> list[float]:
+        """Lemma 3 of every pair at every step, then of tabular rewards."""
+        found = []
+        for pair in self.pairs:
+            self._check(pair)
+            for h, (b, a) in enumerate(zip(pair.bounds, pair.l1, strict=True)):
+                c, matrix, vector = pair.high[h] - pair.low[h], scales[pair.matrix, h], scales[pair.vector, h]
+                if laplace:
+                    own = lemmas.gram_l1(b, a) / matrix + lemmas.vector_l1(a, c, pair.target) / vector
+                else:
+                    own = lemmas.pair_mu(b**4 / matrix**2, (b * c / vector) ** 2, pair.target)
+                found.append(own)
+        if self.tabular:
+            for h in range(self.horizon):
+                found.append(lemmas.tabular_loss(scales[VISITS, h], scales[CENTERED_REWARDS, h], laplace))
+        return found
+
+    def _check(self, pair: PairForm) -> None:
+        """Raise ``ValueError`` unless contributions lie as the pair's row of the lemma says.
+
+        Norms and ranges are kept by projection; where y begins, and that x >= 0, is not.
+        """
+        low, high = np.array(pair.low), np.array(pair.high)
+        centred = pair.target == "centred"
+        if not np.array_equal(low, -high if centred else np.zeros(low.size)):
+            raise ValueError(f"form: y of {pair.vector!r} do not begin where {pair.target!r} says")
+        if pair.target == "raw-nonneg":
+            moved = pair.matrix == GRAM and self.targets != "raw"
+            if moved or self._features_of(pair).min() < 0:
+                raise ValueError(f"form: x of {pair.matrix!r} can be below 0, against 'raw-nonneg'")
+
+    def prepared(self, context: Mapping[str, Any]) -> Prepared:
+        """``values`` (H + 1, S), projected to [0, b], centred and scaled; ``weights`` (H - 1, S, A).
+
+        Raises ``ValueError`` if one is missing, of another shape, or not finite.
+        """
+        steps = self.horizon - 1
+        if "values" not in context:
+            raise ValueError("plan.context lacks 'values' (H + 1, S): the targets of its users")
+        values = _floats("values", context["values"], (self.horizon + 1, self.states))
+        bar = np.empty((steps, self.states))
+        for h, b in enumerate(self.bounds):
+            v = np.clip(values[h + 1], 0.0, b)
+            if self.targets == "raw":
+                bar[h] = v
+            elif self.targets == "centred":
+                bar[h] = v - b / 2
+            else:
+                low, high = float(v.min()), float(v.max())
+                flat = high - low <= FLAT_SPAN * b
+                bar[h] = 0.0 if flat else np.clip((v - (low + high) / 2) / (high - low), -0.5, 0.5)
+        found = {RESPONSE: bar}
+        if any(pair.vector == SECOND_RESPONSE for pair in self.pairs):
+            found[SECOND_RESPONSE] = bar * bar
+        roots = None
+        if "weights" in context:
+            weights = _floats("weights", context["weights"], (steps, self.states, self.actions))
+            roots = np.sqrt(np.clip(weights, 0.0, self.largest_weight))
+        elif self.largest_weight != 1.0:
+            raise ValueError("plan.context lacks 'weights' (H - 1, S, A), which the query declares")
+        return Prepared(found, roots)
+
+    def tables(
+        self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, grid: int | None = None
+    ) -> dict[str, Floats]:
+        """One user's summand by family, matrices as their upper triangles; on a grid: integers, in units."""
+        found: dict[str, Floats] = {}
+        every = states[:-1] * self.actions + actions
+        for pair in self.pairs:
+            n = len(pair.bounds)
+            at, steps = every[:n], np.arange(n)
+            if pair.matrix == REWARD_GRAM:
+                assert self.psi is not None
+                x, y = self.psi[at], rewards + pair.low[0]
+            else:
+                v = prepared.values[pair.vector]
+                flat = self.columns.reshape(-1, *self.columns.shape[2:])
+                x = np.einsum("nds,ns->nd", flat[at], v)
+                y = v[steps, states[1 : n + 1]]
+                if prepared.roots is not None and pair.matrix == GRAM:
+                    root = prepared.roots.reshape(n, -1)[steps, at]
+                    x, y = x * root[:, None], y * root
+            low, high = np.array(pair.low), np.array(pair.high)
+            x, y = projected(x, y, np.array(pair.bounds)[:, None], low, high)
+            x = within_l1(x, np.array(pair.l1)[:, None])
+            if grid is not None:
+                ux = np.array([GRID * power_of_two(b) for b in pair.bounds])
+                uy = np.array([pair.target_unit(h, grid) for h in range(n)])
+                x = np.trunc(x / ux[:, None])
+                y = np.clip(np.rint(y / uy), -np.floor(-low / uy), np.floor(high / uy))
+            found[pair.matrix] = outer(x)
+            found[pair.vector] = x * y[:, None]
+        if self.tabular:
+            shape = (self.horizon, self.states * self.actions)
+            steps = np.arange(shape[0])
+            visits, sums = np.zeros(shape), np.zeros(shape)
+            visits[steps, every] = 1.0
+            sums[steps, every] = (rewards - 0.5) * (grid or 1)
+            found |= {VISITS: visits, CENTERED_REWARDS: sums}
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GramForm(_Form):
+    """Contributions of linear MDPs, model form: see ``GramQuery``.
+
+    rows : (S A, d) features. bound, l1 : of their norms. nonneg : none of their coordinates is below 0.
+    steps : that have a Gram matrix.
+    """
+
+    KIND: ClassVar[str] = "gram"
+
+    rows: Floats
+    bound: float
+    l1: float
+    nonneg: bool
+    steps: int
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Family to shape."""
+        d = self.rows.shape[1]
+        every = {
+            GRAM: (self.steps, d, d), SUCCESSORS: (self.horizon - 1, d, self.states),
+            MODEL_REWARDS: (self.horizon, d),
+        }  # fmt: skip
+        return {name: every[name] for name in self.names}
+
+    def unit(self, family: str, step: int, grid: int) -> float:
+        """The unit of a cell under exact noise."""
+        ux = GRID * power_of_two(self.bound)
+        return ux * {GRAM: ux, SUCCESSORS: 1.0 / self.states, MODEL_REWARDS: 1.0 / grid}[family]
+
+    def losses(self, scales: Scales, laplace: bool) -> list[float]:
+        """Lemma 5 of every step, of the families that it has."""
+        b, a, states = self.bound, self.l1, max(2, self.states)
+        kept = np.linalg.norm(self.rows, axis=1).max() <= b * (1 + _SLACK)
+        kept &= np.abs(self.rows).sum(axis=1).max() <= a * (1 + _SLACK)
+        if not kept or (self.nonneg and self.rows.min() < 0):
+            raise ValueError("form: its features do not keep the bound, l1 and nonneg that it claims")
+        own = {
+            GRAM: lemmas.gram_l1(b, a), SUCCESSORS: lemmas.successor_l1(a, states),
+            MODEL_REWARDS: lemmas.vector_l1(a, 1.0, "centred"),
+        }  # fmt: skip
+        found = []
+        for h in range(max(shape[0] for shape in self.shapes.values())):
+            at = {name: scales[name, h] for name, shape in self.shapes.items() if h < shape[0]}
+            if laplace:
+                found.append(math.fsum(own[name] / scale for name, scale in at.items()))
+                continue
+            alpha = b**4 / at[GRAM] ** 2 if GRAM in at else 0.0
+            beta = b * b / at[SUCCESSORS] ** 2 if SUCCESSORS in at else 0.0
+            gamma = b * b / at[MODEL_REWARDS] ** 2 if MODEL_REWARDS in at else 0.0
+            found.append(lemmas.model_mu(alpha, beta, gamma, states, self.nonneg))
+        return found
+
+    def prepared(self, context: Mapping[str, Any]) -> Prepared:
+        """Contributions need no context."""
+        return Prepared({})
+
+    def tables(
+        self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, grid: int | None = None
+    ) -> dict[str, Floats]:
+        """One user's summand by family, matrices as their upper triangles; on a grid: integers, in units."""
+        x = self.rows[states[:-1] * self.actions + actions]
+        if grid is not None:
+            x = np.trunc(x / (GRID * power_of_two(self.bound)))
+        found, moved = {GRAM: outer(x[: self.steps])}, self.horizon - 1
+        if SUCCESSORS in self.names:
+            one = np.zeros((moved, self.states))
+            one[np.arange(moved), states[1 : moved + 1]] = 1.0
+            centred = one - 1.0 / self.states if grid is None else self.states * one - 1.0
+            found[SUCCESSORS] = x[:moved, :, None] * centred[:, None, :]
+        if MODEL_REWARDS in self.names:
+            y = rewards - 0.5
+            found[MODEL_REWARDS] = x * (y if grid is None else np.rint(y * grid))[:, None]
+        return found
+
+
+def _floats(name: str, value: Any, shape: tuple[int, ...]) -> Floats:
+    found = np.array(value, np.float64)
+    if found.shape != shape or not np.isfinite(found).all():
+        raise ValueError(
+            f"plan.context[{name!r}] has shape {found.shape}: must be {shape}, of finite numbers"
+        )
+    return found
+
+
+# -------------------------------------------------------------------------------- the device
+
+
+@dataclass(frozen=True, eq=False)
+class LinearDevice:
+    """The form of a local session, and what a device does with it: public, fixed before data.
+
+    Parameters
+    ----------
+    form : MixtureForm or GramForm
+    family : "gaussian" or "laplace"
+    offsets : (blocks + 1,) where each block of cells with one scale begins.
+    scales : (blocks,) of one device's noise, in ``units``.
+    units : (blocks,) of the cells: 1 without a grid.
+    grid : of rewards, with exact noise; None: noise in floating point, for simulation.
+    session : a number in [0, 2^64) that tells this session from any other one.
+    """
+
+    form: MixtureForm | GramForm
+    family: str
+    offsets: Ints
+    scales: Floats
+    units: Floats
+    grid: int | None = None
+    session: int = 0
+
+    def __repr__(self) -> str:
+        form, noise = type(self.form).__name__, f"{self.family}, {self.offsets.size - 1} scales"
+        grid = "" if self.grid is None else f", grid = {self.grid}"
+        return f"<LinearDevice of {form}: {noise}{grid}, session {self.session:#018x}>"
+
+    def cells(
+        self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, coins: NoiseCoins
+    ) -> Floats:
+        """One user's noisy cells, in units; rounds rewards first, if there is a grid.
+
+        prepared : the plan's public arrays. states (H + 1,), actions (H,), rewards (H,) in [0, 1] : her
+        episode. coins : the source of her noise, ``SecureCoins()`` for a real person.
+        """
+        if self.grid is not None:
+            rewards = checked_on_grid(coins.rounded(rewards, self.grid), self.grid)
+        grids = [None if self.grid is None else 1] * self.scales.size
+        noisy = drawn(self.family, self.scales, self.offsets, coins, grids)
+        noisy += self.form.to_cells(self.form.tables(prepared, states, actions, rewards, self.grid))
+        return noisy if self.grid is None else checked_on_grid(noisy, 1)
+
+    def __call__(
+        self,
+        plan: int,
+        context: Mapping[str, Any],
+        states: Any,
+        actions: Any,
+        rewards: Any,
+        coins: SealingCoins | None = None,
+    ) -> bytes:
+        """The message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
+
+        By default with the operating system's coins. Raises ``ValueError``, on the device, on a record or
+        context out of range, and where the session has no exact noise.
+        """
+        if self.grid is None:
+            raise ValueError("grid = None: a message in bytes needs a session with exact noise (Secure())")
+        life = checked_life(self.form, states, actions, rewards)
+        own = ExactCoins() if coins is None else coins
+        found = self.cells(self.form.prepared(context), life[0], np.asarray(actions, np.int64), life[2], own)
+        return self.write(plan, found.astype(np.int64), drawn_nonce(own))
+
+    @cached_property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away: the module's head. ``ValueError`` on a form that does not fit."""
+        form, laplace = self.form, self.family == "laplace"
+        units = np.ones(len(form.blocks)) if self.grid is None else form.units(self.grid)
+        if form.names != tuple(form.shapes):
+            raise ValueError(f"form.names = {form.names}: must be {tuple(form.shapes)}")
+        if not (np.array_equal(self.offsets, form.offsets) and np.array_equal(self.units, units)):
+            raise ValueError("offsets, units: are not those of the form's contributions")
+        if self.scales.shape != units.shape or not ((self.scales > 0) & np.isfinite(self.scales)).all():
+            raise ValueError(f"scales: must be {units.size} finite numbers above 0")
+        scales: dict[tuple[str, int], float] = {}
+        for (name, step, diagonal), scale in zip(form.blocks, (self.scales * units).tolist(), strict=True):
+            own = scale / math.sqrt(2.0) if diagonal and not laplace else scale
+            scales[name, step] = min(own, scales.get((name, step), math.inf))
+        losses = form.losses(scales, laplace)
+        if laplace:
+            return MessageGuarantee(epsilon=math.fsum(losses), exact=self.grid is not None)
+        mu = math.hypot(*losses)
+        if self.grid is not None:
+            return MessageGuarantee(rho=0.5 * mu * mu)
+        return MessageGuarantee(mu=mu, exact=False)
+
+    # ------------------------------------------------------------------------------ in bytes
+    def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
+        """The message of ``plan`` with the integers ``cells``. nonce : random bytes of its own."""
+        return Envelope("sums", plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
+
+    def read(self, plan: int, message: Any) -> tuple[bytes, Ints]:
+        """The nonce and the (cells,) integers of a message to plan ``plan``, or :class:`Refused`."""
+        found = opened(message, "sums", self.digest, plan)
+        return found.nonce, blocks.unpacked(found.payload, self.offsets)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes that tell this form from any other one."""
+        return forms.digest_of(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the public form (:mod:`discreet.device.session_config`).
+
+        Fields of ``form`` are named "form.NAME".
+        """
+        plain: dict[str, Any] = {}
+        for owner, prefix in ((self.form, "form."), (self, "")):
+            for field in fields(owner):
+                if field.name != "form":
+                    plain[prefix + field.name] = getattr(owner, field.name)
+        if isinstance(self.form, MixtureForm):
+            plain["form.pairs"] = [
+                [getattr(pair, part.name) for part in fields(pair)] for pair in self.form.pairs
+            ]
+        return forms.published(self.form.KIND, plain | {"session": f"{self.session:016x}"})
+
+    @classmethod
+    def from_bytes(cls, published: bytes) -> LinearDevice:
+        """The device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
+        kind, plain = forms.taken_apart(published, tuple(one.KIND for one in (MixtureForm, GramForm)))
+        own = {name.removeprefix("form."): value for name, value in plain.items() if name.startswith("form.")}
+        try:
+            if kind == GramForm.KIND:
+                form: MixtureForm | GramForm = GramForm(**own)
+            else:
+                form = MixtureForm(**own | {"pairs": tuple(PairForm(*pair) for pair in own["pairs"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"published: is no form of linear sums ({error!r})") from None
+        rest = {name: value for name, value in plain.items() if not name.startswith("form.")}
+        return forms.built(cls, rest | {"form": form}, published)

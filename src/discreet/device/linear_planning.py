@@ -1,0 +1,161 @@
+r"""The plan of UCRL-VTR and UCRL-VTR+ from a public solution, on the server or on a user's device.
+
+A release is solved on the server (w-hat, a factor of Lambda^-1 and the width of each step: H d^2 numbers).
+What is left, optimistic values backward from V_H = 0, needs the public features alone, and so a device can
+do it by itself (Luyo et al. 2021, local algorithms): nobody has to tell a person what to do. The learner
+(:mod:`discreet.learners.online.ucrl_vtr`, with the formulas) uses this code too.
+
+Ties. The server breaks them by coins that it publishes with the policy; a device takes the first maximiser,
+or any (:func:`greedy`): regret bounds hold for each, and privacy asks nothing of a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.device.linear_device import FLAT_SPAN, MixtureForm
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Optimistic", "Solution", "Solved", "Target", "greedy", "optimistic", "target_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """One pair, solved at every step.
+
+    weights (n, d) : w-hat; factor (n, d, d) : F with F F^T = Lambda^-1; width (n,) : beta at scale 1; plain
+    (n,) : one that does not need the weights to bound variances (UCRL-VTR+), else the same.
+    """
+
+    weights: Floats
+    factor: Floats
+    width: Floats
+    plain: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """All that a plan is made from: public, a function of one release.
+
+    rewards (H, S, A) : known, or optimistic estimates. scale : of bonuses. tops : (H,) bounds of Q.
+    second, variances : of UCRL-VTR+, the second moments and the least and largest sigma^2.
+    """
+
+    first: Solved
+    rewards: Floats
+    scale: float
+    tops: tuple[float, ...]
+    second: Solved | None = None
+    variances: tuple[float, float] = (1.0, 1.0)
+
+
+class Optimistic(NamedTuple):
+    """values (H + 1, S); q (H, S, A), of inadmissible actions too; weights (H - 1, S, A) or None."""
+
+    values: Floats
+    q: Floats
+    weights: Floats | None
+
+    @property
+    def context(self) -> dict[str, Floats]:
+        """Of the plan: what contributions are made with."""
+        return {"values": self.values} | ({} if self.weights is None else {"weights": self.weights})
+
+
+class Target(NamedTuple):
+    """V_{h+1} as it is regressed: (S,) V - c; c; m; the least and the largest possible (V - c) / m."""
+
+    centred: Floats
+    centre: float
+    scale: float
+    low: float
+    high: float
+
+
+def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
+    """V_{h+1} (S,) as :meth:`MixtureForm.prepared` centres and scales it."""
+    b = form.bounds[h]
+    if form.targets == "raw":
+        return Target(values, 0.0, 1.0, 0.0, b)
+    if form.targets == "centred":
+        return Target(values - b / 2, b / 2, 1.0, -b / 2, b / 2)
+    low, high = float(values.min()), float(values.max())
+    span = high - low
+    scale = span if span > FLAT_SPAN * b else b
+    return Target(values - (low + high) / 2, (low + high) / 2, scale, -0.5, 0.5)
+
+
+def optimistic(form: MixtureForm, solution: Solution) -> Optimistic:
+    """Optimistic values, backward: the formulas are those of :mod:`discreet.learners.online.ucrl_vtr`.
+
+    form : of the device's session (``device.form``). solution : what the server broadcast
+    (``learner.solution(state)``). Returns Q (H, S, A) and the context that contributions need.
+    """
+    horizon, states, actions = form.horizon, form.states, form.actions
+    values, q = np.zeros((horizon + 1, states)), np.empty((horizon, states, actions))
+    weights = None if solution.second is None else np.empty((horizon - 1, states, actions))
+    first = solution.first
+    for h in reversed(range(horizon)):
+        table = solution.rewards[h].copy()
+        if h < horizon - 1:
+            target = target_of(form, values[h + 1], h)
+            phi = _features_of(form, target.centred)
+            lengths = _lengths(phi, first.factor[h])
+            table += target.centre + phi @ first.weights[h] + solution.scale * first.width[h] * lengths
+            if weights is not None:
+                weights[h] = 1.0 / _variances(form, solution, target, phi, lengths, h)
+        q[h] = np.clip(table, 0.0, solution.tops[h])
+        values[h] = (q[h] if form.mask is None else np.where(form.mask, q[h], -1.0)).max(axis=1)
+    return Optimistic(values, q, weights)
+
+
+def greedy(
+    q: Floats, mask: NDArray[np.bool_] | None = None, below: Callable[[int], int] | None = None
+) -> NDArray[np.int64]:
+    """(H, S) the first of the best admissible actions; with ``below`` (uniform integers in [0, n)) any.
+
+    q : (H, S, A), at least 0. mask : (S, A), True where an action is admissible; None: all are. Nothing is
+    checked: a device plans with what its session's form and the server's broadcast gave it.
+    """
+    table = q if mask is None else np.where(mask, q, -1.0)
+    best = table == table.max(axis=2, keepdims=True)
+    if below is None:
+        return np.asarray(best.argmax(axis=2), np.int64)
+    found = np.empty(q.shape[:2], np.int64)
+    for h, s in np.ndindex(*q.shape[:2]):
+        ties = np.flatnonzero(best[h, s])
+        found[h, s] = ties[below(ties.size)] if ties.size > 1 else ties[0]
+    return found
+
+
+def _features_of(form: MixtureForm, values: Floats) -> Floats:
+    """phi_v (S, A, d) of values (S,)."""
+    columns = form.columns
+    return np.asarray((columns.reshape(-1, form.states) @ values).reshape(columns.shape[:3]))
+
+
+def _lengths(phi: Floats, factor: Floats) -> Floats:
+    """(S, A) ||phi||_{Lambda^-1} of phi (S, A, d)."""
+    turned = phi @ factor
+    return np.asarray(np.sqrt(np.einsum("sad,sad->sa", turned, turned)))
+
+
+def _variances(
+    form: MixtureForm, solution: Solution, target: Target, phi: Floats, lengths: Floats, h: int
+) -> Floats:
+    """(S, A) sigma^2 = clip(Var + E, var_floor, var_max), in the units of targets."""
+    first, second, scale = solution.first, solution.second, solution.scale
+    assert second is not None
+    rho = max(-target.low, target.high)
+    phi2 = _features_of(form, np.square(target.centred / target.scale))
+    mean = np.clip(phi @ first.weights[h] / target.scale, target.low, target.high)
+    found = np.clip(phi2 @ second.weights[h], 0.0, rho**2) - mean**2
+    found += np.minimum(rho**2, 2 * rho * scale * first.plain[h] * lengths / target.scale)
+    found += np.minimum(rho**2, scale * second.width[h] * _lengths(phi2, second.factor[h]))
+    return np.asarray(np.clip(found, *solution.variances))

@@ -1,0 +1,170 @@
+r"""One envelope for everything that a device sends: local, shuffled and linear messages, in bytes.
+
+Layout, integers little-endian and unsigned::
+
+    0   4  magic b"dscr"
+    4   1  version of this layout, 1
+    5   1  kind of the payload: 1 counts, 2 reports, 3 bits, 4 sums
+    6   2  zero
+    8   8  number of the plan that the user was given
+    16  16 digest of the form that the payload was made for (:mod:`discreet.device.session_config`)
+    32  16 nonce: fresh random bytes of the device
+    48  4  n, bytes of the payload
+    52  n  payload
+    .   4  CRC-32 (that of zlib and PNG) of all bytes before
+
+The payloads stand where they are made: counts in :mod:`discreet.device.count_device`, reports in
+:mod:`discreet.device.randomized_response_device`, bits in :mod:`discreet.device.shuffle_payload`, sums in
+:mod:`discreet.device.linear_device`. A reader refuses whatever is not exactly of this layout; that a bit fell
+over on the way is seen by the last four bytes, wherever it was (they guard against accidents, not against
+forgers: anybody can compute them).
+
+**Sent twice, counted once.** Whoever loses her connection sends the same bytes again. A session takes each
+(number of the plan, nonce) once, also after it was saved and restored; the copy is :class:`Refused` with the
+reason ``replayed``, which a service answers as "already counted". A device keeps its bytes until it has an
+answer, and never encodes one trajectory twice, whatever the answer is: two messages about one trajectory cost
+what two people's cost. (A nonce tells a copy from a second message. It does not tell who sent it: that every
+person sends one message is for the door of the service to see to.) Two honest nonces of n messages are equal
+with probability below n^2 / 2^129.
+
+**What the envelope adds to what is guaranteed: nothing.** Write m for the payload, x for the trajectory, and
+v for the nonce, drawn by coins that nothing else uses and that see no data: P(m, v | x) = P(m | x) P(v), so
+that every ratio P(m, v | x) / P(m, v | x') and every divergence of the two laws is that of the payload
+alone. The rest of the header is a function of what is public (kind, plan, form) and of the payload (its
+length, the check). Who sent a message, and when, is not in it; the transport knows.
+
+Under the shuffle model the nonce would join a message to the connection that it came by. The shuffler takes
+off the whole envelope, nonce included, before anything is let out: what leaves it are sums over a batch.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAGIC, VERSION = b"dscr", 1
+HEADER, TAIL = 52, 4
+NONCE = DIGEST = 16
+MOST_BYTES = 2**32 - 1  # of a payload
+
+Kind = Literal["counts", "reports", "bits", "sums"]
+KINDS: tuple[Kind, ...] = ("counts", "reports", "bits", "sums")  # their codes count from 1
+Reason = Literal["malformed", "foreign", "late", "replayed", "full"]
+
+__all__ = [
+    "DIGEST", "HEADER", "KINDS", "MAGIC", "NONCE", "TAIL", "VERSION", "Envelope", "Kind", "Reason", "Refused",
+    "WordCoins", "drawn_nonce", "integer", "opened",
+]  # fmt: skip
+
+
+class Refused(ValueError):
+    """A message that was not added.
+
+    ``reason`` : malformed, foreign, late, replayed, or full. ``words`` : the same in a sentence.
+    """
+
+    def __init__(self, reason: Reason, words: str) -> None:
+        super().__init__(f"message: {words}")
+        self.reason: Reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason, str(self).removeprefix("message: "))
+
+
+class WordCoins(Protocol):
+    """A source of random words."""
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        ...
+
+
+def integer(name: str, value: Any, low: int, high: int) -> int:
+    """An integer in [low, high], or ``ValueError``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise ValueError(f"{name} = {value!r}: must be an integer in [{low}, {high}]")
+    return int(value)
+
+
+def drawn_nonce(coins: WordCoins) -> bytes:
+    """16 fresh bytes, drawn after everything that depends on data."""
+    return np.asarray(coins.words(NONCE // 8)).astype("<u8").tobytes()
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """One message, taken apart: what kind of payload, for which plan, made for which form, and the payload.
+
+    kind : "counts", "reports", "bits" or "sums". plan : in [0, 2^64). form, nonce : 16 bytes each.
+
+    Raises ``ValueError`` on other values.
+    """
+
+    kind: Kind
+    plan: int
+    form: bytes
+    nonce: bytes
+    payload: bytes
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind = {self.kind!r}: must be one of {', '.join(KINDS)}")
+        object.__setattr__(self, "plan", integer("plan", self.plan, 0, 2**64 - 1))
+        for name, size in (("form", DIGEST), ("nonce", NONCE)):
+            value = getattr(self, name)
+            if type(value) is not bytes or len(value) != size:
+                raise ValueError(f"{name} = {value!r}: must be {size} bytes")
+        if type(self.payload) is not bytes or len(self.payload) > MOST_BYTES:
+            raise ValueError(f"payload: must be at most {MOST_BYTES} bytes")
+
+    def __repr__(self) -> str:
+        return (
+            f"<Envelope of {self.kind}: plan {self.plan}, form {self.form.hex()}, nonce {self.nonce.hex()}, "
+            f"{len(self.payload)} bytes>"
+        )
+
+    def to_bytes(self) -> bytes:
+        """The message as it is sent."""
+        head = b"".join(
+            [
+                MAGIC, bytes([VERSION, KINDS.index(self.kind) + 1, 0, 0]), self.plan.to_bytes(8, "little"),
+                self.form, self.nonce, len(self.payload).to_bytes(4, "little"),
+            ]
+        )  # fmt: skip
+        check = zlib.crc32(self.payload, zlib.crc32(head))
+        return b"".join([head, self.payload, check.to_bytes(4, "little")])
+
+    @classmethod
+    def from_bytes(cls, message: Any) -> Envelope:
+        """The other way; :class:`Refused` (malformed) on whatever :meth:`to_bytes` does not write."""
+        if type(message) is not bytes or len(message) < HEADER + TAIL or message[:4] != MAGIC:
+            raise Refused("malformed", f"must be at least {HEADER + TAIL} bytes that begin with {MAGIC!r}")
+        version, code, *zeros = message[4:8]
+        if version != VERSION:
+            raise Refused("malformed", f"is of version {version}: this reader knows {VERSION}")
+        if not 1 <= code <= len(KINDS) or any(zeros):
+            raise Refused("malformed", f"kind {code}: must be in 1 .. {len(KINDS)}, and zeros after it")
+        size = int.from_bytes(message[48:HEADER], "little")
+        if len(message) != HEADER + size + TAIL:
+            raise Refused("malformed", f"has {len(message)} bytes: its header says {HEADER + size + TAIL}")
+        if zlib.crc32(message[:-TAIL]) != int.from_bytes(message[-TAIL:], "little"):
+            raise Refused("malformed", "was changed on the way: its last four bytes are not its CRC-32")
+        plan = int.from_bytes(message[8:16], "little")
+        return cls(KINDS[code - 1], plan, message[16:32], message[32:48], message[HEADER:-TAIL])
+
+
+def opened(message: Any, kind: Kind, form: bytes, plan: int) -> Envelope:
+    """The envelope of a message to plan ``plan`` that was made for this form, or :class:`Refused`.
+
+    Malformed first, then foreign (another session, other parameters), then late (another plan).
+    """
+    found = Envelope.from_bytes(message)
+    if found.kind != kind or found.form != form:
+        raise Refused("foreign", "was made for another session or batch, or for other parameters")
+    if found.plan != plan:
+        raise Refused("late", f"was made for plan {found.plan}, not {plan}")
+    return found

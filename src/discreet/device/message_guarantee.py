@@ -1,0 +1,147 @@
+r"""What one message gives away, stated by the device that sends it, from its own parameters.
+
+Neighbours: the person's whole trajectory of one episode is replaced by any other one. The observer sees the
+whole message, and knows the plan, the form, and everything that other people send. Nobody is trusted with
+anything: neither a server nor, under the shuffle model, a shuffler.
+
+The numbers are those of the form's own scales and probabilities. A device does not repeat what a server says
+of itself; it computes what the noise that it is about to draw costs. The formulas stand with each message:
+:mod:`discreet.device.count_device`, :mod:`discreet.device.randomized_response_device`,
+:mod:`discreet.device.shuffle_payload`, :mod:`discreet.device.linear_device`.
+
+From mu and rho to epsilon at a delta: the exact curve of Gaussian noise (Balle and Wang 2018, theorem 8)
+and the best Renyi order of zCDP (Canonne, Kamath and Steinke 2020, proposition 12), by bisection from above::
+
+    delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
+    ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+
+__all__ = ["MessageGuarantee"]
+
+
+@dataclass(frozen=True)
+class MessageGuarantee:
+    """The loss of one message, whoever reads it.
+
+    Exactly one of three is given: ``epsilon`` (pure, at most e^epsilon between the probabilities of any
+    message under any two trajectories; infinite where there is none), ``mu`` (Gaussian-DP), or ``rho``
+    (zCDP).
+    shows : with an infinite epsilon, the largest probability, over pairs of trajectories, of a message under
+    the first that the second can never send; else 0.
+    exact : noise is discrete and exactly of its law; False: drawn in floating point, for simulation.
+    shuffled : True if the message is meant for a shuffler. What is stated here holds without one.
+
+    Raises ``ValueError`` if not exactly one of the three is given, or one is below 0.
+    """
+
+    epsilon: float | None = None
+    mu: float | None = None
+    rho: float | None = None
+    shows: float = 0.0
+    exact: bool = True
+    shuffled: bool = False
+
+    def __post_init__(self) -> None:
+        given = [value for value in (self.epsilon, self.mu, self.rho) if value is not None]
+        if len(given) != 1 or not given[0] >= 0.0:
+            raise ValueError("epsilon, mu, rho: exactly one of them must be given, a number of at least 0")
+        if not 0.0 <= self.shows <= 1.0 or (self.shows > 0.0 and given[0] != math.inf):
+            raise ValueError(f"shows = {self.shows!r}: must be in [0, 1], and 0 where there is an epsilon")
+
+    def epsilon_at(self, delta: float) -> float:
+        """Epsilon at which the message is (epsilon, delta)-private; ``ValueError`` unless 0 < delta < 1."""
+        if not 0.0 < delta < 1.0:
+            raise ValueError(f"delta = {delta!r}: must be above 0 and below 1")
+        if self.epsilon is not None:
+            return self.epsilon
+        if self.mu is not None:
+            return _of_mu(self.mu, delta)
+        assert self.rho is not None
+        return _of_rho(self.rho, delta)
+
+    @property
+    def statement(self) -> str:
+        """The whole in words."""
+        return " ".join([*self._parts(), _UNIT])
+
+    def __str__(self) -> str:
+        return self.statement
+
+    def _parts(self) -> list[str]:
+        parts = []
+        if self.shuffled:
+            parts.append("Without the shuffler, to who reads this one message:")
+        if self.epsilon == math.inf:
+            parts.append(
+                "no epsilon holds; a message that rules the other trajectory out is sent with probability up "
+                f"to {_up(self.shows)}."
+            )
+        else:
+            name = "epsilon" if self.epsilon is not None else "mu" if self.mu is not None else "rho"
+            kind = {"epsilon": "pure local", "mu": "local Gaussian", "rho": "local zero-concentrated"}[name]
+            parts.append(f"{kind} differential privacy, {name} = {_up(getattr(self, name))}.")
+        if not self.exact:
+            parts.append("Noise in floating point, from seeds: a simulation, which protects nobody.")
+        return parts
+
+
+_UNIT = (
+    "Protected is one person's whole trajectory of one episode, against being replaced by any other one; "
+    "this message alone is counted, and trusted is her device."
+)
+
+
+def _up(x: float) -> str:
+    """``x`` with six digits, rounded up (but for 1e-9 of it): no promise is below the truth."""
+    if x == 0.0:
+        return "0"
+    exact = Decimal(x) * (1 - Decimal(10) ** -9)
+    last_digit = Decimal(1).scaleb(exact.adjusted() - 5)
+    return f"{float(exact.quantize(last_digit, ROUND_CEILING)):.6g}"
+
+
+def _tail(x: float) -> float:
+    """P(a standard normal is above x)."""
+    return 0.5 * math.erfc(x / math.sqrt(2.0))
+
+
+def _least(holds: Callable[[float], bool], high: float) -> float:
+    """The least value at which a monotone condition holds, from above."""
+    low = 0.0
+    if holds(low):
+        return low
+    while not holds(high):
+        low, high = high, 2 * high
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _of_mu(mu: float, delta: float) -> float:
+    if mu == 0.0:
+        return 0.0
+
+    def holds(epsilon: float) -> bool:
+        far = _tail(epsilon / mu + 0.5 * mu)
+        lost = math.exp(epsilon + math.log(far)) if far > 0.0 else 0.0
+        return _tail(epsilon / mu - 0.5 * mu) - lost <= delta
+
+    return _least(holds, mu * (0.5 * mu + math.sqrt(-2.0 * math.log(delta))))
+
+
+def _of_rho(rho: float, delta: float) -> float:
+    if rho == 0.0:
+        return 0.0
+    target = -math.log(delta)
+    t = _least(lambda t: rho * t * t + math.log1p(t) >= target, math.sqrt(target / rho))
+    return max(0.0, (2 * t + 1) * rho - math.log1p(1 / t))

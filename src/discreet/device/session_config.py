@@ -1,0 +1,160 @@
+"""How a form is published: all that a device must know, in bytes that need no code of this package to read.
+
+A form is public and fixed before data. Its bytes, integers little-endian and unsigned::
+
+    0   4  magic b"dscf"
+    4   1  version of this layout, 1
+    5   3  zero
+    8   4  n, bytes of the head
+    12  n  head: JSON in UTF-8, an object of "kind" (a text), "fields" (an object), "arrays" (a list)
+    .   .  the arrays, one after the other
+
+An entry of "arrays" is [name of its field, type, shape], the type "<f8" (64-bit floats), "<i8" (64-bit signed
+integers) or "|b1" (a byte a flag); numbers stand in C order. **The digest of a form** is the first 16 bytes
+of the SHA-256 of these bytes: a device computes it of what it was given, and puts it into every envelope.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.device.message_envelope import DIGEST, integer
+
+MAGIC, VERSION, HEADER = b"dscf", 1, 12
+_TYPES = {"f": "<f8", "i": "<i8", "b": "|b1"}
+
+__all__ = ["MAGIC", "OfPairs", "built", "digest_of", "published", "taken_apart", "tuples"]
+
+
+def published(kind: str, fields: Mapping[str, Any]) -> bytes:
+    """The bytes of a form: plain values (numbers, texts, flags, None, tuples of them) and arrays by name."""
+    arrays: list[list[Any]] = []
+    plain, parts = {}, []
+    for name, value in fields.items():
+        if isinstance(value, np.ndarray):
+            kept = np.ascontiguousarray(value, _TYPES[value.dtype.kind])
+            arrays.append([name, _TYPES[value.dtype.kind], list(kept.shape)])
+            parts.append(kept.tobytes())
+        else:
+            plain[name] = value
+    head = {"kind": kind, "fields": plain, "arrays": arrays}
+    text = json.dumps(head, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    start = MAGIC + bytes([VERSION, 0, 0, 0]) + len(text).to_bytes(4, "little")
+    return b"".join([start, text, *parts])
+
+
+def taken_apart(data: bytes, kinds: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """(kind, fields) of the bytes of a form of one of these kinds; lists as tuples, arrays read-only.
+
+    Raises ``ValueError`` on anything else.
+    """
+    try:
+        return _taken_apart(bytes(data), kinds)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"published: must be the bytes of a form of {' or '.join(kinds)}, as to_bytes() writes ({error})"
+        ) from None
+
+
+def _taken_apart(data: bytes, kinds: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    if data[:8] != MAGIC + bytes([VERSION, 0, 0, 0]) or len(data) < HEADER:
+        raise ValueError(f"begins with {data[:8]!r}")
+    at = HEADER + int.from_bytes(data[8:HEADER], "little")
+    head = json.loads(data[HEADER:at].decode())
+    if set(head) != {"kind", "fields", "arrays"} or head["kind"] not in kinds:
+        raise ValueError("its head is another one")
+    fields: dict[str, Any] = {name: tuples(value) for name, value in head["fields"].items()}
+    for name, dtype, shape in head["arrays"]:
+        if name in fields or dtype not in _TYPES.values():
+            raise ValueError(f"array {name!r} of {dtype!r}")
+        size = math.prod(integer("shape", n, 0, 2**40) for n in shape)
+        found: NDArray[Any] = np.frombuffer(data, dtype, size, at).reshape(shape)
+        fields[name] = found
+        at += found.nbytes
+    if at != len(data):
+        raise ValueError(f"has {len(data)} bytes in place of {at}")
+    return head["kind"], fields
+
+
+class OfPairs:
+    """What forms over admissible pairs (state, action) have in common; checked by :meth:`check_sizes`."""
+
+    states: int
+    actions: int
+    horizon: int
+    rows: tuple[tuple[int, ...], ...] | None  # (S, A) row numbers, -1: not admissible; None: row s A + a
+    session: int
+    step: int | None
+
+    def check_sizes(self) -> None:
+        """Plain integers in their ranges, and rows that number the admissible pairs, or ``ValueError``."""
+        put = object.__setattr__
+        for name in ("states", "actions", "horizon"):
+            put(self, name, integer(name, getattr(self, name), 1, 2**31))
+        put(self, "session", integer("session", self.session, 0, 2**64 - 1))
+        if self.step is not None:
+            put(self, "step", integer("step", self.step, 0, self.horizon - 1))
+        if self.rows is not None:
+            table = np.array(self.rows)
+            given = np.sort(table[table >= 0]) if table.shape == (self.states, self.actions) else table[:0]
+            if not given.size or not np.array_equal(given, np.arange(given.size)):
+                raise ValueError(f"rows: must number the admissible pairs of {(self.states, self.actions)}")
+
+    @cached_property
+    def row_table(self) -> NDArray[np.int64]:
+        """(S, A) the row of each pair; -1: not admissible."""
+        if self.rows is None:
+            return np.arange(self.states * self.actions, dtype=np.int64).reshape(self.states, self.actions)
+        return np.array(self.rows, np.int64)
+
+    @cached_property
+    def pairs(self) -> int:
+        """Admissible (state, action)."""
+        return int((self.row_table >= 0).sum())
+
+    @property
+    def counted(self) -> int:
+        """How many steps may be counted or reported: H, or 1."""
+        return self.horizon if self.step is None else 1
+
+
+class Published(Protocol):
+    """A form that can be published."""
+
+    def to_bytes(self) -> bytes: ...
+
+
+Built = TypeVar("Built", bound=Published)
+
+
+def built(kind: Callable[..., Built], fields: Mapping[str, Any], data: bytes) -> Built:
+    """The form of these fields, which must publish the very same bytes: a form has one digest.
+
+    Its session's number is given by hexadecimal digits. Raises ``ValueError``.
+    """
+    try:
+        found = kind(**{**fields, "session": int(fields["session"], 16)})
+        same = found.to_bytes() == bytes(data)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"published: is no form of its kind ({error!r})") from None
+    if not same:
+        raise ValueError("published: is not written as to_bytes() writes it")
+    return found
+
+
+def digest_of(form: bytes) -> bytes:
+    """16 bytes that tell a published form from any other one."""
+    return hashlib.sha256(form).digest()[:DIGEST]
+
+
+def tuples(value: Any) -> Any:
+    """Lists as tuples, all through."""
+    return tuple(map(tuples, value)) if isinstance(value, list) else value

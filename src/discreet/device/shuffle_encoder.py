@@ -1,0 +1,256 @@
+r"""The encoder of the shuffle protocol: a trajectory in, one message of fixed size out.
+
+For each counter of each family, visited or not, the device sends her own bits and ``flips`` noise bits:
+
+- visits, transitions: one bit, 1 where she was;
+- rewards: one bit y, drawn 1 with probability r where she was, 0 elsewhere;
+- centred rewards: two bits, (y, y) where she was and (0, 1) elsewhere, so that over n users
+  (ones - n - noise) / 2 is the sum of y - 1/2 over those who were there.
+
+A rounded reward has the mean r, and privacy needs no more: the law of what a trajectory sends is a
+mixture over bits, and the divergence of mixtures is no larger than that of the worst pair of bits.
+
+Fair flips, where there are more than a thousand in a counter (batches of a few users), are not thrown one
+by one: their number of ones is drawn by its distribution function F, from a uniform U in [0, 1) whose bits
+are looked at while they matter. With u = floor(2^64 U), X = #{k : F(k) <= U} has the law of binomial(m, 1/2),
+and is known from u alone unless u = floor(2^64 F(k)) for some k: then (one time in 10^16) all m bits of U are
+drawn, and compared with F(k) = (C(m, 0) + ... + C(m, k)) / 2^m in integers. F is tabulated in integers of 192
+bits: rounding errors, m^2 2^-192 at most, are below 2^-160 and leave floor(2^64 F(k)) without doubt, or no
+table is used.
+
+The noise bits do not depend on the trajectory. Messages that carried the integer y + noise of one user
+to the reader one by one would not be private, whatever the noise
+(tests/mechanisms/shuffle/test_shuffle_session.py): only the sum over users of a counter may leave the
+shuffler.
+
+Source: Tenenbaum, Kaplan, Mansour and Stemmer 2021; Bai, Talebi, Zhao and Cheng 2024, Algorithm 4, repaired
+(it sends integers).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.device.message_envelope import WordCoins, drawn_nonce
+from discreet.device.message_guarantee import MessageGuarantee
+from discreet.device.shuffle_payload import COIN, Family, Form, write
+
+_TABULATED = (
+    1024,
+    2**16,
+)  # fair flips of a counter between which their number of ones is drawn by its distribution
+_FIXED = 192  # bits after the point, of a tabulated probability
+_DOUBT = 1 << (_FIXED - 160)
+MOST_FLIPS = 2**28  # of one user's message: 32 MB of fair coins, 1 GB of others
+
+__all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "Sizes", "SystemCoins", "checked_life"]
+
+
+@runtime_checkable
+class BitCoins(WordCoins, Protocol):
+    """A source of random words."""
+
+
+class Sizes(Protocol):
+    """What a trajectory is checked against: row_table (S, A) is -1 where an action is not admissible."""
+
+    @property
+    def states(self) -> int: ...
+    @property
+    def actions(self) -> int: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def row_table(self) -> NDArray[np.int64]: ...
+
+
+class SystemCoins:
+    """The operating system's cryptographic source: what a device uses."""
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.frombuffer(os.urandom(8 * size), np.uint64)
+
+
+class SimulatedCoins:
+    """Repeatable coins of one simulated user: they hide nothing from who knows the seed."""
+
+    def __init__(self, seed: int, user: int = 0) -> None:
+        self._source = np.random.Philox(np.random.SeedSequence([seed, user]))
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.asarray(self._source.random_raw(size), np.uint64)
+
+
+def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int64]:
+    """(counters,) how many of one user's noise bits are 1; every bit from coins of its own."""
+    m = family.flips
+    if counters * m > MOST_FLIPS:
+        raise ValueError(
+            f"flips = {m} in each of {counters} counters: more than {MOST_FLIPS} coins of one device; form "
+            "larger batches"
+        )
+    if (
+        family.coin == COIN // 2
+        and _TABULATED[0] < m <= _TABULATED[1]
+        and (table := _distribution(m)) is not None
+    ):
+        return _inverted(m, *table, counters, coins)
+    if family.coin == COIN // 2:
+        width = next(w for w in (8, 16, 32, 64) if m <= w or w == 64)
+        each, last = -(-m // width), (m - 1) % width + 1
+        wanted = -(-counters * each * width // 64)
+        bits = coins.words(wanted).view(f"u{width // 8}")[: counters * each].reshape(counters, each).copy()
+        bits[:, -1] >>= width - last
+        return np.asarray(np.bitwise_count(bits).sum(axis=1, dtype=np.int64))
+    draws = coins.words(-(-counters * m // 2)).view(np.uint32)[: counters * m].reshape(counters, m)
+    ones = (draws < np.uint32(family.coin)).astype(np.int64)
+    if family.paired:
+        ones[:, m // 2 :] = 1 - ones[:, m // 2 :]
+    return np.asarray(ones.sum(axis=1))
+
+
+@lru_cache(maxsize=16)
+def _distribution(m: int) -> tuple[int, NDArray[np.uint64]] | None:
+    """(first k, floor(2^64 F(k)) from it on, up to 2^64 - 1) of binomial(m, 1/2); None if one is in doubt."""
+    n, central = m // 2, 1 << _FIXED  # C(2n, n) / 4^n, the product of 1 - 1 / 2i, four at a time
+    for i in range(1, n + 1, 4):
+        over = under = 1
+        for j in range(i, min(i + 4, n + 1)):
+            over, under = over * (2 * j - 1), under * (2 * j)
+        central = central * over // under
+    centre, half = (m - 1) // 2, 1 << (_FIXED - 1)
+    chance = central * m // (m + 1) if m % 2 else central * n // (n + 1)  # P(centre)
+    below = half if m % 2 else half - central // 2  # F(centre)
+    left, k = [], centre
+    while below > 0:
+        left.append(below)
+        below -= chance
+        chance = chance * k // (m - k + 1)
+        k -= 1
+        if left[-1] >> (_FIXED - 64) == 0:
+            break
+    left.reverse()
+    every = [*left, *((1 << _FIXED) - f for f in reversed(left[: len(left) - m % 2]))]
+    shift = _FIXED - 64
+    if any((f - _DOUBT) >> shift != (f + _DOUBT) >> shift for f in every if f > _DOUBT and f != half):
+        return None
+    return centre - len(left) + 1, np.array([min(f >> shift, 2**64 - 1) for f in every], np.uint64)
+
+
+def _inverted(
+    m: int, first: int, floors: NDArray[np.uint64], counters: int, coins: BitCoins
+) -> NDArray[np.int64]:
+    """(counters,) ones among m fair flips each."""
+    drawn = coins.words(counters)
+    at = np.searchsorted(floors, drawn)
+    ones = first + at
+    tied = floors[np.minimum(at, floors.size - 1)] == drawn
+    for i in np.flatnonzero(tied | (drawn == 0)).tolist():
+        ones[i] = _by_all_bits(m, int(drawn[i]), coins)
+    return np.asarray(ones, np.int64)
+
+
+def _by_all_bits(m: int, leading: int, coins: BitCoins) -> int:
+    """X of a U whose first 64 bits are known: the others are drawn."""
+    more = m - 64
+    tail = int.from_bytes(coins.words(-(-more // 64)).tobytes(), "little") & ((1 << more) - 1)
+    u, term, total, k = (leading << more) | tail, 1, 1, 0
+    while total <= u:
+        term = term * (m - k) // (k + 1)
+        total, k = total + term, k + 1
+    return k
+
+
+def _rounded(rewards: NDArray[np.float64], coins: BitCoins) -> NDArray[np.int64]:
+    """Bits with the rewards as their means (to 2^-64)."""
+    words = coins.words(rewards.size)
+    below = np.ldexp(np.where(rewards < 1.0, rewards, 0.0), 64).astype(np.uint64)
+    return ((words < below) | (rewards == 1.0)).astype(np.int64)
+
+
+def checked_life(
+    form: Sizes, states: Any, actions: Any, rewards: Any
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Copies of one trajectory, entries of ``form.row_table`` in place of actions, or ``ValueError``."""
+    parts = []
+    for name, value, steps, size in (
+        ("states", states, form.horizon + 1, form.states),
+        ("actions", actions, form.horizon, form.actions),
+    ):
+        array = np.array(value)
+        if array.shape != (steps,) or array.dtype.kind not in "iu":
+            raise ValueError(f"{name} has shape {array.shape}: must be {steps} integers")
+        if (array < 0).any() or (array >= size).any():
+            raise ValueError(f"{name}: every entry must be an integer in [0, {size - 1}]")
+        parts.append(array.astype(np.int64))
+    earned = np.array(rewards, np.float64)
+    if earned.shape != (form.horizon,) or not ((earned >= 0) & (earned <= 1)).all():
+        raise ValueError(f"rewards: must be {form.horizon} numbers in [0, 1]")
+    rows = form.row_table[parts[0][:-1], parts[1]]
+    if (rows < 0).any():
+        raise ValueError("actions: one of them is not admissible in its state")
+    return parts[0], rows, earned
+
+
+@dataclass(frozen=True)
+class ShuffleEncoder:
+    """What a device runs: one trajectory to one message of ``form.size`` bytes, whatever the trajectory.
+
+    form : what the server published for the batch. plan : the number of the plan that the user was given.
+    """
+
+    form: Form
+    plan: int
+
+    def to_bytes(self) -> bytes:
+        """The form, to be published for the batch."""
+        return self.form.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, published: bytes, plan: int) -> ShuffleEncoder:
+        """What was published, for the users of plan ``plan``; ``ValueError`` if the bytes are no form."""
+        return cls(Form.from_bytes(published), plan)
+
+    @property
+    def digest(self) -> bytes:
+        """Of the form."""
+        return self.form.digest
+
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away without the shuffler."""
+        return self.form.guarantee
+
+    def __call__(self, states: Any, actions: Any, rewards: Any, coins: BitCoins | None = None) -> bytes:
+        """Encode states (H + 1,), actions (H,) and rewards (H,) in [0, 1]; coins of the system by default.
+
+        Raises ``ValueError`` on a record out of range: on the device, so that nothing leaves it.
+        """
+        form, coins = self.form, SystemCoins() if coins is None else coins
+        at, rows, earned = checked_life(form, states, actions, rewards)
+        if form.step is not None:  # the other steps leave no trace in the message
+            at, rows = at[form.step : form.step + 2], rows[form.step : form.step + 1]
+            earned = earned[form.step : form.step + 1]
+        cells = np.arange(rows.size) * form.pairs + rows
+        ones = np.empty(form.begins[-1], np.int64)
+        for i, family in enumerate(form.families):
+            part = noise_ones(family, form.counters[i], coins)
+            if family.kind == "visits":
+                part[cells] += 1
+            elif family.kind == "transitions":
+                part[cells * form.states + at[1:]] += 1
+            elif family.kind == "rewards":
+                part[cells] += _rounded(earned, coins)
+            else:
+                part += 1
+                part[cells] += 2 * _rounded(earned, coins) - 1
+            ones[form.begins[i] : form.begins[i + 1]] = part
+        return write(form, self.plan, ones, drawn_nonce(coins))

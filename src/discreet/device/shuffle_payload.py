@@ -1,0 +1,265 @@
+r"""The payload of the shuffle protocol's messages: how the bits of one user are packed, and a strict reader.
+
+What a message says. For every counter of a batch the user has ``own`` bits of her own (one; two for a
+centred reward) and ``flips`` bits of noise. Only how many of these bits are 1 leaves the device: the bits
+of a counter are interchangeable, so that is all that shuffling them would leave anyway.
+
+Layout of the payload, little-endian, the size of which is public and the same for every user of a batch: for
+each family in order, the number of ones of each counter, a digit in [0, own + flips], packed in base
+own + flips + 1 into words of 64 bits, the first digit the lowest; as many digits in a word as fit; the last
+word of a family is filled up with digits 0. Around it stands the one envelope of all messages
+(:mod:`discreet.device.message_envelope`).
+
+A packing that wrote only the ones would be shorter where they are few, and its length would tell how many.
+The reader refuses whatever is not exactly of this form, digits beyond the base included: nobody can shift a
+counter by more than the bits that one user has.
+
+What one message gives away without the shuffler (:attr:`Form.guarantee`). No epsilon holds: of m noise bits
+all are 1 with probability top, all are 0 with probability bottom (p^m and (1 - p)^m; paired: both
+(p (1 - p))^(m/2)), and then the counter is larger, or smaller, than it can be for who is elsewhere. At a
+step two trajectories differ in one of these ways, in counters whose noise is independent:
+
+- another pair: the bit of one counter goes from 1 to 0 and that of another from 0 to 1, in each family; of
+  centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another, for y and y' of
+  their choice, and shows with probability max(top, bottom) in each;
+- the same pair and another successor: the two counters of the transitions; and the reward's counter, whose
+  own bits may all turn: max(top, bottom), or for both bits of a centred reward the probability of at least m
+  - 1 ones (of at most 1).
+
+1 minus the product over the steps of the smallest probability that nothing shows is ``shows``: no pair of
+trajectories has more. It is attained where the first way is the worst of a step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.device import session_config as forms
+from discreet.device.message_envelope import HEADER, TAIL, Envelope, Refused, integer, opened
+from discreet.device.message_guarantee import MessageGuarantee
+
+COIN = 2**32  # probabilities of noise bits are multiples of 1 / COIN
+
+Kind = Literal["visits", "transitions", "rewards", "centered_rewards"]
+KINDS: tuple[Kind, ...] = ("visits", "transitions", "rewards", "centered_rewards")
+
+__all__ = ["COIN", "KINDS", "Family", "Form", "Kind", "pack", "payload", "read", "unpack", "write"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of counters, and the noise that each user adds to each of them.
+
+    Parameters
+    ----------
+    kind : what is counted: "visits" (h, s, a), "transitions" (h, s, a, s'), "rewards" or "centered_rewards"
+        (h, s, a), rounded at random to bits.
+    flips : m >= 1, noise bits of one user in one counter.
+    coin : in [1, 2^31]; a noise bit is 1 with probability coin / 2^32.
+    paired : the second half of an even number of flips is 1 with probability 1 - coin / 2^32 instead: then
+        the noise is symmetric. Always so for centred rewards.
+    """
+
+    kind: Kind
+    flips: int
+    coin: int
+    paired: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind = {self.kind!r}: must be one of {', '.join(KINDS)}")
+        object.__setattr__(self, "flips", integer("flips", self.flips, 1, 2**31))
+        object.__setattr__(self, "coin", integer("coin", self.coin, 1, COIN // 2))
+        if (self.kind == "centered_rewards") != self.paired:
+            raise ValueError(f"paired = {self.paired!r}: must be true for centred rewards, false for others")
+        if self.paired and self.flips % 2:
+            raise ValueError(f"flips = {self.flips}: must be even where they are paired")
+
+    @property
+    def own(self) -> int:
+        """Bits of the user's own in one counter: a centred reward has two, (0, 1) or (y, y)."""
+        return 2 if self.kind == "centered_rewards" else 1
+
+    @property
+    def messages(self) -> int:
+        """Bits that one user sends for one counter."""
+        return self.own + self.flips
+
+    @property
+    def mean(self) -> float:
+        """Expected number of ones among one user's noise bits of a counter."""
+        return 0.5 * self.flips if self.paired else self.flips * self.coin / COIN
+
+    @property
+    def extremes(self) -> tuple[float, float, float]:
+        """P(all noise bits are 1), P(all are 0), and what shows most where all own bits turn."""
+        m, p = self.flips, self.coin / COIN
+        if not self.paired:
+            top, bottom = p**m, (1.0 - p) ** m
+            return top, bottom, max(top, bottom)
+        one = (p * (1.0 - p)) ** (m // 2)  # all of them 1; all of them 0
+        # exactly one is 0: of a half that is 1 with probability p, or of the other
+        nearly = m // 2 * one * ((1.0 - p) / p + p / (1.0 - p))
+        return one, one, one + nearly
+
+    @cached_property
+    def powers(self) -> NDArray[np.uint64]:
+        """(k,) what the digits of a word of 64 bits stand for: as many as fit."""
+        base, most = self.messages + 1, 1
+        while base ** (most + 1) <= 2**64:
+            most += 1
+        return np.array([base**j for j in range(most)], np.uint64)
+
+    @property
+    def digits(self) -> int:
+        """How many counters fit into a word of 64 bits."""
+        return int(self.powers.size)
+
+
+@dataclass(frozen=True)
+class Form(forms.OfPairs):
+    """All that a device must know to make its message, and a shuffler to read it: public, fixed before data.
+
+    Parameters
+    ----------
+    states, actions, horizon : S, A, H.
+    families : in the order of the message.
+    rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is, and
+        row = s A + a.
+    session : a number in [0, 2^64) that tells this session from any other one.
+    step : h in [0, H): only the counters of that step are sent; None: those of every step.
+    """
+
+    KIND: ClassVar[str] = "bits"
+
+    states: int
+    actions: int
+    horizon: int
+    families: tuple[Family, ...]
+    rows: tuple[tuple[int, ...], ...] | None = None
+    session: int = 0
+    step: int | None = None
+
+    def __post_init__(self) -> None:
+        self.check_sizes()
+        object.__setattr__(self, "families", tuple(self.families))
+        if not self.families or len({family.kind for family in self.families}) < len(self.families):
+            raise ValueError("families: must hold at least one, and none of them twice")
+
+    @cached_property
+    def counters(self) -> tuple[int, ...]:
+        """Counters of each family."""
+        pairs = self.counted * self.pairs
+        return tuple(pairs * (self.states if f.kind == "transitions" else 1) for f in self.families)
+
+    @cached_property
+    def begins(self) -> tuple[int, ...]:
+        """First counter of each family in the flat vector, then how many there are in all."""
+        return tuple(int(x) for x in np.concatenate([[0], np.cumsum(self.counters)]))
+
+    def to_bytes(self) -> bytes:
+        """The form, to be published: :mod:`discreet.device.session_config`."""
+        families = [[f.kind, f.flips, f.coin, f.paired] for f in self.families]
+        fields = {name: getattr(self, name) for name in ("states", "actions", "horizon", "rows", "step")}
+        return forms.published(self.KIND, fields | {"families": families, "session": f"{self.session:016x}"})
+
+    @classmethod
+    def from_bytes(cls, published: bytes) -> Form:
+        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
+        _, fields = forms.taken_apart(published, (cls.KIND,))
+        try:
+            fields["families"] = tuple(Family(*family) for family in fields["families"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"published: is no form of bits ({error!r})") from None
+        return forms.built(cls, fields, published)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes that tell this form from any other one."""
+        return forms.digest_of(self.to_bytes())
+
+    @cached_property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away without the shuffler: the module's head."""
+        other, same = 1.0, 1.0  # that a step shows nothing: in another pair, in the same one
+        for family in self.families:
+            top, bottom, near = family.extremes
+            if family.kind == "visits":
+                other *= (1.0 - top) * (1.0 - bottom)
+            elif family.kind == "transitions":
+                other *= (1.0 - top) * (1.0 - bottom)
+                same *= (1.0 - top) * (1.0 - bottom) if self.states > 1 else 1.0
+            else:
+                ends = (1.0 - top) * (1.0 - bottom) if family.own == 1 else (1.0 - max(top, bottom)) ** 2
+                other, same = other * ends, same * (1.0 - near)
+        nothing = min(other, same) if self.pairs > 1 else same
+        return MessageGuarantee(epsilon=math.inf, shows=1.0 - nothing**self.counted, shuffled=True)
+
+    @cached_property
+    def words(self) -> tuple[int, ...]:
+        """Words of 64 bits that each family takes."""
+        return tuple(-(-n // f.digits) for n, f in zip(self.counters, self.families, strict=True))
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of every message."""
+        return HEADER + 8 * sum(self.words) + TAIL
+
+
+def pack(form: Form, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """(words,) the packed digits of (counters,) numbers of ones."""
+    parts = []
+    for i, family in enumerate(form.families):
+        digits = np.zeros((form.words[i], family.digits), np.uint64)
+        digits.ravel()[: form.counters[i]] = ones[form.begins[i] : form.begins[i + 1]]
+        parts.append(digits @ family.powers)
+    return np.concatenate(parts)
+
+
+def write(form: Form, plan: int, ones: NDArray[np.int64], nonce: bytes) -> bytes:
+    """The message of one user: :func:`pack` in its envelope."""
+    return Envelope("bits", plan, form.digest, nonce, pack(form, ones).astype("<u8").tobytes()).to_bytes()
+
+
+def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(n, words) to (n, counters) numbers of ones, and (n,) whether a message is well formed."""
+    n = words.shape[0]
+    ones = np.empty((n, form.begins[-1]), np.int64)
+    good = np.ones(n, bool)
+    at = 0
+    for i, family in enumerate(form.families):
+        k, base = family.digits, np.uint64(family.messages + 1)
+        rest = words[:, at : at + form.words[i]]
+        at += form.words[i]
+        digits = np.empty((n, form.words[i], k), np.int64)
+        for j in range(k):
+            quotient = rest // base
+            digits[:, :, j] = rest - quotient * base
+            rest = quotient
+        flat = digits.reshape(n, form.words[i] * k)  # of no message, too
+        good &= ~rest.any(axis=1) & ~flat[:, form.counters[i] :].any(axis=1)
+        ones[:, form.begins[i] : form.begins[i + 1]] = flat[:, : form.counters[i]]
+    return ones, good
+
+
+def payload(form: Form, plan: int, message: Any) -> tuple[bytes, bytes]:
+    """The nonce and the packed digits of a message to the open plan, not yet read, or :class:`Refused`."""
+    found = opened(message, "bits", form.digest, plan)
+    if len(message) != form.size:
+        raise Refused("malformed", f"has {len(message)} bytes: must have {form.size}")
+    return found.nonce, found.payload
+
+
+def read(form: Form, plan: int, message: Any) -> tuple[bytes, NDArray[np.int64]]:
+    """The nonce and the (counters,) numbers of ones of a message to the open plan, or :class:`Refused`."""
+    nonce, packed = payload(form, plan, message)
+    ones, good = unpack(form, np.frombuffer(packed, "<u8").astype(np.uint64)[None])
+    if not good[0]:
+        raise Refused("malformed", "a counter has more ones than a user has bits")
+    return nonce, ones[0]

@@ -1,0 +1,228 @@
+"""Gymnasium's tabular environments as finite-horizon MDPs, and the reverse.
+
+Rewards are mapped affinely into [0, 1]. The range always holds 0, and a step after the end of an
+episode, worth 0 in the environment, is worth the image of 0: a return over H steps then maps
+affinely too, value = H offset + scale * original, so policies keep their order and regrets only
+change their unit. (Paying 0 after the end instead would reward episodes that go on: in
+CliffWalking every step costs 1, and not arriving would become the best policy.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.envs.mdp.tabular import RewardMap, TabularMDP
+from discreet.utils.system import optional
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class _Table(NamedTuple):
+    """Flat entries of a transition table: from (s, a) with probability p to s' with reward r."""
+
+    state: NDArray[np.int64]
+    action: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    successor: NDArray[np.int64]
+    reward: NDArray[np.float64]
+
+
+def from_gymnasium(
+    env_id: str | gymnasium.Env[Any, Any],
+    *,
+    horizon: int | None = None,
+    is_slippery: bool | None = None,
+    map_name: str | None = None,
+) -> TabularMDP:
+    """A Gymnasium environment with a transition table ``P`` as a stationary :class:`TabularMDP`.
+
+    Parameters
+    ----------
+    env_id : str or gymnasium.Env
+        ``"FrozenLake-v1"``, ``"Taxi-v4"``, ``"CliffWalking-v1"``, ..., or an environment of your own (wrapped
+        or not) with two attributes: ``P[s][a] = [(probability, next state, reward, ended), ...]``, lists or
+        mappings, and ``initial_state_distrib`` (S,). An action that ``P[s]`` lacks is not admissible in s; a
+        state without any is where episodes have ended.
+    horizon : int, optional
+        H; None: the environment's own limit of steps, where it has one.
+    is_slippery, map_name : optional
+        Given on to ``gymnasium.make`` where the environment takes them.
+
+    Returns
+    -------
+    TabularMDP
+        ``reward_map`` tells how rewards were mapped. Where an episode may end in a state from which
+        the table goes on, one absorbing state is added as the last.
+
+    Raises
+    ------
+    ValueError
+        For an unknown environment, one without a transition table or initial distribution, or with a
+        table that is none: the message names the state and the action.
+    ImportError
+        If Gymnasium is not installed.
+    """
+    env = _made(env_id, {"is_slippery": is_slippery, "map_name": map_name})
+    inner: Any = env.unwrapped
+    label = env_id if isinstance(env_id, str) else type(inner).__name__
+    for attribute in ("P", "initial_state_distrib"):
+        if not hasattr(inner, attribute):
+            raise ValueError(
+                f"env_id = {label!r}: must be a tabular environment with a transition table; this one has "
+                f"no attribute {attribute!r} (P[s][a] = [(probability, next state, reward, ended), ...] and "
+                "initial_state_distrib, (S,), are read)"
+            )
+    if horizon is None:
+        horizon = None if env.spec is None else env.spec.max_episode_steps
+        if horizon is None:
+            raise ValueError(f"horizon = None: must be given, since {label} has no limit of steps")
+    initial = np.asarray(inner.initial_state_distrib, dtype=np.float64)
+    table, states, terminal = _read(inner.P, _size(getattr(env, "observation_space", None)))
+    actions = max(int(table.action.max()) + 1, _size(getattr(env, "action_space", None)))
+    transitions = np.zeros((states, actions, states))
+    np.add.at(transitions, (table.state, table.action, table.successor), table.probability)
+    mask = np.zeros((states, actions), bool)
+    mask[table.state, table.action] = True
+    low, high = float(min(table.reward.min(), 0)), float(max(table.reward.max(), 0))
+    width = high - low if high > low else 1.0
+    if isinstance(env_id, str):
+        env.close()
+    return TabularMDP(
+        transitions,
+        initial=np.pad(initial, (0, states - initial.size)),
+        horizon=horizon,
+        mask=None if mask.all() else mask,
+        terminal=terminal,
+        name=f"gym:{label}",
+        reward_map=RewardMap(scale=1.0 / width, offset=(0.0 - low) / width),
+        **_rewards(table._replace(reward=(table.reward - low) / width), transitions),
+    )
+
+
+def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:
+    """An MDP (``mdp``) as a ``gymnasium.Env`` with Discrete spaces; its rewards are in [0, 1].
+
+    Episodes are truncated after H steps and end early in a terminal state whose reward is 0. ``info``
+    has ``step`` (h, which a non-stationary MDP needs beside the state) and ``action_mask`` (A,) int8;
+    an inadmissible action raises ``ValueError``. ``seed`` seeds the first episode that is reset
+    without a seed of its own.
+    """
+    _gymnasium()
+    from discreet.envs.to_gymnasium import TabularEnv
+
+    return TabularEnv(mdp, seed)
+
+
+def _gymnasium() -> Any:
+    return optional("gymnasium", "gymnasium", "a Gymnasium environment")
+
+
+def _made(env_id: Any, options: dict[str, Any]) -> Any:
+    """The environment itself, made with the options that were given."""
+    gymnasium = _gymnasium()
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(env_id, gymnasium.Env):
+        if given:
+            raise ValueError(f"{', '.join(given)}: only where env_id is a name")
+        return env_id
+    if not isinstance(env_id, str):
+        raise ValueError(
+            f"env_id = {env_id!r}: must be the name of a Gymnasium environment or an environment"
+        )
+    try:
+        return gymnasium.make(env_id, **given)
+    except (gymnasium.error.Error, TypeError) as unknown:
+        options_ = f" with {', '.join(f'{k} = {v!r}' for k, v in given.items())}" if given else ""
+        raise ValueError(
+            f"env_id = {env_id!r}{options_}: must be an environment that Gymnasium can make ({unknown})"
+        ) from unknown
+
+
+def _size(space: Any) -> int:
+    """How many values a discrete space has; 0 for another one."""
+    return int(getattr(space, "n", 0)) if np.ndim(getattr(space, "n", 0)) == 0 else 0
+
+
+def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
+    """(s, a, p, s', r, ended) of a ``P[s][a] = [(p, s', r, ended), ...]``, p > 0."""
+    for s, actions in _items(table):
+        for a, outcomes in _items(actions):
+            total = 0.0
+            for outcome in outcomes:
+                try:
+                    p, after, r, ended = outcome
+                    one = s, a, float(p), int(after), float(r), bool(ended)
+                except (TypeError, ValueError):
+                    raise ValueError(
+                        f"P[{s}][{a}] holds {checks.said(outcome)}: must be (probability, next state, "
+                        "reward, ended)"
+                    ) from None
+                total += one[2]
+                if one[2] > 0:
+                    yield one
+            if not math.isclose(total, 1.0, abs_tol=1e-9):
+                raise ValueError(f"P[{s}][{a}]: probabilities sum to {total:g}, must sum to 1")
+
+
+def _items(table: Any) -> Iterable[tuple[int, Any]]:
+    return sorted(table.items()) if isinstance(table, Mapping) else enumerate(table)
+
+
+def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
+    """Entries of a table, the number of states (at least as many as declared), the terminal ones."""
+    rows = [*_entries(table)]
+    if not rows:
+        raise ValueError("P: must have an action in at least one state")
+    s, a, p, after, r, ended = (np.array(column) for column in zip(*rows, strict=True))
+    states = max(declared, len(table), int(s.max()) + 1, int(after.max()) + 1)
+    goals, actions = np.unique(after[ended]), np.unique(a)
+    empty = np.setdiff1d(np.arange(states), s)
+    goes_on = np.isin(after, empty) & ~ended
+    if goes_on.any():
+        raise ValueError(
+            f"P[{after[goes_on][0]}]: has no action, though {s[goes_on][0]} may lead there without an end of "
+            "the episode"
+        )
+    moves_on = np.isin(s, goals) & ((after != s) | (r != 0))
+    if moves_on.any():
+        # The table goes on after the end: ended episodes need a place of their own.
+        after = np.where(ended, states, after)
+        empty, goals = np.append(empty, states), np.array([states])
+        states += 1
+    stay, any_action = (x.ravel() for x in np.meshgrid(empty, actions, indexing="ij"))
+    entries = _Table(
+        np.append(s, stay).astype(np.int64),
+        np.append(a, any_action).astype(np.int64),
+        np.append(p, np.ones(stay.size)),
+        np.append(after, stay).astype(np.int64),
+        np.append(r, np.zeros(stay.size)),
+    )
+    return entries, states, [int(goal) for goal in goals]
+
+
+def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
+    """Rewards of the MDP: by pair if they follow from it, by successor, or by their law given it."""
+    s, a, p, after, r = table
+    support, outcome = np.unique(r, return_inverse=True)
+    law = np.zeros((*transitions.shape, support.size))
+    np.add.at(law, (s, a, after, outcome), p)
+    if ((law > 0).sum(axis=-1) > 1).any():
+        possible = np.where(transitions > 0, transitions, 1.0)[..., None]
+        return {
+            "rewards": None,
+            "reward_law": "discrete",
+            "reward_support": support,
+            "reward_probabilities": (law / possible)[None],
+        }
+    reached = transitions > 0
+    by_successor = support[law.argmax(axis=-1)]
+    most, least = (f(np.where(reached, by_successor, b), -1) for f, b in ((np.max, 0.0), (np.min, 1.0)))
+    one_each = (most == least)[reached.any(axis=-1)].all()
+    return {"rewards": most if one_each else by_successor}

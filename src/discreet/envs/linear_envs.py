@@ -1,0 +1,270 @@
+r"""Worlds with public features: linear mixtures, the hypercube, random linear MDPs, and a wide linear MDP.
+
+Families of linear mixtures and linear MDPs. Each is a function of its options
+and a seed, drawn by ``numpy.random.default_rng(seed)`` in the order that its docstring states. ``X_mdp`` is
+the model with its weights; ``X`` is the same world as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with
+the features, which is what a simulation runs and all that a learner is told.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Literal, ParamSpec
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.envs.mdp.linear import LinearMDP
+from discreet.envs.mdp.linear_mixture import LinearMixtureMDP
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.mechanisms.features import Features, MixtureFeatures
+
+RewardLaw = Literal["deterministic", "bernoulli"]
+Options = ParamSpec("Options")
+
+
+def _as_table(
+    world: Callable[Options, LinearMDP | LinearMixtureMDP], name: str, words: str
+) -> Callable[Options, TabularMDP]:
+    """The factory of the same world, of the same options, as a table."""
+
+    @wraps(world)
+    def table(*args: Options.args, **options: Options.kwargs) -> TabularMDP:
+        return world(*args, **options).to_tabular()
+
+    table.__name__ = table.__qualname__ = name
+    table.__doc__ = words
+    table.__signature__ = signature(world).replace(return_annotation="TabularMDP")  # type: ignore[attr-defined]
+    return table
+
+
+# ------------------------------------------------------------------------------- linear mixtures
+def linear_mixture_mdp(
+    *,
+    states: int = 8,
+    actions: int = 4,
+    horizon: int = 5,
+    models: int = 5,
+    concentration: float = 0.15,
+    rewarding: float = 0.15,
+    seed: int = 0,
+    rewards: RewardLaw = "deterministic",
+    reward_models: int | None = None,
+) -> LinearMixtureMDP:
+    """A mixture of m base models with weights of its own at every step.
+
+    phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m,
+    C_w = sqrt(m), and F01 = F+- = 1: every coordinate of phi_v is an average of v divided by sqrt(m). The
+    first state is uniform.
+
+    Draws, in this order: base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states; weights (H,) ~
+    Dirichlet(1/2) over the m models; which (h, s, a) earn, each with probability ``rewarding``; mean rewards
+    (H, S, A) uniform on [0, 1], 0 where nothing is earned.
+
+    reward_models : int, optional
+        p; mean rewards are then mixtures of p base tables, drawn instead and in the same way (p, S, A), with
+        weights (H,) ~ Dirichlet(1/2) over them, drawn last. Their public features
+        (``features.rewards``) are psi(s, a) = base rewards / sqrt(p), so that ||psi|| <= 1 and ||theta_h|| <=
+        sqrt(p).
+    """
+    s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
+    h, m = checks.integer("horizon", horizon, 1), checks.integer("models", models, 1)
+    share = checks.real("rewarding", rewarding, 0.0, 1.0)
+    draw = np.random.default_rng(checks.integer("seed", seed, 0))
+    base = draw.dirichlet(np.full(s, checks.positive("concentration", concentration)), (m, s, a))
+    simplex = draw.dirichlet(np.full(m, 0.5), h)
+    tables = h if reward_models is None else checks.integer("reward_models", reward_models, 1)
+    earning = draw.uniform(size=(tables, s, a)) < share
+    means = earning * draw.uniform(size=(tables, s, a))
+    psi = None
+    if reward_models is not None:
+        most = tables**0.5
+        psi = Features(means.transpose(1, 2, 0) / most, 1.0, l1=most, nonneg=True)
+        means = np.tensordot(draw.dirichlet(np.full(tables, 0.5), h), means, axes=1)
+    root = m**0.5
+    features = MixtureFeatures(
+        base.transpose(1, 2, 3, 0) / root, root, bound=1.0, signed_bound=1.0, l1=root, signed_l1=root,
+        rewards=psi,
+    )  # fmt: skip
+    return LinearMixtureMDP(
+        features, root * simplex, means, np.full(s, 1 / s), reward_law=rewards, name=f"linear-mixture-{seed}"
+    )
+
+
+linear_mixture = _as_table(
+    linear_mixture_mdp,
+    "linear_mixture",
+    "The mixture of m base models as a table; its ``features`` are phi (S, A, S, m).",
+)
+
+
+def hypercube_mdp(
+    *, dimension: int = 5, horizon: int = 6, gap: float | None = None, seed: int = 0
+) -> LinearMixtureMDP:
+    """The hard instance of Zhou, Gu and Szepesvari (2021): one hidden best corner of a cube at every step.
+
+    States 0 .. H - 1 are a chain, H is its dead end and H + 1 pays 1 at every step; both are absorbing.
+    Actions are the corners a of {-1, 1}^(d-1), in the order of ``itertools.product``. From chain state j,
+    action a at step h leads to H + 1 with probability delta + <mu_h, a> and else to j + 1, where
+    delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and ||mu_h||_1 = D = gap (d - 1).
+
+    phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a), phi(H + 1 | j, a) = (a0 delta, b0 a), phi(x | x, a) = (a0, 0)
+    in the absorbing states, w_h = (1 / a0, mu_h / b0), a0^2 = 1 / (1 + D), b0^2 = gap / (1 + D). Then
+    C_w = 1 + D; F01 and F+- are the enumerated suprema, F01 <= 1 and
+    F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 2; there are 2^(d-1) actions.
+    gap : float, optional
+        Needs D <= min(delta, 1 - delta); None: delta / (2 (d - 1)). The lower bound's gap, of order
+        sqrt(delta / K), cannot be learned in K episodes.
+    seed : int
+        Of the signs of mu (H, d - 1), one fair draw of ``integers(2)`` each.
+    """
+    d, h = checks.integer("dimension", dimension, 2, 12), checks.integer("horizon", horizon, 2)
+    delta = 1.0 / h
+    most = min(delta, 1.0 - delta) / (d - 1)
+    step = most / 2 if gap is None else checks.real("gap", gap, 0.0, most, open_low=True)
+    total = step * (d - 1)
+    draw = np.random.default_rng(checks.integer("seed", seed, 0))
+    mu = step * (2.0 * draw.integers(2, size=(h, d - 1)) - 1.0)
+    corners = np.array(list(itertools.product((-1.0, 1.0), repeat=d - 1)))
+    a0, b0 = (1.0 / (1.0 + total)) ** 0.5, (step / (1.0 + total)) ** 0.5
+    table = np.zeros((h + 2, len(corners), h + 2, d))
+    for j in range(h):
+        table[j, :, j + 1, 0], table[j, :, j + 1, 1:] = a0 * (1.0 - delta), -b0 * corners
+        table[j, :, h + 1, 0], table[j, :, h + 1, 1:] = a0 * delta, b0 * corners
+    for end in (h, h + 1):
+        table[end, :, end, 0] = a0
+    weights = np.concatenate([np.full((h, 1), 1.0 / a0), mu / b0], axis=1)
+    means = np.zeros((h, h + 2, len(corners)))
+    means[:, h + 1] = 1.0
+    return LinearMixtureMDP(MixtureFeatures(table, 1.0 + total), weights, means, name=f"hypercube-{seed}")
+
+
+hypercube = _as_table(
+    hypercube_mdp, "hypercube", "The hypercube: H + 2 states, 2^(d-1) actions, ``features`` (S, A, S, d)."
+)
+
+
+# ------------------------------------------------------------------------------------ linear MDPs
+def random_linear_mdp(
+    *,
+    states: int = 6,
+    actions: int = 3,
+    horizon: int = 4,
+    dimension: int = 4,
+    seed: int = 0,
+    rewards: RewardLaw = "deterministic",
+) -> LinearMDP:
+    """A random linear MDP with features in the simplex.
+
+    Draws, in this order: phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
+    mu (H, d) ~ Dirichlet(0.3) over S; theta (H, d) uniform on [0, 1]. The first state is 0.
+    """
+    s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
+    h, d = checks.integer("horizon", horizon, 1), checks.integer("dimension", dimension, 1)
+    draw = np.random.default_rng(checks.integer("seed", seed, 0))
+    phi = draw.dirichlet(np.full(d, 0.3), (s, a))
+    mu = draw.dirichlet(np.full(s, 0.3), (h, d))
+    theta = draw.uniform(size=(h, d))
+    return LinearMDP(
+        Features(phi, l1=1.0, nonneg=True), mu, theta, reward_law=rewards, name=f"linear-mdp-{seed}"
+    )
+
+
+random_linear = _as_table(
+    random_linear_mdp,
+    "random_linear",
+    "The random linear MDP as a table; its ``features`` are phi (S, A, d).",
+)
+
+
+CLIMB, WORK, SLIP = 0, 1, 2  # effects of the wide world; every further one starts again
+_MAIN, _ASIDE = 0.9, 0.1  # of the two levels that a coordinate leads to
+
+
+def wide_linear_mdp(
+    *,
+    states: int = 2000,
+    actions: int = 4,
+    horizon: int = 8,
+    levels: int = 6,
+    blend: float = 0.5,
+    support: int = 60,
+    seed: int = 0,
+    rewards: RewardLaw = "deterministic",
+) -> LinearMDP:
+    """A linear MDP of useful size, d = levels x actions: thousands of states, of which each person sees H.
+
+    A climb over hidden levels. State s has level s mod L; what action a does there is an *effect*, permuted
+    afresh in every state: climb one level; work (stay, and earn ((l + 1) / L)^2 at level l); slip one level;
+    or start again at level 0. So what is seen in one state tells a table nothing of another, while the
+    features phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} say it all: mostly effect e, and a share
+    u <= ``blend`` of another one, e'. Coordinate (l, e) leads to the level of its effect with probability .9;
+    the rest falls one level (work) or stays (the others). Within a level it leads to ``support`` states with
+    Dirichlet(1) weights: rows hold at most 4 x support successors. Features lie in the simplex,
+    ||phi||_2 <= ||phi||_1 = 1.
+
+    Transitions and rewards are the same at every step; the first state is uniform on level 0. A myopic
+    person works where he stands; the best policy climbs first.
+
+    Draws, in this order: effects (a permutation of the actions for each state); e' (uniform among the other
+    effects); u uniform on [0, ``blend``]; for each level a permutation of its states, its deck; then for
+    each coordinate and each of its two levels the Dirichlet weights of the next ``support`` states of that
+    deck, which begins again at its end: all states are reached unless support is small.
+
+    Parameters
+    ----------
+    states, levels : int
+        S and L <= S, L at least 2.
+    actions : int
+        A, at least 3.
+    blend : float
+        In [0, 1/2]; 0: every state of a level is alike up to the names of its actions.
+    support : int
+        States that a coordinate leads to within a level (all of them, if the level has fewer).
+    """
+    s, a = checks.integer("states", states, 2), checks.integer("actions", actions, 3)
+    n, most = checks.integer("levels", levels, 2, s), checks.integer("support", support, 1)
+    widest = checks.real("blend", blend, 0.0, 0.5)
+    draw = np.random.default_rng(checks.integer("seed", seed, 0))
+    level = np.arange(s) % n
+    effect = draw.permuted(np.tile(np.arange(a), (s, 1)), axis=1)
+    other = (effect + draw.integers(1, a, size=(s, a))) % a
+    share = draw.uniform(0.0, widest, size=(s, a))
+    phi, first = np.zeros((s, a, n * a)), level[:, None] * a
+    np.put_along_axis(phi, (first + effect)[..., None], 1.0 - share[..., None], axis=2)
+    np.put_along_axis(phi, (first + other)[..., None], share[..., None], axis=2)
+    decks = [draw.permutation(np.flatnonzero(level == i)) for i in range(n)]
+    dealt = [0] * n
+    mu, theta = np.zeros((n * a, s)), np.zeros(n * a)
+    for i in range(n * a):
+        here, e = divmod(i, a)
+        to = {CLIMB: min(here + 1, n - 1), WORK: here, SLIP: max(here - 1, 0)}.get(e, 0)
+        aside = max(here - 1, 0) if e == WORK else here
+        for target, mass in ((to, _MAIN), (aside, _ASIDE)):
+            deck = decks[target]
+            size = min(most, len(deck))
+            cards = (dealt[target] + np.arange(size)) % len(deck)
+            dealt[target] += size
+            mu[i, deck[cards]] += mass * draw.dirichlet(np.ones(size))
+        if e == WORK:
+            theta[i] = ((here + 1) / n) ** 2
+    start = (level == 0) / (level == 0).sum()
+    return LinearMDP(
+        Features(phi, l1=1.0, nonneg=True), mu[None], theta[None], start,
+        reward_law=rewards, horizon=checks.integer("horizon", horizon, 1), name=f"wide-linear-{seed}",
+    )  # fmt: skip
+
+
+wide_linear = _as_table(
+    wide_linear_mdp,
+    "wide_linear",
+    "The wide linear MDP as a table: one slot, about 1.9 million transition entries at the defaults.",
+)

@@ -1,0 +1,75 @@
+"""Exact planning in a known tabular MDP: optimal values, policy values, occupancy measures."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.envs.mdp import tabular_kernels as world_kernels
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
+    """V* (H + 1, S), Q* (H, S, A) and an optimal policy (H, S) of ``mdp``, by backward induction.
+
+    Exact but for rounding; values are in units of reward, V*_h in [0, H - h]. The policy takes the first
+    maximiser; Q* is -inf at inadmissible pairs.
+    """
+    layout = mdp.layout
+    values = np.empty((layout.horizon + 1, layout.states))
+    q = np.empty((layout.horizon, layout.rows))
+    rows = np.empty((layout.horizon, layout.states), np.int64)
+    world_kernels.optimal(mdp.world, values, q, rows)
+    return values, layout.from_rows(q, fill=-np.inf), layout.row_action[rows]
+
+
+def evaluate(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
+    """V^pi (H + 1, S) of a deterministic (H, S) or stochastic (H, S, A) policy in ``mdp``, V^pi[H] = 0.
+
+    Raises ``ValueError`` on a policy of another shape, or one that plays what is not admissible.
+    """
+    values = np.empty((mdp.horizon + 1, mdp.states))
+    world_kernels.evaluate(mdp.world, *policy_rows(mdp.layout, policy), values)
+    return values
+
+
+def value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
+    """The expected return, in [0, H], of a policy (H, S) or (H, S, A) from ``mdp``'s initial distribution.
+
+    Raises ``ValueError`` as :func:`evaluate` does.
+    """
+    return float(mdp.initial @ evaluate(mdp, policy)[0])
+
+
+def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
+    """d_h(s, a) = P(S_h = s, A_h = a) under the policy in ``mdp``, (H, S, A); every step sums to 1.
+
+    policy : (H, S) int or (H, S, A) probabilities. Raises ``ValueError`` as :func:`evaluate` does.
+    """
+    layout = mdp.layout
+    stochastic, rows, probabilities = policy_rows(layout, policy)
+    d = np.zeros((layout.horizon, layout.rows))
+    mass = mdp.initial
+    length = np.diff(mdp.row_ptr)
+    for h in range(layout.horizon):
+        if stochastic:
+            d[h] = mass[layout.row_state] * probabilities[h]
+        else:
+            d[h, rows[h]] = mass
+        slot = h if mdp.transition_slots > 1 else 0
+        each = slice(slot * layout.rows, (slot + 1) * layout.rows)
+        entries = slice(mdp.row_ptr[each.start], mdp.row_ptr[each.stop])
+        moved = np.repeat(d[h], length[each]) * mdp.probability[entries]
+        mass = np.bincount(mdp.successor[entries], moved, layout.states).astype(np.float64)
+    return layout.from_rows(d)
+
+
+def uniform_policy(mdp: TabularMDP) -> Floats:
+    """The policy (H, S, A) that plays every admissible action of ``mdp`` with equal probability."""
+    mask = mdp.mask
+    row = mask / mask.sum(axis=1, keepdims=True)
+    return np.repeat(row[None], mdp.horizon, axis=0)

@@ -1,0 +1,106 @@
+"""A session of counts as flat arrays, for the fused driver of simulations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from discreet.core.correlated_noise import factorization_kernels as walks
+from discreet.core.correlated_noise.decaying_sum import Decaying
+from discreet.core.correlated_noise.factorization import program
+from discreet.core.count_sessions import CountSession
+from discreet.core.releases import Floats, Ints
+from discreet.core.rng import Key
+from discreet.mechanisms.central.per_pair_session import ClockSession
+from discreet.mechanisms.local import randomized_response_kernels as local_kernels
+from discreet.mechanisms.local.randomized_response_session import report_arrays
+
+__all__ = ["SessionKernel", "handed_over"]
+
+_STREAMS = ("exact", "walk", "local", "decaying", "reports")  # by their numbers in compiled loops
+
+_NO_PROGRAM = walks.Program(
+    walks.TREE, np.zeros(2, np.int64), np.zeros(0), np.zeros((1, 6), np.int64), np.zeros((1, 4))
+)
+_NOTHING = np.zeros(1, np.int64)
+_NO_REPORTS = local_kernels.ReportArrays(
+    np.zeros(local_kernels.FIRST + 16, np.int64), np.zeros(8), _NOTHING, _NOTHING, _NOTHING, _NOTHING,
+    np.zeros((1, 1, 1), np.int64), np.zeros((1, 1, 1), np.int64), _NOTHING,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class SessionKernel:
+    """Arrays of a session inside the fused driver: see :mod:`discreet.core.count_kernels`."""
+
+    stream: int
+    family: int
+    key: Key
+    offsets: Ints
+    scales: Floats
+    by_user: bool
+    begins: Ints
+    slots: int
+    reward_shift: float
+    cells: Floats
+    ends: Ints
+    stack: Floats
+    decay: float
+    gain: float
+    clock_growth: float  # of rows' own clocks; below 0: the common clock
+    row_of: Ints  # (cells,) the row of each cell, empty on the common clock
+    pending: Floats
+    counted: Floats
+    program: walks.Program
+    reports: local_kernels.ReportArrays
+    release_scales: Floats
+
+
+def handed_over(session: CountSession) -> SessionKernel:
+    """Flat arrays for the fused driver, and the end of stepwise use: two users of one noise are refused.
+
+    Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
+    """
+    with session._call():
+        session._check_open()
+        if session._query.steered:
+            raise RuntimeError("kernel: group returns and cut rewards are not part of the fused simulation")
+        if session._plans or session._number or session._key is None or session._schedule.users is None:
+            raise RuntimeError(
+                "kernel: only a fresh, seeded session with a known number of users can be fused"
+            )
+        mechanism, clocked = session._mechanism, session if isinstance(session, ClockSession) else None
+        walk, decaying = mechanism.walk, Decaying(mechanism.decay)
+        out = SessionKernel(
+            stream=_STREAMS.index(mechanism.stream),
+            family=mechanism.family,
+            key=session._key,
+            offsets=session._query.offsets,
+            scales=session._scales,
+            by_user=session._leaf == "user",
+            begins=session._begins,
+            slots=session._query.slots,
+            reward_shift=session._query.reward_shift,
+            cells=session._cells,
+            ends=np.zeros(walk.registers + 1 if walk else 1, np.int64),
+            stack=np.zeros((walk.registers if walk else 2, session._query.cells)),
+            decay=decaying.decay,
+            gain=decaying.gain,
+            clock_growth=-1.0 if mechanism.clocks is None else mechanism.clocks.growth,
+            row_of=clocked._row_of() if clocked else np.zeros(0, np.int64),
+            pending=clocked._pending if clocked else np.zeros(0),
+            counted=clocked._counted if clocked else np.zeros(0),
+            program=_NO_PROGRAM if walk is None else program(walk),
+            reports=_report_arrays(session),
+            release_scales=np.array(mechanism.release_scales),
+        )
+        session._drop()
+        return out
+
+
+def _report_arrays(session: CountSession) -> local_kernels.ReportArrays:
+    reports, layout = session.mechanism.reports, session._query.layout
+    if reports is None:
+        return _NO_REPORTS
+    return report_arrays(reports, layout.rows, layout.states, session._schedule.plans != "deterministic")

@@ -1,0 +1,196 @@
+"""People who act: trajectories one by one, and the counts of many at once.
+
+All functions here call the kernels that the fused simulation calls, with streams addressed by
+(seed, run, role, index): user ``i`` has the same luck however and in whatever order he is played.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.core import checks
+from discreet.core.noise.random_streams_kernels import ROLE_BATCH, open_at, run_key
+from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.envs.mdp import tabular_kernels as world_kernels
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts import local_reports_kernels as report_flow_kernels
+from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
+
+MOST_USERS = 10**10  # the binomial sampler's rounding is invisible up to here
+
+
+def rollout(
+    mdp: TabularMDP, policy: ArrayLike | PolicyRows, key: NDArray[np.uint64], episode: int
+) -> Trajectory:
+    """The trajectory of user ``episode``, from 0 on, of ``mdp`` under a (H, S) or (H, S, A) policy.
+
+    ``key`` (2,) uint64 is the environment's key of the run: any two numbers of one's own, or
+    ``streams_kernels.run_key(seed, run)``. Equal keys and numbers give equal trajectories. Raises
+    ``ValueError`` if the policy does not fit ``mdp``, or ``episode`` is below 0.
+    """
+    played = _play(mdp, policy, environment_key(key), checks.integer("episode", episode, 0), 1)
+    return played[0]
+
+
+def rollouts(
+    mdp: TabularMDP, policy: ArrayLike | PolicyRows, n: int, seed: int = 0, run: int = 0, first: int = 0
+) -> Trajectories:
+    """Trajectories of n users of a run, from number ``first`` on: (n, H + 1) states, (n, H) the rest.
+
+    ``mdp`` : TabularMDP; ``policy`` : (H, S) int or (H, S, A). Equal to ``n`` calls of :func:`rollout` with
+    ``run_key(seed, run)``. Raises ``ValueError`` if the policy does not fit, or a number is below 0.
+    """
+    key = run_key(checks.integer("seed", seed, 0), checks.integer("run", run, 0))
+    return _play(mdp, policy, key, checks.integer("first", first, 0), checks.integer("n", n, 0))
+
+
+def batch_counts(
+    mdp: TabularMDP,
+    policy: ArrayLike | PolicyRows,
+    n: int,
+    key: NDArray[np.uint64],
+    batch: int = 0,
+    sub_batch: int = 0,
+    *,
+    pooled: bool = False,
+) -> dict[str, NDArray[np.float64]]:
+    """The counts of ``n <= 1e10`` users of one policy, from their exact joint law.
+
+    The cost does not grow with n. Returns ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``,
+    ``reward_sums (T, S, A)``, with T = 1 if ``pooled`` else H; ``step_visits (H, S, A)``; and
+    ``starts (S,)``.
+    """
+    n = checks.integer("n", n, 0, MOST_USERS)
+    state = open_at(
+        environment_key(key),
+        ROLE_BATCH,
+        checks.integer("batch", batch, 0),
+        checks.integer("sub_batch", sub_batch, 0),
+    )
+    layout, slots = mdp.layout, 1 if pooled else mdp.horizon
+    visits, rewards = np.zeros((slots, layout.rows)), np.zeros((slots, layout.rows))
+    transitions = np.zeros((slots, layout.rows, layout.states))
+    starts, steps = np.zeros(layout.states), np.empty((layout.horizon, layout.rows))
+    world_kernels.flow(
+        mdp.world,
+        n,
+        *policy_rows(layout, policy),
+        state,
+        visits,
+        transitions,
+        rewards,
+        starts,
+        steps,
+        np.empty(world_kernels.work_size(mdp.world), np.int64),
+    )
+    return {
+        "visits": layout.from_rows(visits),
+        "transition_counts": layout.from_rows(transitions),
+        "reward_sums": layout.from_rows(rewards),
+        "step_visits": layout.from_rows(steps),
+        "starts": starts,
+    }
+
+
+def reward_bits(
+    mdp: TabularMDP, counts: dict[str, NDArray[np.float64]], key: NDArray[np.uint64], batch: int = 0
+) -> NDArray[np.float64]:
+    """(H, S, A) sums of rewards rounded at random to bits, of users with these :func:`batch_counts`.
+
+    Counts are by steps. Rewards that are bits are their own rounding. Else, whatever the rewards' law, each
+    rounded bit is 1 with the mean reward of its pair (of its pair and successor), independently given the
+    transitions: a binomial.
+    """
+    if mdp.reward_law == "bernoulli":
+        return counts["reward_sums"]
+    address = [*environment_key(key).tolist(), checks.integer("batch", batch, 0), 0x62697473]
+    source = np.random.Generator(np.random.Philox(np.random.SeedSequence(address)))
+    by_successor = mdp.successor_rewards
+    if by_successor is None:
+        bits = source.binomial(counts["visits"].astype(np.int64), np.clip(mdp.rewards, 0.0, 1.0))
+    else:
+        moves = counts["transition_counts"].astype(np.int64)
+        bits = source.binomial(moves, np.clip(by_successor, 0.0, 1.0)).sum(axis=-1)
+    return bits.astype(np.float64)
+
+
+def reported_counts(
+    mdp: TabularMDP,
+    policy: ArrayLike | PolicyRows,
+    n: int,
+    steps: int,
+    share: float,
+    key: NDArray[np.uint64],
+    batch: int = 0,
+) -> dict[str, NDArray[np.float64]]:
+    """What n users who each report ``steps`` random steps would report, from its exact joint law.
+
+    ``share`` : probability that a report is about the reward, rounded at random to a bit, not the move.
+    Returns ``reported_moves (H, S, A, S)``, ``reported_bits (H, S, A, 2)``, and of all users
+    ``step_visits (H, S, A)`` and ``starts (S,)``.
+    """
+    n = checks.integer("n", n, 0, MOST_USERS)
+    steps = checks.integer("steps", steps, 1, mdp.horizon)
+    share = checks.real("share", share, 0.0, 1.0)
+    layout = mdp.layout
+    moves = np.zeros((mdp.horizon, layout.rows, layout.states), np.int64)
+    bits = np.zeros((mdp.horizon, layout.rows, 2), np.int64)
+    starts, visits = np.zeros(layout.states), np.empty((mdp.horizon, layout.rows))
+    report_flow_kernels.draw_reported(
+        mdp.world, n, *policy_rows(layout, policy), steps, share, environment_key(key),
+        checks.integer("batch", batch, 0), moves, bits, starts, visits,
+        np.zeros(report_flow_kernels.work_size(mdp.world, steps), np.int64),
+    )  # fmt: skip
+    return {
+        "reported_moves": layout.from_rows(moves.astype(np.float64)),
+        "reported_bits": layout.from_rows(bits.astype(np.float64)),
+        "step_visits": layout.from_rows(visits),
+        "starts": starts,
+    }
+
+
+def reported_step(
+    mdp: TabularMDP,
+    counts: dict[str, NDArray[np.float64]],
+    step: int,
+    share: float,
+    key: NDArray[np.uint64],
+    batch: int = 0,
+) -> dict[str, NDArray[np.float64]]:
+    """What users with these :func:`batch_counts` report who are all asked about one step.
+
+    Each of them reports its record: with probability ``share`` the reward, rounded at random to a bit, else
+    the move. One report a user, by coins that see no data: binomials of the counts have the exact joint law.
+    Returns ``reported_moves (1, S, A, S)`` and ``reported_bits (1, S, A, 2)``.
+    """
+    share = checks.real("share", share, 0.0, 1.0)
+    address = [*environment_key(key).tolist(), checks.integer("batch", batch, 0), 0x73746570]
+    source = np.random.Generator(np.random.Philox(np.random.SeedSequence(address)))
+    moves = counts["transition_counts"][step].astype(np.int64)
+    asked = source.binomial(moves, share)  # about their reward
+    by_successor = mdp.successor_rewards
+    if by_successor is None:
+        ones = source.binomial(asked.sum(axis=-1), np.clip(mdp.rewards[step], 0.0, 1.0))
+    else:
+        ones = source.binomial(asked, np.clip(by_successor[step], 0.0, 1.0)).sum(axis=-1)
+    bits = np.stack([asked.sum(axis=-1) - ones, ones], axis=-1)
+    tables = {"reported_moves": moves - asked, "reported_bits": bits}
+    return {name: table[None].astype(np.float64) for name, table in tables.items()}
+
+
+def environment_key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The key of a run, or ``ValueError``."""
+    if not isinstance(key, np.ndarray) or key.shape != (2,) or key.dtype != np.uint64:
+        raise ValueError(f"key = {checks.said(key)}: must be two 64-bit words, an array (2,) of uint64")
+    return key
+
+
+def _play(
+    mdp: TabularMDP, policy: ArrayLike | PolicyRows, key: NDArray[np.uint64], first: int, n: int
+) -> Trajectories:
+    states = np.empty((n, mdp.horizon + 1), np.int64)
+    rows = np.empty((n, mdp.horizon), np.int64)
+    rewards = np.empty((n, mdp.horizon))
+    world_kernels.episodes(mdp.world, *policy_rows(mdp.layout, policy), key, first, states, rows, rewards)
+    return Trajectories(states, mdp.layout.row_action[rows], rewards)

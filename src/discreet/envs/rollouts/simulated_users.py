@@ -1,0 +1,229 @@
+"""What a crowd of simulated users hands to a session, at once: one place for all models of trust.
+
+A user's record is drawn from the true model, and what leaves her hands is a function of it and of coins. Sums
+over n users of one policy have a joint law that is drawn without playing anybody:
+
+====================  ================================  ===========================================
+who is trusted        what is drawn here, exactly       what the session draws on top of it
+====================  ================================  ===========================================
+the server, or none   counts of the flow of n users     its own noise
+a device, counters    counts of the flow                the sum of n devices' noise, from its law
+a device, reports     which records are reported        the reports' randomizers, from their law
+a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' coin flips
+a shuffler, reports   which records are reported        the reports' randomizers
+====================  ================================  ===========================================
+
+The left column's draws are those of :mod:`discreet.envs.rollouts.rollout`, at addresses of (key, first user),
+and know nothing of privacy; the right column's stand in the sessions, where the noise's laws are
+(``submit_sum``). What stands here is which of them a session needs, and how tables of counts become the
+families of a query. The fused simulation (:mod:`discreet.experiments.fused_driver_kernels`) does the same in
+one compiled loop, bit for bit.
+
+Sums that are not functions of counts (clipped returns, cut rewards) are of users played one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.core import checks
+from discreet.core.count_query import (
+    CENTERED_REWARDS,
+    CUT_REWARDS,
+    GROUP_RETURNS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    REWARDS,
+    TRANSITIONS,
+    VISITS,
+    CountQuery,
+)
+from discreet.core.count_sessions import CountSession
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts import simulated_users_kernels as crowd_kernels
+from discreet.envs.rollouts.rollout import (
+    MOST_USERS,
+    batch_counts,
+    environment_key,
+    reported_counts,
+    reported_step,
+    reward_bits,
+)
+from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
+
+Floats = NDArray[np.float64]
+Key = NDArray[np.uint64]
+
+_CHUNK = 2**16  # users played at once: an interrupt is seen between two chunks
+
+__all__ = ["Crowd", "count_crowd", "crowd_of", "played_counts", "reports_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """One batch of simulated users of one policy.
+
+    sums : what ``session.submit_sum`` takes. starts : (S,) users by first state. visits : (H, R) how many are
+    in each row at each step.
+    """
+
+    sums: Mapping[str, Floats]
+    starts: Floats
+    visits: Floats
+
+
+def reports_of(session: Any) -> Any:
+    """What people report of their steps; None where they send something else."""
+    if isinstance(session, CountSession):
+        return session._mechanism.reports  # not session.mechanism: that is a copy, made for every batch
+    return getattr(session, "reports", None)
+
+
+def _asked(session: Any, query: Any) -> Any:
+    if isinstance(session, CountSession):
+        return query
+    from discreet.mechanisms.batch_queries import BatchSession  # rare, and of much else
+
+    return session.query if isinstance(session, BatchSession) else query
+
+
+def crowd_of(
+    mdp: TabularMDP,
+    session: Any,
+    query: Any,
+    policy: ArrayLike | PolicyRows,
+    users: int,
+    key: Key,
+    address: int = 0,
+    group: int | None = None,
+) -> Crowd:
+    """The next ``users`` of a session, all of one policy, (H, S) or (H, S, A).
+
+    query : that the session was started with (a session of batches says itself what is asked). key : the
+    environment's key of the run. address : of the draw, such as the first user's number. group : of the plan,
+    in a query with groups.
+    """
+    query = _asked(session, query)
+    reports = reports_of(session)
+    step = getattr(query, "step", None)
+    if reports is not None and step is None:
+        share = reports.reward_share
+        return _crowd(mdp, reported_counts(mdp, policy, users, reports.steps, share, key, address))
+    simulated = getattr(query, "simulated", None)  # the count tables that the session makes its sums from
+    if simulated is not None:
+        return _crowd(mdp, batch_counts(mdp, policy, users, key, address), simulated)
+    cut = session.cut if isinstance(session, CountSession) else 0.0
+    bits = getattr(session, "bits", False)
+    found, counts = _counted(mdp, query, policy, users, key, address, group or 0, cut, bits)
+    if reports is None or step is None:
+        return found
+    asked = reported_step(mdp, counts, step, reports.reward_share, key, address)
+    return Crowd(asked, found.starts, found.visits)
+
+
+def count_crowd(
+    mdp: TabularMDP,
+    query: CountQuery,
+    policy: ArrayLike | PolicyRows,
+    users: int,
+    key: Key,
+    address: int = 0,
+) -> Crowd:
+    """As :func:`crowd_of`, of people who trust whoever sums: the query's families, exactly."""
+    return _counted(mdp, query, policy, users, key, address, 0, query.cut, False)[0]
+
+
+def played_counts(
+    mdp: TabularMDP,
+    policy: ArrayLike | PolicyRows,
+    n: int,
+    key: Key,
+    first: int,
+    clip: float = 0.0,
+    *,
+    cut: float = 0.0,
+    pooled: bool = False,
+) -> tuple[dict[str, Floats], float]:
+    """The counts of users ``first .. first + n - 1``, played one by one, and their returns.
+
+    Returns what :func:`discreet.envs.rollouts.rollout.batch_counts` returns, beside it ``cut_reward_sums (1,
+    S, A)``, over all steps of each user's rewards in the order of time until their total reaches ``cut``, the
+    last one cut; and the sum over users of min(return, ``clip``). Neither is a function of counts. They are
+    the users of :func:`discreet.envs.rollouts.rollout.rollout`, counted as a session counts; the cost grows
+    with n.
+    """
+    n = checks.integer("n", n, 0, MOST_USERS)
+    first, clip, cut = (
+        checks.integer("first", first, 0), checks.real("clip", clip, 0.0), checks.real("cut", cut, 0.0),
+    )  # fmt: skip
+    layout = mdp.layout
+    shape, starts = (layout.horizon, layout.rows), np.zeros(layout.states)
+    sizes = np.array([math.prod(shape), math.prod(shape) * layout.states, math.prod(shape), layout.rows])
+    ends = np.cumsum(sizes).tolist()
+    begins = np.array([0, ends[0], ends[1], -1, -1, 0, ends[2]], np.int64)  # by the codes of families
+    cells = np.zeros(ends[3])
+    played, key, returns = policy_rows(layout, policy), environment_key(key), 0.0
+    for begin in range(0, n, _CHUNK):
+        returns += crowd_kernels.episode_sums(
+            mdp.world, *played, key, first + begin, min(_CHUNK, n - begin), clip, cut, begins, starts, cells
+        )
+    visits, moves, rewards, up_to_cut = np.split(cells, ends[:-1])
+    steps = visits.reshape(shape)
+    moves, rewards = moves.reshape(*shape, layout.states), rewards.reshape(shape)
+    tables = {VISITS: steps, TRANSITIONS: moves, REWARDS: rewards}
+    if pooled:
+        tables = {name: table.sum(axis=0, keepdims=True) for name, table in tables.items()}
+    tables |= {"step_visits": steps, CUT_REWARDS: up_to_cut[None]}
+    return {name: layout.from_rows(table) for name, table in tables.items()} | {"starts": starts}, returns
+
+
+def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> Crowd:
+    """Of drawn tables: those of these names, else all."""
+    sums = counts if names is None else {name: counts[name] for name in names}
+    return Crowd(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"]))
+
+
+def _counted(
+    mdp: TabularMDP,
+    query: CountQuery,
+    policy: ArrayLike | PolicyRows,
+    users: int,
+    key: Key,
+    address: int,
+    group: int,
+    cut: float,
+    bits: bool,
+) -> tuple[Crowd, dict[str, Floats]]:
+    """The families of a query of counts, and the tables of all steps that they are made of.
+
+    cut : C of the batch; infinite: centred rewards are released in place of cut ones. bits : rewards are
+    rounded to bits.
+    """
+    if query.groups:
+        counts, returns = played_counts(mdp, policy, users, key, address, query.clip, pooled=query.stationary)
+        counts[GROUP_RETURNS] = np.zeros(query.groups)
+        counts[GROUP_RETURNS][group] = returns
+    elif cut and math.isfinite(cut):
+        counts, _ = played_counts(mdp, policy, users, key, address, cut=cut)
+    else:
+        counts = batch_counts(mdp, policy, users, key, address, pooled=query.stationary)
+    if cut and math.isinf(cut):  # nothing is cut any more, and the rest is a function of the flow
+        counts[CUT_REWARDS] = np.zeros(query.families[CUT_REWARDS])
+    if bits:
+        counts[REWARDS] = reward_bits(mdp, counts, key, address)
+    counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]
+    if POOLED_TRANSITIONS in query.families:
+        counts[POOLED_TRANSITIONS] = counts[TRANSITIONS].sum(axis=0, keepdims=True)
+    if POOLED_REWARDS in query.families:
+        rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]
+        counts[POOLED_REWARDS] = rewards.sum(axis=0, keepdims=True)
+    sums = {name: counts[name] for name in query.families}
+    if query.step is not None:
+        sums = {name: table[query.counted] for name, table in sums.items()}
+    return Crowd(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"])), counts

@@ -1,0 +1,100 @@
+"""Before spending: what a run would guarantee, and how large its noise would be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from discreet.core.rng import Seeded
+from discreet.core.short_repr import brief
+from discreet.experiments.simulate import Setup
+from discreet.mechanisms.interfaces import NoiseLaw
+from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.local import Local
+
+
+@dataclass(frozen=True)
+class Option:
+    """One mechanism that meets the budget. error : its criterion's value; ratio : over the best one's."""
+
+    release: str
+    noise: str
+    error: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is known of a run before anybody comes.
+
+    statement : the guarantee in words; users : K; releases : noisy ones; cells : counters that get noise.
+    at : users halfway (at the first release from half of them on) and at the last release.
+    std : family to the standard deviation of one cell's noise in the released sums, at these two.
+    choices : mechanisms that meet the budget, best first; criterion : of their order; per : what their errors
+    are of, a transition count or, for sums of features, a unit of what one sum's noise would be.
+    """
+
+    __repr__ = brief
+
+    statement: str
+    users: int
+    releases: int
+    cells: int
+    at: tuple[int, int]
+    std: dict[str, tuple[float, float]]
+    choices: tuple[Option, ...]
+    criterion: str
+    per: str = "transition count"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "choices": [asdict(choice) for choice in self.choices]}
+
+
+def forecast_run(setup: Setup) -> Forecast:
+    """The forecast of a prepared run (``setup``, a :class:`Setup`). Reads no data.
+
+    Raises ``ValueError`` if learner and privatizer do not fit together.
+    """
+    mechanism = setup.mechanism
+    times = setup.times[:-1]
+    half = min(int(np.searchsorted(times, setup.episodes / 2)), times.size - 1)
+    at = (int(times[half]), int(times[-1]))
+    laws: list[Mapping[str, NoiseLaw]] = [mechanism.laws_at(users) for users in at]
+    # batches with questions of their own may release other families at the two times
+    std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
+    choices: tuple[Option, ...] = ()
+    if isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":
+        found = setup.privatizer.choices(setup.query, setup.schedule, Seeded(0, 0))
+        best = found[0].error or 1.0
+        choices = tuple(Option(c.name, c.noise, c.error, c.error / best) for c in found)
+    reads = {
+        "sums": "root mean square over the releases of a sum's noise",
+        "measurements": "noise of the equivalent count that all measurements together give at the end",
+    }
+    criterion = reads[setup.schedule.reads]
+    if any(choice.release.startswith("reports") for choice in choices):
+        criterion += "; of reports at the last release, or where their noise in a rate is 1 %, if earlier"
+    if isinstance(setup.privatizer, Local):
+        criterion = "noise of a transition count per square root of a user"
+    per = "transition count"
+    if isinstance(mechanism, LinearMechanism):
+        per = "noise of one sum"
+        criterion = "noise of the release that a user sees, root mean square over users"
+        if isinstance(setup.privatizer, Local):
+            criterion = "noise of a cell per square root of a user"
+    return Forecast(
+        statement=setup.guarantee.statement,
+        users=setup.episodes,
+        releases=max(0, int(times.size) - 1),
+        cells=setup.query.cells,
+        at=at,
+        std=std,
+        choices=choices,
+        criterion=criterion,
+        per=per,
+    )

@@ -1,0 +1,240 @@
+"""From a data set to one release, and from there to a policy: what an owner of data calls.
+
+A data set is :class:`~discreet.core.trajectories.Trajectories` (people's records) or :class:`Simulated`: n
+people of a known MDP who follow a behaviour policy. Their counts come from their exact joint law
+(:func:`discreet.envs.rollouts.rollout.batch_counts`) at a cost that does not grow with n; where that is not
+enough (secure noise, which is for people's own records) they are played one by one.
+
+A learner here sees the release alone; this module holds the data and hands them to the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.core import checks
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import CountSession
+from discreet.core.layout import Layout
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Randomness, SecureCoins, Seeded
+from discreet.core.short_repr import brief
+from discreet.core.trajectories import Trajectories
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts.rollout import MOST_USERS, rollouts
+from discreet.envs.rollouts.simulated_users import crowd_of
+from discreet.learners.offline.apvi import OfflinePolicy
+from discreet.learners.offline.decision_points import DecisionPoints, DecisionPolicy
+from discreet.learners.ope.first_visit_query import FirstVisits
+from discreet.mechanisms.argument_roles import check_role
+from discreet.mechanisms.dataset.dataset_release import KeptRelease
+from discreet.mechanisms.interfaces import (
+    Coins,
+    Plan,
+    Privatizer,
+    Release,
+    Returns,
+    Schedule,
+    Spec,
+    StepwiseRelease,
+)
+from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+
+__all__ = ["OfflineLearner", "Simulated", "first_visits_of", "learn_from", "release_of"]
+
+_CHUNK = 2**16  # people who are played at once
+
+
+class OfflineLearner(Protocol):
+    """Asks one question of all users, then learns from the one release."""
+
+    def query(self, spec: Spec) -> CountQuery:
+        """What is asked of all people in the world of ``spec``."""
+        ...
+
+    def schedule(self, users: int) -> Schedule:
+        """One release, after the last of ``users`` people."""
+        ...
+
+    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
+        """A policy of the release for the world of ``spec``: post-processing, as often as one likes."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """n people of an MDP under a behaviour policy.
+
+    mdp : TabularMDP; behaviour : deterministic (H, S) or stochastic (H, S, A) policy; users : 1 to 1e10;
+    seed, run : of the people's luck, which is not that of the noise.
+
+    Raises ``ValueError`` for a policy that is none in this MDP, and for numbers out of their range.
+    """
+
+    __repr__ = brief
+
+    mdp: TabularMDP
+    behaviour: ArrayLike | PolicyRows
+    users: int
+    seed: int = 0
+    run: int = 0
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "behaviour", policy_rows(self.mdp.layout, self.behaviour))
+        put(self, "users", checks.integer("users", self.users, 1, MOST_USERS))
+        put(self, "seed", checks.integer("seed", self.seed, 0))
+        put(self, "run", checks.integer("run", self.run, 0))
+
+    def __len__(self) -> int:
+        return self.users
+
+    def chunks(self) -> Iterator[Trajectories]:
+        """The people's trajectories, played one by one: the cost grows with n."""
+        for first in range(0, self.users, _CHUNK):
+            size = min(_CHUNK, self.users - first)
+            yield rollouts(self.mdp, self.behaviour, size, self.seed, self.run, first)
+
+    @property
+    def key(self) -> NDArray[np.uint64]:
+        """Of the people's luck."""
+        return Seeded(self.seed, self.run).keys.environment
+
+
+def anybody(layout: Layout, users: int) -> Plan:
+    """The plan of people whose policy was nobody's to choose: any admissible action, at every step."""
+    mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(float)
+    row = mask / mask.sum(axis=1, keepdims=True)
+    return Plan(np.repeat(row[None], layout.horizon, axis=0), users)
+
+
+def release_of(
+    data: Trajectories | Simulated,
+    query: CountQuery,
+    schedule: Schedule,
+    privatizer: Privatizer,
+    randomness: Randomness,
+) -> Release:
+    """All people of a data set through the one door: the release after the last of them.
+
+    Parameters
+    ----------
+    data : Trajectories or Simulated
+    query : CountQuery
+        What is summed.
+    schedule : Schedule
+        ``Schedule.one_shot(n)``.
+    privatizer : Central, Local or NoPrivacy
+    randomness : Seeded (simulation) or Secure
+
+    Raises
+    ------
+    ValueError
+        If a record is broken, the data do not fit the query's layout, or the privatizer does not fit.
+    """
+    users = checks.integer("len(data)", len(data), 1)
+    session = privatizer.start(query, schedule, randomness)
+    if not isinstance(session, CountSession):
+        raise ValueError(f"privatizer = {privatizer!r}: must start a session of counts")
+    with session:
+        session.release()
+        encoder = session.begin(anybody(query.layout, users))
+        coins: Coins
+        if isinstance(data, Simulated) and data.mdp.layout != query.layout:
+            raise ValueError("data.mdp: must have the layout of the query")
+        if isinstance(data, Simulated) and isinstance(randomness, Seeded):
+            crowd = crowd_of(data.mdp, session, query, data.behaviour, users, data.key)
+            session.submit_sum(crowd.sums, users)
+            return session.release()
+        user = 0
+        for chunk in data.chunks() if isinstance(data, Simulated) else (data,):
+            if privatizer.trust != "local":
+                session.submit_many(chunk, session.open_plan.number)
+                continue
+            for trajectory in chunk:
+                if isinstance(randomness, Seeded):
+                    coins = SeededCoins(randomness.keys.noise, user)
+                else:
+                    coins = SecureCoins()
+                session.submit(encoder(trajectory, session.open_plan, coins))
+                user += 1
+        return session.release()
+
+
+def first_visits_of(
+    data: Trajectories | Simulated, question: FirstVisits, privatizer: Privatizer, randomness: Randomness
+) -> KeptRelease:
+    """What follows the first visit to each state: the release of stored people, told one by one.
+
+    Raises ``ValueError`` if a record is broken, or the privatizer is for people who come one by one.
+    """
+    if not isinstance(privatizer, Central | NoPrivacy):
+        raise ValueError(
+            f"privatizer = {privatizer!r}: must be Central(...) or NoPrivacy(), for stored people"
+        )
+    done = 0
+    with privatizer.stored(question.query(), randomness) as session:
+        for chunk in data.chunks() if isinstance(data, Simulated) else (data,):
+            session.submit_many(question.told(chunk), np.arange(done, done + len(chunk)))
+            done += len(chunk)
+        return session.release().keep()
+
+
+@overload
+def learn_from(
+    data: Trajectories | Simulated,
+    learner: DecisionPoints,
+    privatizer: Privatizer,
+    randomness: Randomness,
+    spec: Spec | None = None,
+) -> DecisionPolicy: ...
+@overload
+def learn_from(
+    data: Trajectories | Simulated,
+    learner: OfflineLearner,
+    privatizer: Privatizer,
+    randomness: Randomness,
+    spec: Spec | None = None,
+) -> OfflinePolicy: ...
+def learn_from(
+    data: Trajectories | Simulated,
+    learner: OfflineLearner | DecisionPoints,
+    privatizer: Privatizer,
+    randomness: Randomness,
+    spec: Spec | None = None,
+) -> OfflinePolicy | DecisionPolicy:
+    """The policy that an offline learner makes of a data set, by one private release.
+
+    Parameters
+    ----------
+    data : Trajectories or Simulated
+    learner : DPAPVI, APVI or DecisionPoints
+    privatizer : Central, Local or NoPrivacy
+        DecisionPoints: Central or NoPrivacy.
+    randomness : Seeded (simulation) or Secure
+    spec : Spec, optional
+        Public facts: the layout, known rewards, returns. None: those of a simulated MDP, rewards unknown.
+
+    Raises
+    ------
+    ValueError
+        If trajectories come without a spec, a record is broken, or the parts do not fit together.
+    """
+    check_role("learner", learner, "offline learner")
+    check_role("privatizer", privatizer, "privatizer")
+    if spec is None:
+        if not isinstance(data, Simulated):
+            raise ValueError("spec = None: must be given with trajectories, since sizes are public facts")
+        mdp = data.mdp
+        spec = Spec(mdp.layout, stationary=mdp.stationary, returns=Returns(terminal=mdp.terminal))
+    if isinstance(learner, DecisionPoints):
+        return learner.learn(first_visits_of(data, learner.question(spec), privatizer, randomness), spec)
+    query, schedule = learner.query(spec), learner.schedule(len(data))
+    return learner.learn(release_of(data, query, schedule, privatizer, randomness), spec)

@@ -1,0 +1,252 @@
+"""A run's configuration as TOML: everything needed to repeat it, and nothing else.
+
+The configuration is data; :mod:`discreet.registry` turns names and options into objects. Its
+*identity* leaves out the number of seeds, which may grow later in the same folder, and includes the
+hash of the compiled code: seeds computed by different kernels are never mixed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from discreet.core import checks
+from discreet.utils.toml_file import read_toml
+
+Value = bool | int | float | str | tuple[Any, ...] | None
+By = Literal["auto", "episode", "batch"]
+
+MADE_BY = "made_by"
+_NOT_IDENTITY = ("seeds", "label", "note")
+_BUDGET: Mapping[str, Callable[[str, Any], float]] = {
+    "epsilon": checks.positive,
+    "delta": partial(checks.real, low=0.0, high=1.0, open_high=True),
+}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One learner with one privatizer on one environment, over several seeds.
+
+    Parameters
+    ----------
+    env, learner, privatizer : str
+        Names in the registry (``discreet list``).
+    episodes : int
+        K, the number of users, at least 1.
+    seeds, seed : int
+        Number of repetitions, and the seed under which they run (repetition i uses (seed, i)).
+    epsilon, delta : float or None
+        The privacy budget, for privatizers that take one.
+    preset : str or None
+        Named settings of learner and privatizer ("paper", "code:cz22").
+    options, env_options : mapping of str to bool, int, float, str, tuple
+        Options of learner and privatizer (``learner.X`` or ``privatizer.X`` where X is not unique), and
+        of the environment.
+    by : "auto", "episode" or "batch"
+        How the simulation proceeds; batches are equal in law, and much faster.
+    plugins : tuple of str
+        Modules to import first: they register names of their own.
+    label : str or None
+        The name of the run in figures and tables; by default made of learner, preset and options. It is no
+        part of what identifies a run.
+    """
+
+    env: str = "riverswim"
+    learner: str = "noise-aware"
+    privatizer: str = "none"
+    episodes: int = 20_000
+    seeds: int = 1
+    seed: int = 0
+    epsilon: float | None = None
+    delta: float | None = None
+    preset: str | None = None
+    by: By = "auto"
+    plugins: tuple[str, ...] = ()
+    label: str | None = field(default=None, compare=False)
+    env_options: Mapping[str, Value] = field(default_factory=dict)
+    options: Mapping[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("env", "learner", "privatizer"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"{name} = {value!r}: must be a name (see `discreet list`)")
+        if self.preset is not None and not isinstance(self.preset, str):
+            raise ValueError(f"preset = {self.preset!r}: must be the name of a preset")
+        if self.label is not None:
+            check_label(self.label)
+        for name in ("episodes", "seeds"):
+            object.__setattr__(self, name, checks.integer(name, getattr(self, name), 1))
+        object.__setattr__(self, "seed", checks.integer("seed", self.seed, 0))
+        for name in ("epsilon", "delta"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _BUDGET[name](name, getattr(self, name)))
+        checks.choice("by", self.by, ("auto", "episode", "batch"))
+        object.__setattr__(self, "plugins", _names("plugins", self.plugins))
+        for name in ("env_options", "options"):
+            object.__setattr__(self, name, MappingProxyType(_options(name, getattr(self, name))))
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RunConfig.from_table, (self.to_table(),)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
+        """From a TOML table; unknown keys and lists where one value belongs are refused."""
+        known = {f.name for f in fields(cls)}
+        if "form" in table:
+            own = list(table.get("own", ()))
+            raise ValueError(f"form = {table['form']!r}: must be a run of names: {cannot_repeat(own)}")
+        values = {key.replace("-", "_"): value for key, value in table.items() if key != MADE_BY}
+        for key, value in values.items():
+            if key not in known:
+                raise ValueError(f"{key!r} is no setting of a run: must be one of {', '.join(sorted(known))}")
+            if isinstance(value, list) and key != "plugins":
+                raise ValueError(
+                    f"{key} = {value!r}: must be one value (lists are grids, for `discreet sweep`)"
+                )
+        return cls(**values)
+
+    @classmethod
+    def from_toml(cls, path: Path) -> RunConfig:
+        """Read a file; ``ValueError`` if it is missing, no TOML, or no configuration."""
+        return cls.from_table(read_toml(path))
+
+    def to_table(self) -> dict[str, Any]:
+        """Settings as TOML values, options sorted, without those that are None or empty."""
+        table: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Mapping):
+                value = dict(sorted(value.items()))
+            if value is None or (f.name in ("plugins", "options", "env_options") and not value):
+                continue
+            table[f.name] = value
+        return table
+
+    def with_seeds(self, seeds: int) -> RunConfig:
+        """The same run with another number of repetitions."""
+        return replace(self, seeds=seeds)
+
+    @property
+    def key(self) -> str:
+        """Eight hexadecimal digits of everything but the number of seeds: two runs with one key are one."""
+        return table_key(self.to_table())
+
+    @property
+    def name(self) -> str:
+        """A folder name for people, made unique by :attr:`key`."""
+        parts = [self.env, self.learner, self.privatizer]
+        if self.epsilon is not None:
+            parts.append(f"eps{self.epsilon:g}")
+        if self.preset is not None:
+            parts.append(self.preset)
+        return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in (*parts, self.key))
+
+
+def cannot_repeat(own: list[str]) -> str:
+    """Say which parts of a run have no name in the registry, and what to do about it."""
+    whose = " and ".join(own) or "a part"
+    has = "has" if len(own) < 2 else "have"
+    return (
+        f"its {whose} {has} no name that a file could hold. Run the script that made it again. Or make the "
+        "parts from names: environments by discreet.make(NAME, ...), learners and privatizers of one's own "
+        "after discreet.register, from a module that is given as plugin."
+    )
+
+
+def check_label(label: Any) -> str:
+    """Return the label; ``ValueError`` unless it is one line of text."""
+    if not isinstance(label, str) or not label.strip() or "\n" in label:
+        raise ValueError(f"label = {label!r}: must be a text of one line, the name in figures and tables")
+    return label
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{name} = {value!r}: must be a list of names")
+    return tuple(value)
+
+
+def _options(name: str, value: Any, prefix: str = "") -> dict[str, Value]:
+    """Flatten tables (``learner.bonus_scale``), lists to tuples, sorted by name."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} = {value!r}: must be a table of options")
+    flat: dict[str, Value] = {}
+    for key, item in value.items():
+        full = f"{prefix}{key}".replace("-", "_")
+        if isinstance(item, Mapping):
+            flat.update(_options(name, item, f"{full}."))
+        elif isinstance(item, list | tuple):
+            flat[full] = tuple(tuple(x) if isinstance(x, list | tuple) else x for x in item)
+        elif isinstance(item, bool | int | float | str):
+            flat[full] = item
+        elif item is None:
+            continue  # "not given", which TOML cannot say otherwise
+        else:
+            raise ValueError(f"{name}.{full} = {item!r}: must be a boolean, a number, a text or a list")
+    return dict(sorted(flat.items()))
+
+
+def table_key(table: Mapping[str, Any]) -> str:
+    """Eight hexadecimal digits of a configuration table, apart from what is not its identity."""
+    text = json.dumps(identity(table), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def identity(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a table that decides what each seed computes (flat; kernels included if recorded)."""
+    flat = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in _flat(table).items()
+        if key not in _NOT_IDENTITY and not key.startswith(f"{MADE_BY}.")
+    }
+    kernels = table.get(MADE_BY, {}).get("kernels")
+    return flat if kernels is None else {**flat, f"{MADE_BY}.kernels": kernels}
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored table with its options under dotted names, as a configuration holds them."""
+    return {
+        key: _options(key, value) if key in ("options", "env_options") else value
+        for key, value in table.items()
+    }
+
+
+def made_by() -> dict[str, str]:
+    """Versions that computed a result; ``kernels`` is a hash of all compiled sources."""
+    from discreet import __version__
+    from discreet.core.compile import kernel_hash
+
+    return {
+        "discreet": __version__,
+        "kernels": kernel_hash(),
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "numba": version("numba"),
+    }
+
+
+# ------------------------------------------------------------------------------------- TOML

@@ -1,0 +1,207 @@
+"""What a worker is sent to play runs: how to build the set-up, its seed, and the code it was made by."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from multiprocessing import current_process, parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from discreet.experiments.compile_notice import in_workers
+from discreet.experiments.engine import Engine, EngineError
+from discreet.experiments.run_config import made_by
+
+if TYPE_CHECKING:
+    from discreet.experiments.results import SeedRun
+    from discreet.experiments.simulate import Setup
+
+__all__ = ["Made", "NoWorkers", "Play", "differing", "packed", "processes", "versions"]
+
+_FEW = 4  # set-ups that a worker keeps: a sweep's runs come in order
+_SECONDS = 0.2  # of cheap runs in one task of a process next door
+
+_stop: Any = None
+
+
+def versions() -> dict[str, str]:
+    """Of this process's code; ``kernels`` is a hash of all compiled sources."""
+    return made_by()
+
+
+def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
+    """What two processes do not have in common, in words; empty if nothing."""
+    names = [name for name in here if here[name] != there.get(name)]
+    return "; ".join(f"{name} {there.get(name, 'none')} there, {here[name]} here" for name in names)
+
+
+def _check_code(made_by: Mapping[str, str]) -> None:
+    if said := differing(made_by, versions()):
+        raise EngineError(f"a worker has other code than the process that sent it runs: {said}")
+
+
+@dataclass(frozen=True)
+class Made:
+    """One call that is no run: ``make()``, a function of a module with its arguments."""
+
+    make: Callable[[], Any]
+    made_by: Mapping[str, str] = field(default_factory=versions)
+
+    def __call__(self, items: Sequence[int]) -> list[tuple[int, Any]]:
+        """What it gives, under each item. Raises :class:`EngineError` as :class:`Play` does."""
+        _check_code(self.made_by)
+        return [(item, self.make()) for item in items]
+
+
+@dataclass(frozen=True)
+class Play:
+    """Repetitions of one set-up: ``build(what)`` makes it, once a worker.
+
+    build : a function of a module; what : its argument, which can be hashed (a configuration, or bytes).
+    """
+
+    build: Callable[[Any], Setup]
+    what: Any
+    seed: int
+    made_by: Mapping[str, str] = field(default_factory=versions)
+
+    def __call__(self, runs: Sequence[int]) -> list[SeedRun]:
+        """Play these runs. Raises :class:`EngineError` if this process has other code than the sender."""
+        _check_code(self.made_by)
+        setup = _built(self.build, self.what)
+        return [setup.run(self.seed, run, None, _stop) for run in runs]
+
+
+@lru_cache(_FEW)
+def _built(build: Callable[[Any], Setup], what: Any) -> Setup:
+    return build(what)
+
+
+def packed(setup: Setup, where: str) -> bytes:
+    """A set-up for processes of ``where``; refused here, since a pool that cannot send its tasks may never
+    end.
+    """
+    try:
+        return pickle.dumps(setup)
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        raise ValueError(
+            f"{where}: must be workers = 1 for a learner, privatizer or world that Python cannot send to "
+            f"another process ({error}); or define its class at the top of a module"
+        ) from error
+
+
+# ------------------------------------------------------------------------------ processes of this machine
+def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()) -> None:
+    global _stop
+    _stop = stop
+    threading.Thread(target=_end_with_the_sender, daemon=True).start()
+    if initializer is not None:
+        initializer(*initargs)
+
+
+def _end_with_the_sender() -> None:
+    """A worker whose sender was killed would wait for ever: it holds both ends of the queue of its tasks."""
+    if (sender := parent_process()) is not None:
+        sender.join()
+        os._exit(1)
+
+
+class NoWorkers(EngineError):
+    """Processes cannot be started here; what they were to do can be done in this one."""
+
+
+_hiding = threading.Lock()
+
+
+@contextmanager
+def _no_script() -> Iterator[None]:
+    """While this holds, a process that is started is not told to import the script that runs."""
+    with _hiding:
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
+
+
+class _Process(SpawnProcess):
+    """Its worker imports our modules, not the script: a plain script needs no ``if __name__ == ...``."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _no_script():
+            return SpawnProcess._Popen(process_obj)
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
+def _script() -> Path | None:
+    """The file of the script that runs, if there is one: a notebook's or a terminal's names lie in none."""
+    name = getattr(sys.modules["__main__"], "__file__", None)
+    found = None if name is None else Path(name)
+    return found if found is not None and found.is_file() else None
+
+
+class _Processes(Engine):
+    """A pool that is replaced when a worker dies, unless it never did anything.
+
+    script : workers import the script that runs, since what they are sent is defined there.
+    """
+
+    def __init__(self, workers: int, script: bool = False) -> None:
+        from concurrent.futures import ProcessPoolExecutor
+
+        if script and getattr(current_process(), "_inheriting", False):
+            raise SystemExit(
+                1
+            )  # a worker, which imports a script that starts workers: who started it goes on
+        if script and _script() is None:
+            raise NoWorkers("what is sent to them is defined in no file that they could import")
+        self._script = script
+        context = SpawnContext() if script else _Context()
+        self._shared = context.Event()
+        begin = partial(_begin, self._shared, **in_workers())
+        super().__init__(
+            f"workers = {workers}",
+            lambda: ProcessPoolExecutor(workers, mp_context=context, initializer=begin),
+            workers,
+            together=_SECONDS,
+        )
+
+    def reopen(self, error: BaseException) -> None:
+        if self.served:
+            super().reopen(error)
+        elif self._script:
+            raise NoWorkers(
+                "they import this script, since it defines what they run: put what calls this under `if "
+                '__name__ == "__main__":`'
+            ) from error
+        else:
+            raise EngineError(
+                f"{self.name}: a worker process ended before its first run; is memory short? workers = 1 "
+                "needs least"
+            ) from error
+
+    def close(self) -> None:
+        self._shared.set()
+        super().close()
+
+
+def processes(workers: int, sent: bytes = b"") -> Engine:
+    """So many processes beside this one, for what is pickled in ``sent``.
+
+    They import the script that runs only where something in ``sent`` is defined there. Raises
+    :class:`NoWorkers` (or its engine does, before a first result) where they would but cannot.
+    """
+    return _Processes(workers, script=b"__main__" in sent or b"__mp_main__" in sent)

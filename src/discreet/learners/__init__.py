@@ -1,0 +1,1 @@
+"""Learners that see data only through releases: online, offline, and off-policy evaluation."""

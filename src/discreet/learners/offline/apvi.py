@@ -1,0 +1,582 @@
+r"""APVI and DP-APVI: a pessimistic policy from one release of the counts of stored trajectories.
+
+Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
+algorithm 1 (DP-APVI). Everything here is post-processing of one release: no knob but those of the query
+(``visits``, ``reward_share``), which are fixed before data, enters the noise.
+
+With hats for released sums, sigma_v and sigma_t the standard deviations of visits and transitions:
+
+1. visits and transitions are combined by least squares (``combine``), then truncated at 0;
+2. per (h, s, a) the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
+   (:mod:`discreet.learners.estimation.model_kernels`, the same programme as online); n~ = sum x, P~ = x / n~.
+   As the targets are not negative the optimum is unique: n^ itself if its sum fits, else all entries move up
+   by one amount, or down with a floor at 0;
+3. a pair is *supported* if n~ > T;
+4. for h = H, ..., 1, with iota = log(H S A / p), b_h = H - h + 1, r known or r~ = 1/2 + R~ / n~ from
+   centred sums,
+
+       Gamma = c1 sqrt(Var_{P~}(V_{h+1}) iota / max(n~ - T, 1)) + (c2 S E + c3) H iota / n~          (1)
+       Q_h = clip(r + P~ V_{h+1} - Gamma, 0, b_h) if supported, else 0;   V_h = max_a Q_h,
+
+   greedily; ``pessimism="hoeffding"`` has H in place of the standard deviation. As no reward is negative,
+   a known r is a lower bound of its own: with ``reward_floor`` Q_h is never below it, supported or not.
+   Unsupported pairs have Gamma = C H with C > 1 in the paper, that is Q = 0. Unknown rewards add
+
+       (c1 / sqrt 2) sqrt(iota / (2 max(n~ - T, 1))) + c4 (E_r + E / 2) / n~                           (2)
+
+   (Hoeffding, and |R~ - R| <= E_r; both factors are 1 at the constants of the theory).
+
+E / 2 bounds every noise of visits and transitions with probability 1 - p, E_r that of rewards. In the
+paper, with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H log(4 H S^2 A / p) / rho); with Laplace noise
+of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p) (``E_mode="published"``). ``quantile`` reads E
+off the release's exact law instead.
+
+Sensitivity (:mod:`discreet.core.count_query`): a replaced trajectory moves one unit out of one cell and one
+into another in each table at every step, so l2 = sqrt(2 H) a table, sqrt(4 H) in all, and l1 = 4 H: the
+paper's noise is exact (its text says 2 H for sqrt(2 H)). Corrections: as printed the penalty vanishes
+with E, so the algorithm does not reduce to APVI without noise; the term c3 H iota / n~, c3 = 7/3, of the
+empirical Bernstein inequality makes it do so. Without visits in the release (``visits="derived"``: each is
+the sum of S counts, and a count's variance is halved) sigma_v^2 is S H / rho against 2 H / rho.
+
+Memory. A release is read once, from the last step to the first; of its tables (R S cells a step) one step is
+held, in about three copies. S = 716, A = 25, H = 20 without a mask takes 0.6 GB (all steps at once: 11 GB).
+
+Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, but for probability p each for noise
+and sampling. The ``default`` constants are measured, not proven; privacy is touched by neither. They were
+chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from 300 to 30
+000) that no table in the documentation uses: the least-squares combination, the floor of known rewards and a
+c2 below 0.0003 each lower the suboptimality there; deriving visits does for S <= 4 only. c2 = 1e-6 is best on
+two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where 3e-5 clips every value to 0, and as good
+as 3e-5 on the small MDPs: the paper's penalty grows with S, the error of projected counts does not. (A
+penalty by the law of the noise, sigma ||V - P~ V||_2 / n~, was no better.) Unknown rewards (S = 5) need c4 =
+0.1 (0 and 0.3 are worse); shares from 0.3 to 0.6 for them are alike, and better than 0.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.accounting.noise_distributions.distributions import GaussianSumLaw, LaplaceSumLaw
+from discreet.core import checks
+from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.short_repr import brief
+from discreet.learners.estimation import model_kernels as kernels
+from discreet.learners.estimation.tabular_model import release_rows
+from discreet.mechanisms.interfaces import (
+    Estimate,
+    NoiseLaw,
+    Release,
+    Schedule,
+    Spec,
+    StepwiseRelease,
+    probabilities,
+)
+from discreet.utils.config import Knobs
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_READ = (VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS)
+_DERIVE_UP_TO = 4  # states: up to here, sums of transitions are as good as visits of their own
+
+__all__ = ["APVI", "DPAPVI", "OfflinePolicy"]
+
+
+@dataclass(frozen=True, eq=False)
+class OfflinePolicy:
+    """What an offline learner made of one release.
+
+    policy : (H, S) int, the first maximiser of q.
+    q : (H, S, A) pessimistic values in [0, H]; -inf at inadmissible pairs.
+    values : (H + 1, S), max over actions of q; lower bounds of the policy's values under the theory's
+        constants (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
+    supported : (H, S), whether there are people behind the policy's own action: its estimated visits are
+        above T, and above ``support`` standard deviations of their noise, before they are truncated and
+        projected. That is an unbiased reading, where n~ of a pair that nobody played is up to E / 2 (the
+        positive halves of S noises), so that the planner may play it. A single pair that nobody played passes
+        with probability .00135 at the default of 3; the planner chooses among A. Where the cautious values
+        do not tell the best two actions apart (all were clipped to 0, say) the first one is no advice, and
+        not supported.
+    visits : (H, S, A), the consistent counts n~ of the release.
+    threshold : T, in visits. noise_error : E, twice the bound of one count's noise. users : in the release.
+    guarantee : of the release; it covers all of this.
+    heuristics : why ``values`` are no proven bounds, in words.
+    behaviour : (H, S) int, the action that people took most often by the estimated visits (before they are
+        truncated and projected); where nobody came it is noise.
+    """
+
+    __repr__ = brief
+
+    policy: Ints
+    q: Floats
+    values: Floats
+    supported: Bools
+    visits: Floats
+    threshold: float
+    noise_error: float
+    users: int
+    guarantee: Guarantee
+    heuristics: tuple[str, ...]
+    behaviour: Ints
+
+    def lower_bound(self, initial: ArrayLike) -> float:
+        """The pessimistic value from a public ``initial`` distribution (S,), in [0, H].
+
+        Raises ``ValueError`` unless it has S entries, each at least 0, that add up to 1.
+        """
+        start = probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
+        return float(start @ self.values[0])
+
+
+class _Noise(NamedTuple):
+    """What is known of a release's noise: public, the same at every step."""
+
+    sigma: float  # standard deviation of the estimate of visits before its projection
+    error: float  # E
+    reward_error: float  # E_r
+
+
+class _Counts(NamedTuple):
+    """Consistent counts of one step, by rows."""
+
+    moves: Floats  # (R, S) x
+    visits: Floats  # (R,) n~
+    estimated: Floats  # (R,) of visits, before truncation and projection: unbiased
+    rewards: Floats  # (R,) r~, or the known ones
+
+
+class _Steps:
+    """A release, dense or not, of which one step at a time is read."""
+
+    def __init__(self, release: Release | StepwiseRelease, layout: Layout, pooled: bool) -> None:
+        if release.users == 0:
+            raise ValueError("release.users = 0: nobody came before it")
+        self._release, self._layout, self._pooled = release, layout, pooled
+        if isinstance(release, Release):
+            self._dense = {name: release.estimates[name] for name in _READ if name in release.estimates}
+            self.laws = {name: estimate.law for name, estimate in self._dense.items()}
+            for name, estimate in self._dense.items():
+                slots = (np.shape(estimate.value) or (0,))[0]
+                if slots == 1 and layout.horizon > 1:
+                    raise ValueError("release pools the steps: this learner reads counts per step")
+                if slots != layout.horizon:
+                    raise ValueError(f"release.{name} has {slots} steps: must have H = {layout.horizon}")
+        else:
+            self.laws = dict(release.laws)
+            if release.layout != layout:
+                raise ValueError("release.layout: must be the layout of spec")
+        if pooled:
+            self.laws = {name: _pooled(law, layout.horizon) for name, law in self.laws.items()}
+
+    def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
+        """Visits (R,), transitions (R, S) and reward sums (R,); the caller's to change.
+
+        Of step h; of all steps together where they are pooled.
+        """
+        if not self._pooled:
+            return self._of_step(h)
+        sums = self._of_step(0)
+        for other in range(1, self._layout.horizon):
+            for table, more in zip(sums, self._of_step(other), strict=True):
+                table += more
+        return sums
+
+    def _of_step(self, h: int) -> tuple[Floats, Floats, Floats]:
+        release = self._release
+        if isinstance(release, Release):
+            step = {
+                name: replace(estimate, value=estimate.value[h : h + 1])
+                for name, estimate in self._dense.items()
+            }
+        else:
+            sums = release.step(h)
+            held = {VISITS: sums.visits, TRANSITIONS: sums.transitions, CENTERED_REWARDS: sums.rewards}
+            tables = {name: value[None] for name, value in held.items() if value is not None}
+            if set(tables) != set(self.laws):
+                raise ValueError(f"release.step({h}) holds {sorted(tables)}: must hold {sorted(self.laws)}")
+            step = {name: Estimate(value, self.laws[name]) for name, value in tables.items()}
+        visits, moves, rewards = release_rows(
+            Release(step, release.users, 1, release.guarantee), self._layout
+        )
+        return visits[0], moves[0], rewards[0]
+
+
+def _pooled(law: NoiseLaw, horizon: int) -> NoiseLaw:
+    """The law of a cell's sum over all steps, whose noises are independent."""
+    if law.family == "none":
+        return law
+    if not isinstance(law, LaplaceSumLaw | GaussianSumLaw):
+        raise ValueError(f"stationary = True: noise of {type(law).__name__} cannot be summed over steps")
+    return replace(
+        law, terms=law.terms * horizon, terms_bound=law.terms_bound * horizon,
+        cells=law.cells // horizon, rows=law.rows // horizon,
+    )  # fmt: skip
+
+
+def _decided(q: Floats) -> Bools:
+    """(H, S): whether one action is better than all others, or the only one there is."""
+    if q.shape[-1] == 1:
+        return np.ones(q.shape[:-1], np.bool_)
+    second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
+    return np.asarray(best > second)
+
+
+def _published_bound(law: NoiseLaw, noises: int, failure: float) -> float:
+    """The paper's union bound over ``noises`` Gaussians (2 exp(-t^2 / 2) each) or Laplace variables."""
+    if "laplace" in law.family:
+        return law.std() / math.sqrt(2) * math.log(noises / failure)
+    return law.std() * math.sqrt(2 * math.log(2 * noises / failure))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pessimistic(Knobs):
+    """Equations (1) and (2) on whatever counts, with whatever is said of their noise."""
+
+    c1: float | None = None
+    c3: float | None = None
+    min_visits: float | None = None
+    pessimism: Literal["bernstein", "hoeffding"] | None = None
+    failure: float | None = None
+    clip: Literal["H-h+1", "H"] | None = None
+    reward_share: float | None = None
+    reward_floor: bool | None = None
+    support: float | None = None
+    stationary: bool | None = None
+
+    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c3", "min_visits", "support")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self._NAMES:
+            object.__setattr__(self, name, checks.real(name, getattr(self, name), 0.0))
+        checks.choice("pessimism", self.pessimism, ("bernstein", "hoeffding"))
+        checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
+        checks.choice("clip", self.clip, ("H-h+1", "H"))
+        for name in ("reward_floor", "stationary"):
+            object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
+        if self.reward_share is not None:
+            checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
+
+    # ------------------------------------------------------------------ before data
+    def query(self, spec: Spec) -> CountQuery:
+        """What is asked of the data: transitions, perhaps visits, and centred rewards unless known."""
+        known = spec.known_rewards is not None
+        return CountQuery(
+            spec.layout,
+            visits=self._releases_visits(spec.states),
+            center_rewards=not known,
+            known_rewards=known,
+            reward_share=None if known else self.reward_share,
+        )
+
+    def _releases_visits(self, states: int) -> bool:
+        return True
+
+    @staticmethod
+    def schedule(users: int) -> Schedule:
+        """One release, after all users, whose policy may have been any."""
+        return Schedule.one_shot(users, plans="stochastic")
+
+    # ------------------------------------------------------------------- after data
+    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
+        """The policy from one release, read backward, a step at a time: in the memory of one step.
+
+        Nothing but the release's values is bound to the query: rewards (``spec.known_rewards``) and all
+        other knobs may differ from those that it was made for.
+
+        Raises
+        ------
+        ValueError
+            If the release does not fit the layout, pools the steps, is made before anybody came, or holds
+            no rewards though ``spec.known_rewards`` is None.
+        """
+        layout = spec.layout
+        if self.stationary and not spec.stationary:
+            raise ValueError(
+                "stationary = True: must be declared of the world (spec.stationary, stationary of a schema)"
+            )
+        steps = _Steps(release, layout, bool(self.stationary))
+        if TRANSITIONS not in steps.laws:
+            raise ValueError(f"release holds {', '.join(steps.laws) or 'nothing'}: must hold {TRANSITIONS}")
+        if spec.known_rewards is None and not {REWARDS, CENTERED_REWARDS} & set(steps.laws):
+            raise ValueError("release holds no rewards: must hold them, or spec.known_rewards must be given")
+        noise = self._noise(steps.laws, layout)
+        threshold = self._threshold(noise)
+        q, visits, estimated = np.empty((3, layout.horizon, layout.rows))
+        values = np.zeros((layout.horizon + 1, layout.states))
+        counts: _Counts | None = None
+        for h in range(layout.horizon - 1, -1, -1):
+            if counts is None or not self.stationary:
+                counts = None  # one step is held at a time
+                counts = self._counts(steps, h, noise, spec)
+            elif spec.known_rewards is not None:
+                counts = counts._replace(rewards=layout.to_rows(spec.known_rewards[h : h + 1])[0])
+            q[h] = self._backup(counts, values[h + 1], h, threshold, noise, spec)
+            values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
+            visits[h], estimated[h] = counts.visits, counts.estimated
+        table = layout.from_rows(q, fill=-np.inf)
+        policy = np.ascontiguousarray(table.argmax(axis=-1), np.int64)
+        seen = layout.from_rows(estimated, fill=-np.inf)
+        enough = max(threshold, (self.support or 0.0) * noise.sigma)
+        chosen = np.take_along_axis(seen, policy[..., None], axis=-1)[..., 0] > enough
+        chosen &= _decided(table)
+        behaviour = np.ascontiguousarray(seen.argmax(axis=-1), np.int64)
+        return OfflinePolicy(
+            policy, table, values, chosen, layout.from_rows(visits), threshold, noise.error,
+            release.users, release.guarantee, tuple(self.heuristics()), behaviour,
+        )  # fmt: skip
+
+    def heuristics(self) -> Iterator[str]:
+        """Why the values are no proven lower bounds, if so."""
+        if self.c1 is not None and self.c1 < math.sqrt(2):
+            yield f"c1 = {self.c1:g} is below sqrt(2)"
+        if self.c3 is not None and self.c3 < 7 / 3:
+            yield f"c3 = {self.c3:g} is below 7/3"
+
+    def _noise(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> _Noise:
+        return _Noise(0.0, 0.0, 0.0)
+
+    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
+        raise TypeError(f"{type(self).__name__} reads no counts")
+
+    def _threshold(self, noise: _Noise) -> float:
+        return self.min_visits or 0.0
+
+    def _noise_penalty(self, noise: _Noise, spec: Spec, iota: float) -> tuple[float, float]:
+        """Numerators over n~ of the noise's penalties for transitions and for rewards."""
+        return 0.0, 0.0
+
+    def _backup(
+        self, counts: _Counts, after: Floats, h: int, threshold: float, noise: _Noise, spec: Spec
+    ) -> Floats:
+        """Equations (1) and (2): Q of step h by rows (R,), from V of the next step (S,)."""
+        layout = spec.layout
+        horizon = layout.horizon
+        c1, c3 = self.c1 or 0.0, self.c3 or 0.0
+        iota = math.log(horizon * layout.states * layout.actions / (self.failure or 0.05))
+        moves_slack, rewards_slack = self._noise_penalty(noise, spec, iota)
+        supported = counts.visits > threshold
+        safe = np.where(supported, counts.visits, 1.0)
+        width = np.sqrt(iota / np.maximum(safe - threshold, 1.0))
+        fixed = (moves_slack + c3 * horizon * iota) / safe
+        if spec.known_rewards is None:
+            fixed += 0.5 * c1 * width + rewards_slack / safe
+        # centred at mid-range: the variance of nearly equal large values stays exact
+        middle = 0.5 * (after.min() + after.max())
+        ahead = after - middle
+        mean = counts.moves @ ahead / safe
+        spread = np.full(layout.rows, float(horizon))
+        if self.pessimism == "bernstein":
+            spread = np.sqrt(np.maximum(counts.moves @ (ahead * ahead) / safe - mean * mean, 0.0))
+        lower = counts.rewards + mean + middle - c1 * width * spread - fixed
+        cap = float(horizon - h if self.clip == "H-h+1" else horizon)
+        q: Floats = np.where(supported, np.clip(lower, 0.0, cap), 0.0)
+        if self.reward_floor and spec.known_rewards is not None:
+            q = np.maximum(q, counts.rewards)
+        return q
+
+
+def _rewards(
+    laws: Mapping[str, NoiseLaw], h: int, visits: Floats, sums: Floats, consistent: Floats, spec: Spec
+) -> Floats:
+    """r~ of step h by rows: known, or from centred or plain sums over the consistent counts, in [0, 1]."""
+    if spec.known_rewards is not None:
+        return spec.layout.to_rows(spec.known_rewards[h : h + 1])[0]
+    safe = np.where(consistent > 0.0, consistent, 1.0)
+    if CENTERED_REWARDS in laws:
+        return np.clip(0.5 + (sums - 0.5 * visits) / safe, 0.0, 1.0)
+    return np.clip(sums / safe, 0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class APVI(_Pessimistic):
+    """Adaptive pessimistic value iteration (Yin and Wang 2021) on exact counts: the baseline.
+
+    The same code as :class:`DPAPVI` without noise. Given a noisy release it takes what is released,
+    truncated at 0, as counts and ignores the noise law.
+
+    Parameters
+    ----------
+    c1, c3 : float
+        Constants of the penalty (1), at least 0: sqrt(2) and 7/3 in theory.
+    min_visits : float
+        Threshold: pairs with at most so many visits are unsupported; 0 in theory.
+    pessimism, failure, clip, reward_share, reward_floor, support, stationary
+        As for :class:`DPAPVI`.
+    preset : "default" (c1 = 0.2, c3 = 0.02: measured), "theory" or "paper" (theory without the floor)
+    """
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            "c1": 0.2, "c3": 0.02, "min_visits": 0.0, "support": 3.0, "stationary": False,
+            "pessimism": "bernstein", "failure": 0.05,
+            "clip": "H-h+1", "reward_share": 0.2, "reward_floor": True,
+        },
+        "theory": {"c1": math.sqrt(2), "c3": 7 / 3},
+        "paper": {"c1": math.sqrt(2), "c3": 7 / 3, "reward_floor": False},
+    }  # fmt: skip
+
+    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
+        visits, moves, sums = steps.rows(h)
+        kept = np.maximum(visits, 0.0)
+        np.maximum(moves, 0.0, out=moves)
+        return _Counts(moves, kept, visits, _rewards(steps.laws, h, visits, sums, kept, spec))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPAPVI(_Pessimistic):
+    """DP-APVI (Qiao and Wang 2023, algorithm 1): pessimism from one private release of counts.
+
+    Parameters
+    ----------
+    c1, c2, c3, c4 : float
+        Constants of the penalties (1) and (2), at least 0: sampling, noise, lower order, noise of unknown
+        rewards. sqrt(2), 16, 7/3 and 1 in theory.
+    threshold : float or "bound"
+        T in standard deviations of the noise of visits, or E ("bound", the paper's).
+    min_visits : float
+        T is at least this many visits.
+    support : float
+        Of the policy's file: standard deviations of the noise of visits that tell people from noise. Planning
+        does not look at it.
+    stationary : bool
+        Plan with one model for all steps, from the sums of the released steps: H times the counts at sqrt(H)
+        times the noise, which is as little as that of counts pooled before the noise. The world must be
+        declared stationary.
+    pessimism : "bernstein" or "hoeffding"
+        The paper's algorithm 1, or its variant with H for the standard deviation.
+    failure : float
+        p in (0, 1).
+    clip : "H-h+1" or "H"
+        Upper end of Q.
+    E_mode : "quantile" or "published"
+        E from the exact law of the noise, or the paper's formula (which knows released visits only).
+    width : float
+        Half-width w of the projection, in units of E: 0.5 in the paper; 0 keeps the (truncated) visits.
+    combine : bool
+        Combine visits and transitions by least squares before the projection.
+    visits : "released", "derived" or "auto"
+        Release visits beside transitions (the paper), or derive them; ``auto``: derive for S <= 4.
+    reward_share : float
+        Share of the budget in (0, 1) for unknown rewards (0.2 in theory); visits and transitions share the
+        rest equally.
+    reward_floor : bool
+        Where rewards are known: Q is at least the reward itself, a proven bound.
+    preset : "default", "theory" or "paper"
+        ``paper`` is as printed (no c3); ``theory`` the corrected constants, for which pessimism is proven.
+    """
+
+    c2: float | None = None
+    c4: float | None = None
+    threshold: float | Literal["bound"] | None = None
+    E_mode: Literal["quantile", "published"] | None = None
+    width: float | None = None
+    combine: bool | None = None
+    visits: Literal["released", "derived", "auto"] | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            **APVI.PRESETS["default"], "c2": 1e-6, "c4": 0.1, "threshold": 1.0,
+            "E_mode": "quantile", "width": 0.5, "combine": True, "visits": "auto", "reward_share": 0.4,
+        },
+        "theory": {
+            **APVI.PRESETS["theory"], "c2": 16.0, "c4": 1.0, "threshold": "bound",
+            "combine": False, "reward_share": 0.2,
+        },
+        "paper": {
+            "c1": math.sqrt(2), "c2": 16.0, "c3": 0.0, "c4": 1.0, "threshold": "bound",
+            "E_mode": "published", "combine": False, "visits": "released", "reward_floor": False,
+            "reward_share": 0.2,
+        },
+    }  # fmt: skip
+    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c2", "c3", "c4", "min_visits", "support", "width")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        if self.threshold != "bound":
+            if isinstance(self.threshold, str):
+                raise ValueError(f"threshold = {self.threshold!r}: must be 'bound' or a number, at least 0")
+            put(self, "threshold", checks.real("threshold", self.threshold, 0.0))
+        checks.choice("E_mode", self.E_mode, ("quantile", "published"))
+        put(self, "combine", checks.flag("combine", self.combine))
+        checks.choice("visits", self.visits, ("released", "derived", "auto"))
+
+    def heuristics(self) -> Iterator[str]:
+        """Why the values are no proven lower bounds, if so."""
+        yield from super().heuristics()
+        if self.c2 is not None and self.c2 < 16:
+            yield f"c2 = {self.c2:g} is below 16"
+        if self.c4 is not None and self.c4 < 1:
+            yield f"c4 = {self.c4:g} is below 1"
+        if self.threshold != "bound":
+            yield f"threshold = {self.threshold:g} standard deviations is below the noise's bound"
+        if self.width is not None and self.width < 0.5:
+            yield f"width = {self.width:g} is below 0.5: true counts may be infeasible"
+        if self.combine:
+            yield "combine = True: E bounds the noise before the combination"
+
+    def _releases_visits(self, states: int) -> bool:
+        return self.visits == "released" or (self.visits == "auto" and states > _DERIVE_UP_TO)
+
+    def _threshold(self, noise: _Noise) -> float:
+        own = noise.error if self.threshold == "bound" else float(self.threshold or 0.0) * noise.sigma
+        return max(own, self.min_visits or 0.0)
+
+    def _noise_penalty(self, noise: _Noise, spec: Spec, iota: float) -> tuple[float, float]:
+        c2 = self.c2 or 0.0
+        moves = c2 * spec.states * spec.horizon * noise.error * iota
+        return moves, (self.c4 or 0.0) * (noise.reward_error + 0.5 * noise.error)
+
+    def _combines(self, laws: Mapping[str, NoiseLaw]) -> bool:
+        return bool(self.combine) and VISITS in laws and laws[VISITS].std() > 0.0
+
+    def _noise(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> _Noise:
+        error, reward_error = self._errors(laws, layout)
+        sigma_moves = laws[TRANSITIONS].std()
+        sigma = laws[VISITS].std() if VISITS in laws else math.sqrt(layout.states) * sigma_moves
+        if self._combines(laws):
+            both = sigma**2 + layout.states * sigma_moves**2
+            sigma *= math.sqrt(layout.states) * sigma_moves / math.sqrt(both)
+        return _Noise(sigma, error, reward_error)
+
+    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
+        laws, layout = steps.laws, spec.layout
+        visits, moves, sums = steps.rows(h)
+        better = estimated = visits
+        # the table of moves is large, and ours: it changes in place
+        if self._combines(laws):
+            variance, of_moves = laws[VISITS].std() ** 2, laws[TRANSITIONS].std() ** 2
+            both = variance + layout.states * of_moves
+            gap = moves.sum(axis=-1) - visits
+            better = estimated = visits + gap * (variance / both)
+            moves -= (gap * (of_moves / both))[..., None]
+        if noise.error > 0.0:
+            np.maximum(moves, 0.0, out=moves)
+            targets, half = np.maximum(better, 0.0), np.full(layout.rows, (self.width or 0.0) * noise.error)
+            # a row is written when nothing is read from it any more
+            kernels.project_table(moves, targets, half, moves, np.empty(layout.rows))
+            better = moves.sum(axis=-1)
+        rewards = _rewards(laws, h, visits, sums, better, spec)
+        return _Counts(moves, better, estimated, rewards)
+
+    def _errors(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> tuple[float, float]:
+        """(E, E_r): 2 x what bounds the noises of visits and transitions, and that of rewards."""
+        failure, pairs = self.failure or 0.05, layout.horizon * layout.rows
+        moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # as many as both tables have at most
+        reward = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)
+        if self.E_mode == "published" and VISITS in laws:
+            error = 2 * max(_published_bound(law, noises, failure) for law in (laws[VISITS], moves))
+            return error, 0.0 if reward is None else _published_bound(reward, pairs, failure)
+        of_visits = laws[VISITS].bound(failure / 2) if VISITS in laws else moves.bound(failure / 2, rows=True)
+        error = 2.0 * max(of_visits, moves.bound(failure / 2))
+        return float(error), 0.0 if reward is None else float(reward.bound(failure))

@@ -1,0 +1,944 @@
+"""Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
+
+A learner states its questions in advance (:meth:`~Linear.questions`), the core answers them
+(:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`), and all else is post-processing of
+the answers. With b_h = H - h (code: h from 0) the bound of values at step h, backward:
+
+* PEVI (Jin, Yang and Wang 2021): Lambda = lam I + sum phi phi^T, w = Lambda^-1 sum phi (r + V(s')),
+  Q = clip(phi^T w - c d H ||phi||_{Lambda^-1}, 0, b_h).
+* VAPVI (Yin, Duan, Wang and Wang 2022): the same, weighted by 1 / max{1, Var}, with
+  Var = clip(phi^T beta, 0, b^2) - clip(phi^T theta, 0, b)^2, beta and theta ridge estimates of V^2 and V;
+  penalty C sqrt(d) ||phi||.
+* DP-VAPVI (Qiao and Wang 2023, algorithm 2): VAPVI on noisy sums. ``preset="paper"`` draws the printed
+  noise: with rho0 = rho / (5 H), GOE of s = 1 / (2 sqrt(rho0)) on both Grams, variance 2 H^4 / rho0 on
+  sum phi V^2 and 2 H^2 / rho0 on the other two vectors. The printed sensitivity of the Gram, 1/sqrt(2), is
+  that of add-or-remove; under replace-one it is 1, but the clipped values pay that back. The guarantee is
+  computed from what is drawn: 0.969 rho at H = 20 for features in the unit ball, 40.4 rho for those of its
+  appendix F as printed (norms up to sqrt(7)); less where features are declared nonnegative.
+* DP-PEVI (ours, the default): no variances, hence 2 H noisy sums instead of 5 H; Gram and
+  response priced together (lemma 3); targets centred, noise scaled to the range of the released values.
+  With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite S).
+
+Noise off, DP-VAPVI and DP-PEVI with the matching knobs are VAPVI and PEVI.
+
+Known rewards r (H, S, A). The questions are then about V(s') alone, in [0, b_{h+1}], and, as no value is
+negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}): pessimism is about what is not known. At the last step
+nothing is unknown: nothing is asked, and Q = r.
+
+Support. With one-hot features ||phi||^2_{Lambda^-1} = 1 / (n + L), L the ridge in all. In general
+
+    n_eff(s, a) = 1 / ||phi||^2_{Lambda^-1} - L / ||phi||^2                                        (1)
+
+is how many visits of a pair with just these features would leave as much uncertainty, after noise; along phi
+the noise of the Gram matrix, in visits, has standard deviation sqrt(2) s / ||phi||^2. A pair is supported if
+n_eff is above half a visit and ``support`` (3) of these deviations. Where features generalise, a pair can be
+supported that nobody played. For the weighted Gram matrix of VAPVI a visit counts w(s, a), and so is n_eff.
+
+A stored data set is learned from in two stages, so that a ledger can be written in between:
+:meth:`Linear.open` fixes all questions, takes all people and asks nothing; :meth:`Linear.ask` draws noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.accounting import budget as budgets
+from discreet.core import checks
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.rng import Randomness, Secure
+from discreet.core.short_repr import brief
+from discreet.core.trajectories import Trajectories
+from discreet.learners.estimation.linear_regression import (
+    Project,
+    Repaired,
+    Ridge,
+    check_ridge,
+    model_rewards,
+    model_values,
+    norms,
+    repaired,
+    ridge_level,
+)
+from discreet.learners.offline.linear_query_log import LinearRelease, Recorder, Replay, fingerprint
+from discreet.learners.ope.linear_gains import LinearGain, followed, ones_of
+from discreet.mechanisms.features import Features, one_hot
+from discreet.mechanisms.interfaces import probabilities
+from discreet.mechanisms.linear.adaptive_queries import Answer, Question, ResponseSession
+from discreet.mechanisms.linear.sensitivities import gram_mu, vector_sensitivity
+from discreet.utils.config import Knobs
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_STATED_DELTA = 1e-6  # at which a budget in rho or mu is also stated as (epsilon, delta)
+
+_LEVEL = 0.95  # of the gain's interval, unless the report asks for another one
+_START_SHARE = 0.04  # of what the judging half spends, on where people began
+
+_MOST_ONE_HOT = 1000  # dimensions: a minute of planning at H = 20
+
+__all__ = [
+    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn_linear", "replan",
+    "schema_features",
+]  # fmt: skip
+
+
+class Core(Protocol):
+    """What a learner may ask; only public arrays go in."""
+
+    @property
+    def users(self) -> int: ...
+    def gram(self, step: int, weights: ArrayLike | None = None) -> Answer: ...
+    def response(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer: ...
+    def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer: ...
+    def model(self, step: int) -> Answer: ...
+    @property
+    def episodes(self) -> int: ...
+    def start(self, values: ArrayLike) -> Answer | None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A policy from data, and what it cost.
+
+    policy : (H, S) actions; values : (H + 1, S) pessimistic V; q : (H, S, A), -inf where not admissible.
+    floored : eigenvalues of noisy Gram matrices that had to be raised.
+    supported : (H, S), whether there are data behind the policy's own action: n_eff (1) above the threshold.
+    effective : (H, S, A), n_eff, in visits; infinite at the last step if rewards are known.
+    users : people in the sums.
+    guarantee : of the session that answered; None when solved by hand.
+    heuristics : why ``values`` are no proven lower bounds, in words.
+    gain : over what people did, of a learner with ``judged``; None also where that half is too small, or
+        where a release was planned from again and this is not the policy that it judges.
+    """
+
+    __repr__ = brief
+
+    policy: Ints
+    values: Floats
+    q: Floats
+    floored: int
+    supported: NDArray[np.bool_]
+    effective: Floats
+    users: int
+    guarantee: Guarantee | None = None
+    heuristics: tuple[str, ...] = ()
+    gain: LinearGain | None = None
+
+    def lower_bound(self, initial: ArrayLike) -> float:
+        """The pessimistic value from a public initial distribution (S,), in [0, H]."""
+        start = probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
+        return float(start @ self.values[0])
+
+
+class _Step(NamedTuple):
+    """What one step's answers say, by pairs (S A,): predictions, penalties, and how well they are known."""
+
+    estimate: Floats
+    penalty: Floats
+    floored: int
+    effective: Floats  # n_eff
+    threshold: Floats  # that it must exceed for support
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(Knobs):
+    """Base of the linear offline learners. S states, A actions, H steps, d features phi(s, a) in R^d.
+
+    lam : ridge parameter, > 0.
+    support : a pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
+    judged : learn from one half of the people, and let the other one say what the policy gains over what they
+        did (:mod:`~discreet.learners.ope.linear_gains`).
+
+    Raises ``ValueError`` for an option out of its range; :meth:`open` raises one for what does not fit a
+    problem.
+    """
+
+    lam: float | None = None
+    support: float = 3.0
+    judged: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.flag("judged", self.judged)
+        checks.positive("lam", self.lam)
+        checks.real("support", self.support, 0.0)
+
+    def questions(
+        self,
+        layout: Layout,
+        features: Features,
+        exact: bool = False,
+        *,
+        known_rewards: bool = False,
+        episodes: int = 1,
+    ) -> tuple[Question, ...]:
+        """All questions, fixed before data.
+
+        layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
+        rewards will be given to the planner. episodes : m, of one user at most; it enters
+        where noise is printed and not set for a budget. Raises ``ValueError`` where ``judged`` and known
+        rewards are asked together, and as the learner's own questions do.
+        """
+        plan = self._learning(layout, features, exact, known_rewards, episodes)
+        if not self.judged:
+            return plan
+        if known_rewards:
+            raise ValueError("judged = True: must be False with known rewards, what people earned is asked")
+        ones_of(features)
+        judging = self._judging(layout.horizon, exact)
+        return (*(replace(question, half=0) for question in plan), *judging)
+
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
+    ) -> tuple[Question, ...]:
+        """What the policy is made of."""
+        raise TypeError(f"{type(self).__name__} states no questions")
+
+    def _judging(self, horizon: int, exact: bool) -> tuple[Question, ...]:
+        """Of the other half: where it began, and a model of each step, last step first.
+
+        A half is one of different people, so that each has the whole budget.
+        """
+        steps, start = self._judges(horizon, exact)
+        last: dict[str, Any] = {"kind": "pair", "high": 1.0}
+        return (
+            *(
+                Question(step=h, half=1, **budget, **({"kind": "model"} if h < horizon - 1 else last))
+                for h, budget in reversed(list(enumerate(steps)))
+            ),
+            Question(kind="start", step=0, reward=False, half=1, **start),
+        )
+
+    def _judges(self, horizon: int, exact: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """What each step, and the start, may spend."""
+        return [{"mu": None}] * horizon, {"mu": None}
+
+    def open(
+        self,
+        layout: Layout,
+        features: Features,
+        randomness: Randomness,
+        *,
+        episodes: int = 1,
+        known_rewards: bool = False,
+    ) -> ResponseSession:
+        """A session that takes people (``submit_many``, ``absent``); its guarantee is known now.
+
+        layout, features : of the problem. randomness : :class:`Seeded` or :class:`Secure`. episodes : of one
+        user at most. known_rewards : whether :meth:`ask` will be given them.
+
+        Nothing is spent before :meth:`ask`. Raises ``ValueError`` if the options do not fit the problem.
+        """
+        exact = isinstance(randomness, Secure)
+        plan = self.questions(layout, features, exact, known_rewards=known_rewards, episodes=episodes)
+        delta = getattr(self, "delta", None) or _STATED_DELTA
+        return ResponseSession(layout, features, plan, randomness, episodes=episodes, delta=delta)
+
+    def ask(
+        self, session: ResponseSession, known_rewards: ArrayLike | None = None
+    ) -> tuple[LinearRelease, Learned]:
+        """All answers and the policy from them: spends the session's budget.
+
+        known_rewards : (H, S, A) in [0, 1], if the session was opened for known ones.
+
+        Raises ``ValueError``, and spends nothing, if the session was opened with other options.
+        """
+        exact = session.randomness == "secure"
+        known = known_rewards is not None
+        plan = self.questions(
+            session.layout, session.features, exact, known_rewards=known, episodes=session.episodes
+        )
+        if plan != session.plan or session.asked:
+            raise ValueError(
+                "session: must be a new one, opened by this learner, with known rewards if they are given"
+            )
+        if not session.users:
+            raise ValueError("session.users = 0: nobody came")
+        recorder = Recorder(session)
+        found = self.solve(session.layout, session.features, recorder, known_rewards)
+        release = recorder.release()
+        return release, replace(found, guarantee=release.guarantee)
+
+    def solve(
+        self, layout: Layout, features: Features, core: Core, known_rewards: ArrayLike | None = None
+    ) -> Learned:
+        """Ask the planned questions and plan backward: post-processing of answers alone.
+
+        layout, features : of the problem. core : who answers, a session or a stored release.
+        known_rewards : (H, S, A) in [0, 1], or None.
+
+        Raises ``ValueError`` where an answer is none to a planned question.
+        """
+        shape = layout.horizon, layout.states, layout.actions
+        known = None if known_rewards is None else _rewards(known_rewards, shape)
+        q, effective = np.empty(shape), np.full(shape, np.inf)
+        enough = np.ones(shape, np.bool_)
+        values = np.zeros((layout.horizon + 1, layout.states))
+        floored = 0
+        for h in reversed(range(layout.horizon)):
+            base = 0.0 if known is None else known[h].ravel()
+            table = np.zeros(shape[1] * shape[2]) + base
+            if known is None or h < layout.horizon - 1:
+                step = self._step(layout, features, core, h, values[h + 1], known is not None)
+                top = float(layout.horizon - h - (known is not None))
+                table = base + np.clip(step.estimate - step.penalty, 0.0, top)
+                floored += step.floored
+                effective[h] = step.effective.reshape(shape[1:])
+                enough[h] = (step.effective > step.threshold).reshape(shape[1:])
+            table = table.reshape(shape[1:])
+            q[h] = table if layout.mask is None else np.where(layout.mask, table, -np.inf)
+            values[h] = q[h].max(axis=1)
+        policy = q.argmax(axis=2)
+        gain = self._gain(layout, features, core, policy) if self.judged else None
+        supported = np.take_along_axis(enough, policy[..., None], axis=2)[..., 0]
+        return Learned(
+            policy, values, q, floored, supported, effective, core.users, heuristics=tuple(self.heuristics()),
+            gain=gain,
+        )  # fmt: skip
+
+    def _gain(self, layout: Layout, features: Features, core: Core, policy: Ints) -> LinearGain | None:
+        """By the half that the policy was not learned from."""
+        told: list[Answer] = []
+        for h in reversed(range(layout.horizon)):
+            told.append(core.model(h) if h < layout.horizon - 1 else core.pair(h, np.zeros(layout.states)))
+        found = followed(layout, features, policy, told[::-1], self._pure())
+        begun = core.start(found.values[0])
+        return None if begun is None else found.gain(begun, _LEVEL, core.episodes, self._pure())
+
+    def _pure(self) -> bool:
+        return False
+
+    def heuristics(self) -> Iterable[str]:
+        """Why the values are no proven lower bounds."""
+        return ("the constants of pessimism and ridge are measured, not those of a theorem",)
+
+    def _step(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
+    ) -> _Step:
+        """The questions of step h, and what their answers say: of next values alone with known rewards."""
+        raise TypeError(f"{type(self).__name__} plans nothing")
+
+    def _repaired(self, answer: Answer, ridge: Ridge) -> Repaired:
+        assert answer.gram is not None
+        return repaired(answer.gram, self._level(answer, ridge), self.lam or 0.0)
+
+    def _level(self, answer: Answer, ridge: Ridge) -> float:
+        """L: what is added to the diagonal."""
+        assert answer.gram is not None and self.lam is not None
+        if not answer.gram_scale:
+            return self.lam
+        return ridge_level(answer.gram_scale, len(answer.gram), ridge, self.lam)
+
+    def _known(
+        self, features: Features, answer: Answer, ridge: Ridge, length: Floats, weights: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        """n_eff (1) and its threshold; ``length`` (S A,) is ||phi||_{Lambda^-1}."""
+        squared = np.einsum("nd,nd->n", features.rows, features.rows)
+        safe = np.where(squared > 0, squared, 1.0)
+        visits = 1.0 / np.where(squared > 0, length**2, 1.0) - self._level(answer, ridge) / safe
+        noise = self.support * math.sqrt(2.0) * answer.gram_scale / safe
+        one = 1.0 if weights is None else weights.ravel()
+        visits = np.where(squared > 0, visits / one, 0.0)  # a feature of 0 says nothing and needs nothing
+        return visits, 0.5 + noise / one
+
+
+def _targets(layout: Layout, known_rewards: bool) -> Iterator[tuple[int, float]]:
+    """(h, bound of what the values of step h add to known rewards), last step first, while it is not 0."""
+    for h in reversed(range(layout.horizon - known_rewards)):
+        yield h, float(layout.horizon - h - known_rewards)
+
+
+def _rewards(known: ArrayLike, shape: tuple[int, int, int]) -> Floats:
+    rewards = checks.floats("known_rewards", known, shape)
+    if rewards.min() < 0 or rewards.max() > 1:
+        raise ValueError("known_rewards: every entry must be in [0, 1]")
+    return rewards
+
+
+def _estimate(features: Features, gram: Repaired, answer: Answer) -> Floats:
+    """(S A,) predictions centre + phi^T Lambda^-1 u."""
+    assert answer.vector is not None
+    return answer.centre + features.rows @ (gram.inverse @ answer.vector)
+
+
+def learn_linear(
+    learner: Linear,
+    layout: Layout,
+    features: Features,
+    trajectories: Trajectories,
+    randomness: Randomness,
+    known_rewards: ArrayLike | None = None,
+) -> Learned:
+    """A policy from the records of many users, one episode each, with its guarantee.
+
+    learner : DPPEVI, DPVAPVI, PEVI or VAPVI, which holds its budget. layout : S, A, H.
+    features : phi (S, A, d) with its contracts. trajectories : of n users.
+    randomness : Seeded (simulation) or Secure.
+    known_rewards : (H, S, A) in [0, 1] if they are public: then only next states are asked about.
+
+    Raises ``ValueError`` on broken records (a private message) and on options that do not fit the problem.
+    """
+    known = known_rewards is not None
+    with learner.open(layout, features, randomness, known_rewards=known) as session:
+        session.submit_many(trajectories)
+        return learner.ask(session, known_rewards)[1]
+
+
+def replan(
+    learner: Linear, release: LinearRelease, features: Features, known_rewards: ArrayLike | None = None
+) -> Learned:
+    """A policy from a stored release: no data, no budget.
+
+    From a release in model form any knob and any known rewards can be planned with; from others only what
+    leads to the same questions with the same public arrays. Raises ``ValueError`` that says what differs.
+
+    learner : as for :func:`learn_linear`; its budget is not used. features : those of the release.
+    known_rewards : (H, S, A) in [0, 1], or None.
+    """
+    told = dict(release.features)
+    if fingerprint(features) != told:
+        raise ValueError("features: must be those of the release (table, bound, l1 and nonneg)")
+    plan = learner.questions(release.layout, features, known_rewards=known_rewards is not None)
+    found = learner.solve(release.layout, features, Replay(release, plan), known_rewards)
+    return replace(found, guarantee=release.guarantee)
+
+
+def schema_features(
+    layout: Layout,
+    table: ArrayLike | None = None,
+    bound: float = 1.0,
+    *,
+    l1: float | None = None,
+    nonneg: bool = False,
+) -> Features:
+    """The features that a public schema names: a table (S, A, d) with its bound, or one-hot (None).
+
+    One-hot features have d = S A, a noisy matrix of d^2 entries and d^3 work a step: above d = 1000 they are
+    refused, as counts (dp-apvi) say the same with less noise and work.
+    """
+    if table is not None:
+        found = Features(table, bound, l1=l1, nonneg=nonneg)
+        if (found.states, found.actions) != (layout.states, layout.actions):
+            raise ValueError(
+                f"features are of {found.states} states and {found.actions} actions: must be of "
+                f"{layout.states} and {layout.actions}"
+            )
+        return found
+    d = layout.states * layout.actions
+    if d > _MOST_ONE_HOT:
+        raise ValueError(
+            f"features = 'one-hot': has S A = {d} dimensions, must have at most {_MOST_ONE_HOT}; with no "
+            "features of lower dimension use dp-apvi, which counts the same pairs"
+        )
+    return one_hot(layout.states, layout.actions)
+
+
+# ------------------------------------------------------------------------------ without privacy
+
+
+@dataclass(frozen=True, kw_only=True)
+class PEVI(Linear):
+    """Pessimistic value iteration without privacy (PEVI; Jin, Yang and Wang 2021), on features of pairs.
+
+    Backward, Q_h = phi^T theta_h - c d H ||phi||_{Lambda_h^-1}, with theta_h the ridge regression of
+    r + V_{h+1} and Lambda_h the regularised Gram matrix of step h.
+
+    Parameters
+    ----------
+    preset : "default" or "paper"
+        ``default``: the best constant on the synthetic linear MDP. ``paper``: lam = 1.
+    c : float
+        Of the penalty, at least 0.
+    lam : float
+        Ridge parameter, > 0.
+    support : float
+        A pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range.
+    """
+
+    c: float | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"c": 0.005, "lam": 0.1},
+        "paper": {"lam": 1.0},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.real("c", self.c, 0.0)
+
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
+    ) -> tuple[Question, ...]:
+        """A pair for each step, last step first, without noise.
+
+        layout, features : of the problem. known_rewards : rewards will be given to the planner. exact,
+        episodes : as the private learners have them, without use here.
+        """
+        return tuple(
+            Question(kind="pair", step=h, mu=None, high=high, centre=False, reward=not known_rewards)
+            for h, high in _targets(layout, known_rewards)
+        )
+
+    def _step(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
+    ) -> _Step:
+        answer = core.pair(h, after)
+        gram = self._repaired(answer, 0.0)
+        assert self.c is not None
+        scale, length = self.c * features.dimension * layout.horizon, norms(features.rows, gram.inverse)
+        certainty = self._known(features, answer, 0.0, length)
+        return _Step(_estimate(features, gram, answer), scale * length, gram.floored, *certainty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pessimist(Linear):
+    """Penalty C sqrt(d) ||phi||_{Lambda^-1}, which VAPVI, DP-VAPVI and DP-PEVI share."""
+
+    C: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.real("C", self.C, 0.0)
+
+    def _penalty(self, features: Features, length: Floats) -> Floats:
+        assert self.C is not None
+        return self.C * math.sqrt(features.dimension) * length
+
+
+@dataclass(frozen=True, kw_only=True)
+class _VarianceAware(_Pessimist):
+    """One step of VAPVI on the answers of a core, exact or noisy.
+
+    split : variances from one half of the users, the regression from the other
+        (:class:`~discreet.mechanisms.linear.adaptive_queries.Question`: ``half``).
+    var_max : cap of the variance, at least 1; None: H^2.
+    D : adds D / K to the penalty.
+    ridge : in multiples of the noise's spectral edge, or "bound"; without noise it is not used.
+    """
+
+    split: bool | None = None
+    var_max: float | None = None
+    D: float | None = None
+    ridge: Ridge | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.flag("split", self.split)
+        if self.split and self.judged:
+            raise ValueError("judged = True: must be False with split, which has a use of its own for halves")
+        checks.real("D", self.D, 0.0)
+        if self.var_max is not None:
+            checks.real("var_max", self.var_max, 1.0)
+        check_ridge(self.ridge if self.ridge is not None else 0.0)
+
+    def _step(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
+    ) -> _Step:
+        ridge = 0.0 if self.ridge is None else self.ridge
+        weights, low = self._weights(layout, features, core, h, after, ridge)
+        gram_answer, answer = self._regression(core, h, after, weights)
+        gram = self._repaired(gram_answer, ridge)
+        length = norms(features.rows, gram.inverse)
+        penalty = self._penalty(features, length)
+        if self.D:
+            penalty = penalty + self.D / max(1, core.users)
+        certainty = self._known(features, gram_answer, ridge, length, weights)
+        return _Step(_estimate(features, gram, answer), penalty, low + gram.floored, *certainty)
+
+    def _regression(self, core: Core, h: int, after: Floats, weights: Floats | None) -> tuple[Answer, Answer]:
+        answer = core.pair(h, after, weights)
+        return answer, answer
+
+    def _weights(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
+    ) -> tuple[Floats | None, int]:
+        """1 / max{1, Var} (S, A); nothing at the last step, where V = 0."""
+        bound = float(layout.horizon - h)
+        if bound == 1.0:
+            return None, 0
+        gram = self._repaired(core.gram(h), ridge)
+        second = np.clip(_estimate(features, gram, core.response(h, after**2)), 0.0, bound**2)
+        first = np.clip(_estimate(features, gram, core.response(h, after)), 0.0, bound)
+        most = float(layout.horizon**2) if self.var_max is None else self.var_max
+        variance = np.clip(second - first**2, 1.0, max(1.0, most))
+        return (1.0 / variance).reshape(layout.states, layout.actions), gram.floored
+
+    def _halves(self) -> tuple[int | None, int | None]:
+        return (0, 1) if self.split else (None, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VAPVI(_VarianceAware):
+    """Variance-aware pessimistic value iteration without privacy (VAPVI; Yin, Duan, Wang and Wang 2022).
+
+    As :class:`PEVI`, with each record weighted by one over the estimated variance of its next value, and the
+    penalty C sqrt(d) ||phi||_{Lambda_h^-1} + D / K of K users.
+
+    Parameters
+    ----------
+    preset : "default" or "paper"
+        The same settings: the paper names no constants.
+    C, D : float
+        Of the penalty, at least 0.
+    lam : float
+        Ridge parameter, > 0.
+    split : bool
+        Variances from one half of the users, the regression from the other.
+    var_max : float, optional
+        Largest variance, at least 1; H^2 where it is None.
+    ridge : float or "bound"
+        For noise, which there is none of here: :class:`DPVAPVI` uses it.
+    support : float
+        A pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range.
+    """
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"C": 0.1, "lam": 0.1, "split": False, "D": 0.0, "ridge": 0.0},
+        "paper": {},
+    }
+
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
+    ) -> tuple[Question, ...]:
+        """Gram, V^2, V, then the weighted pair, for each step, last step first, without noise.
+
+        layout, features : of the problem. known_rewards : rewards will be given to the planner. exact,
+        episodes : as the private learners have them, without use here.
+        """
+        variances, regression = self._halves()
+        found: list[Question] = []
+        for h, b in _targets(layout, known_rewards):
+            after = float(layout.horizon - h - 1)
+            if after:
+                raw: dict[str, Any] = {"mu": None, "step": h, "centre": False, "half": variances}
+                found += [
+                    Question(kind="gram", **raw),
+                    Question(kind="response", high=after**2, reward=False, **raw),
+                    Question(kind="response", high=after, reward=False, **raw),
+                ]
+            found.append(
+                Question(
+                    kind="pair",
+                    step=h,
+                    mu=None,
+                    high=b,
+                    centre=False,
+                    half=regression,
+                    reward=not known_rewards,
+                )
+            )
+        return tuple(found)
+
+
+# --------------------------------------------------------------------------------- with privacy
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Private(Linear):
+    """Exactly one of epsilon (with delta), rho and mu."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    mu: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [name for name in ("epsilon", "rho", "mu") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"{' and '.join(given) or 'epsilon'}: exactly one of epsilon, rho and mu must be given"
+            )
+        budgets.check_epsilon(getattr(self, given[0]), given[0])
+        if self._pure():
+            if self.epsilon is None or self.delta:
+                raise ValueError("noise = 'laplace': needs epsilon, and no delta, rho or mu")
+        elif self.delta is not None or self.epsilon is not None:
+            budgets.check_delta(self.delta)
+
+    def total_mu(self, exact: bool) -> float:
+        """The mu of the whole budget.
+
+        exact : the noise is discrete (secure randomness), which is accounted as zCDP, rho = mu^2 / 2.
+        """
+        if self.mu is not None:
+            return self.mu
+        if self.rho is not None:
+            return math.sqrt(2 * self.rho)
+        assert self.epsilon is not None and self.delta is not None
+        if exact:
+            return math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta))
+        return budgets.gdp_mu(self.epsilon, self.delta)
+
+    def _step_mu(self, horizon: int, exact: bool, known_rewards: bool) -> Floats:
+        """(H,) mu of each step: the share of mu^2 is proportional to (range of the target)^{2/3} (1.2)."""
+        shares = np.arange(horizon - known_rewards, -known_rewards, -1) ** (2 / 3)
+        return self.total_mu(exact) * np.sqrt(shares / shares.sum())
+
+    def _judges(self, horizon: int, exact: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        if self._pure():
+            assert self.epsilon is not None
+            parts = np.sqrt(np.arange(horizon, 0, -1))
+            rest = self.epsilon * (1.0 - _START_SHARE) * parts / parts.sum()
+            return [{"mu": None, "epsilon": float(e)} for e in rest], {
+                "mu": None, "epsilon": self.epsilon * _START_SHARE,
+            }  # fmt: skip
+        steps = math.sqrt(1.0 - _START_SHARE) * self._step_mu(horizon, exact, False)
+        return [{"mu": float(mu)} for mu in steps], {"mu": math.sqrt(_START_SHARE) * self.total_mu(exact)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPPEVI(_Pessimist, _Private):
+    """Private PEVI: one noisy Gram matrix and one noisy response a step, priced together.
+
+    epsilon, delta, rho, mu : the true budget: exactly one of epsilon (with delta in (0, 1), or without for
+        Laplace noise), rho-zCDP and mu-GDP, each > 0.
+    C : of the penalty C sqrt(d) ||phi||_{Lambda^-1}, at least 0. lam, support : as for :class:`PEVI`.
+    response : "requery": the response is a new question for each V; "model": Gram, next states and
+        rewards once (S of at most a few tens), and any policy is then planned free of budget.
+    range : "values": noise follows the range of the released values; "declared": b_h.
+    joint : price Gram and response by lemma 3; else by their separate worst cases.
+    centre : centre targets (needs 1 in the span of the features); None: where that holds.
+    noise : "gaussian", or "laplace" for a pure epsilon (no delta): scales follow l1 sensitivities, which is
+        much more noise unless ||phi||_1 is small (one-hot, simplex); declare it by ``Features(l1=...)``.
+    ridge : in multiples of the noise's spectral edge 2 s sqrt(d), or "bound" (Gaussian noise only); None: 2
+        (requery), 1 (model).
+    simplex : project rows of the model onto the simplex.
+    """
+
+    response: Literal["requery", "model"] | None = None
+    range: Literal["values", "declared"] | None = None
+    joint: bool | None = None
+    centre: bool | None = None
+    ridge: Ridge | None = None
+    simplex: bool | None = None
+    noise: Literal["gaussian", "laplace"] = "gaussian"
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            "C": 0.1, "lam": 0.1, "response": "requery", "range": "values", "joint": True, "simplex": True,
+        }
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice("response", self.response, ("requery", "model"))
+        checks.choice("range", self.range, ("values", "declared"))
+        checks.choice("noise", self.noise, ("gaussian", "laplace"))
+        checks.flag("joint", self.joint)
+        checks.flag("simplex", self.simplex)
+        if self.centre is not None:
+            checks.flag("centre", self.centre)
+        if self.ridge is None:
+            object.__setattr__(self, "ridge", 1.0 if self.response == "model" else 2.0)
+        check_ridge(self.ridge if self.ridge is not None else 0.0)
+
+        if self._pure() and self.ridge == "bound":
+            raise ValueError(
+                "ridge = 'bound': must be a number with noise = 'laplace': the bound is Gaussian"
+            )
+
+    def _pure(self) -> bool:
+        return self.noise == "laplace"
+
+    def _budget(self, layout: Layout, exact: bool, known_rewards: bool, h: int) -> dict[str, Any]:
+        """The share of step h; of epsilon in proportion to sqrt(b_h), best for errors b_h / epsilon_h."""
+        if not self._pure():
+            return {"mu": float(self._step_mu(layout.horizon, exact, known_rewards)[h])}
+        assert self.epsilon is not None
+        shares = np.sqrt(np.arange(layout.horizon - known_rewards, -known_rewards, -1))
+        return {"mu": None, "epsilon": float(self.epsilon * shares[h] / shares.sum())}
+
+    def _centred(self, features: Features) -> bool:
+        asked = features.constant if self.centre is None else self.centre
+        if (asked or self.response == "model") and not features.constant:
+            name = "response = 'model'" if self.response == "model" else "centre = True"
+            raise ValueError(f"{name}: needs 1 in the span of the features, or estimates are biased")
+        return asked or self.response == "model"
+
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
+    ) -> tuple[Question, ...]:
+        """One pair (or Gram and response) a step, or one model a step, last step first.
+
+        layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
+        rewards will be given to the planner. episodes : of one user at most, at least 1.
+        """
+        centre, found = self._centred(features), list[Question]()
+        assert self.range is not None
+        reward = not known_rewards
+        for h, high in _targets(layout, known_rewards):
+            budget = self._budget(layout, exact, known_rewards, h)
+            if self.response == "model" and h < layout.horizon - 1:
+                found.append(Question(kind="model", step=h, reward=reward, **budget))
+                continue
+            common: dict[str, Any] = {"step": h, "high": high, "reward": reward}
+            common |= {"centre": centre, "span": self.range}
+            if self.joint:
+                found.append(Question(kind="pair", **budget, **common))
+            else:
+                halves = 0.5 if self._pure() else math.sqrt(0.5)
+                half = {name: value and value * halves for name, value in budget.items()}
+                found += [
+                    Question(kind="gram", step=h, **half),
+                    Question(kind="response", **half, **common),
+                ]
+        return tuple(found)
+
+    def _step(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
+    ) -> _Step:
+        assert self.ridge is not None
+        if self.response == "model" and h < layout.horizon - 1:
+            return self._model_step(features, core.model(h), after, not known)
+        gram_answer = core.pair(h, after) if self.joint else core.gram(h)
+        answer = gram_answer if self.joint else core.response(h, after)
+        gram = self._repaired(gram_answer, self.ridge)
+        length = norms(features.rows, gram.inverse)
+        certainty = self._known(features, gram_answer, self.ridge, length)
+        return _Step(
+            _estimate(features, gram, answer), self._penalty(features, length), gram.floored, *certainty
+        )
+
+    def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _Step:
+        """Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M: centred, hence no bias."""
+        assert answer.successors is not None and self.ridge is not None
+        gram = self._repaired(answer, self.ridge)
+        project: Project = "simplex" if self.simplex else "none"
+        estimate = model_values(features.rows, gram.inverse, answer.successors, after, project)
+        if reward:
+            assert answer.rewards is not None
+            estimate = estimate + model_rewards(features.rows, gram.inverse, answer.rewards)
+        length = norms(features.rows, gram.inverse)
+        certainty = self._known(features, answer, self.ridge, length)
+        return _Step(estimate, self._penalty(features, length), gram.floored, *certainty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPVAPVI(_VarianceAware, _Private):
+    """Private VAPVI (Qiao and Wang 2023, algorithm 2).
+
+    ``preset="paper"`` has the printed noise for a budget in rho, with the settings of the paper's Figure 1.
+    It departs from the printed algorithm 2 in four points. One data set serves variances and regression;
+    ``split=True`` gives the two halves. D is 0: the paper gives only its order, with an unknown coverage. C
+    is 0.1: the paper names no value. The ridge is the leading order of the printed E / 2, one edge of the
+    noise's spectrum.
+
+    noise : "exact": noise set for the budget by the exact sensitivities, centred targets, ranges of the
+        released values; shares of a step .15 Gram, .05 V^2, .10 V, .70 the weighted pair (with ``split`` each
+        half has the whole budget: .5/.17/.33, and the pair). "published": the printed noise, raw targets;
+        the guarantee then says which rho that really is.
+    """
+
+    noise: Literal["exact", "published"] | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"C": 0.1, "lam": 0.1, "split": False, "D": 0.0, "ridge": 2.0, "noise": "exact"},
+        "paper": {"ridge": 1.0, "noise": "published"},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice("noise", self.noise, ("exact", "published"))
+        if self.noise == "published" and self.rho is None:
+            raise ValueError("rho = None: must be given, the printed noise is stated for a budget in rho")
+        if self.noise == "published" and self.judged:
+            raise ValueError("judged = True: must be False with the printed noise, which has no part for it")
+
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
+    ) -> tuple[Question, ...]:
+        """Gram, V^2, V and the weighted regression for each step, last step first.
+
+        layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
+        rewards will be given to the planner. episodes : of one user at most; it enters where noise is
+        published.
+        """
+        steps = list(_targets(layout, known_rewards))
+        reward = not known_rewards
+        if self.noise == "published":
+            found = [q for h, _ in steps for q in self._published(layout.horizon, h, features, reward)]
+            return tuple(replace(q, mu=episodes * (q.mu or 0.0)) for q in found)
+        variances, regression = self._halves()
+        shares = (0.5, 0.17, 0.33, 1.0) if self.split else (0.15, 0.05, 0.10, 0.70)
+        centre, found = features.constant, list[Question]()
+        for h, high in steps:
+            mu = float(self._step_mu(layout.horizon, exact, known_rewards)[h])
+            after, last = float(layout.horizon - h - 1), h == layout.horizon - 1
+            parts = [mu * math.sqrt(share) for share in shares]
+            if not last:
+                common: dict[str, Any] = {"step": h, "reward": False, "centre": centre, "half": variances}
+                found += [
+                    Question(kind="gram", mu=parts[0], **common),
+                    Question(kind="response", mu=parts[1], high=after**2, **common),
+                    Question(kind="response", mu=parts[2], high=after, **common),
+                ]
+            found.append(
+                Question(
+                    kind="pair",
+                    step=h,
+                    mu=mu if last else parts[3],
+                    high=high,
+                    centre=centre,
+                    half=regression,
+                    reward=reward,
+                )
+            )
+        return tuple(found)
+
+    def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:
+        """The true mu of the printed noise, for one episode; vectors of V = 0 hold no data: left out."""
+        assert self.rho is not None
+        rho0 = self.rho / (5 * horizon)
+        gram = gram_mu(features.bound, 0.5 / math.sqrt(rho0))
+        row: Literal["raw", "raw-nonneg"] = "raw-nonneg" if features.nonneg else "raw"
+
+        def mu(high: float, std: float) -> float:
+            return vector_sensitivity(features.bound, high, row) / std
+
+        variances, regression = self._halves()
+        raw: dict[str, Any] = {"step": h, "centre": False, "span": "declared"}
+        after, std = float(horizon - h - 1), horizon * math.sqrt(2 / rho0)
+        b = after + reward
+        found = [Question(kind="gram", mu=gram, half=variances, **raw)]
+        if after:
+            squares = mu(after**2, horizon * std)
+            found += [
+                Question(kind="response", mu=squares, high=after**2, reward=False, half=variances, **raw),
+                Question(kind="response", mu=mu(after, std), high=after, reward=False, half=variances, **raw),
+            ]
+        return [
+            *found,
+            Question(kind="gram", mu=gram, half=regression, **raw),
+            Question(kind="response", mu=mu(b, std), high=b, half=regression, reward=reward, **raw),
+        ]
+
+    def _weights(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
+    ) -> tuple[Floats | None, int]:
+        if self.noise == "published" and h == layout.horizon - 1:
+            core.gram(h)  # printed, paid for and without use: clipped at b_H = 1 every variance is 1
+        return super()._weights(layout, features, core, h, after, ridge)
+
+    def _regression(self, core: Core, h: int, after: Floats, weights: Floats | None) -> tuple[Answer, Answer]:
+        if self.noise == "published":
+            return core.gram(h, weights), core.response(h, after, weights)
+        return super()._regression(core, h, after, weights)

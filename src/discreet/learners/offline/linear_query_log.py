@@ -1,0 +1,296 @@
+"""What linear learners were told about people: questions, their public arrays, and noisy answers.
+
+A :class:`LinearRelease` is all that left the trusted core, so everything computed from it is post-processing
+and costs no privacy. How much can be computed from it depends on what was asked:
+
+* ``response="model"`` (Gram, next states, rewards): the answers are about the world. Any knob, any
+  horizon of values, any known rewards can be planned with.
+* All others ask "sum phi V(s')" for the V that *their own* plan had so far. The answers say nothing about
+  another V. :func:`~discreet.learners.offline.linear_pevi.replan` plans again from the last step to the first
+  and compares each array that it would ask with to the array that was asked with; where they differ beyond
+  rounding (1e-9 of the range: another machine's linear algebra differs there) it raises.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.core import checks
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.short_repr import brief
+from discreet.mechanisms.features import Features
+from discreet.mechanisms.linear.adaptive_queries import Answer, Question, ResponseSession
+
+Floats = NDArray[np.float64]
+
+_SAME = 1e-9  # relative to the range of an array: what rounding may change on another machine
+_FEATURES = ("sha256", "dimension", "bound", "l1", "nonneg")
+_ARRAYS = ("gram", "vector", "successors", "rewards")
+_SCALES = ("gram_scale", "vector_scale", "successors_scale", "rewards_scale", "centre", "span")
+
+__all__ = ["Asked", "LinearRelease", "Recorder", "Replay", "fingerprint"]
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One question and its answer.
+
+    values (S,), weights (S, A) : the public arrays that it came with, or None.
+    """
+
+    question: Question
+    answer: Answer
+    values: Floats | None = None
+    weights: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRelease:
+    """All answers of one session, with all that is public about them.
+
+    features : fingerprint and contracts of the features (see :func:`fingerprint`), not the table.
+    users : people in the sums. asked : in the order in which they were asked.
+    """
+
+    __repr__ = brief
+
+    layout: Layout
+    features: Mapping[str, Any]
+    users: int
+    guarantee: Guarantee
+    asked: tuple[Asked, ...]
+
+    def query(self) -> dict[str, Any]:
+        """What was asked, as plain values for JSON: all but layout, users, guarantee and arrays."""
+        questions = [
+            {
+                "question": asdict(one.question),
+                "answer": {name: getattr(one.answer, name) for name in _SCALES},
+                "arrays": [name for name, _ in _named(one)],
+            }
+            for one in self.asked
+        ]
+        return {"features": dict(self.features), "questions": questions}
+
+    def tables(self) -> Iterator[tuple[str, int, Floats]]:
+        """(name, step, array) of all arrays, at most two dimensions each; a name says which question."""
+        for i, one in enumerate(self.asked):
+            for name, array in _named(one):
+                yield f"{i:04d}.{name}", one.question.step, array
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        users: int,
+        guarantee: Guarantee,
+        query: Mapping[str, Any],
+        tables: Mapping[tuple[str, int], Floats],
+    ) -> LinearRelease:
+        """The release that :meth:`query` and :meth:`tables` wrote down.
+
+        Raises ``ValueError`` if a key, a table or a shape is not that of a release.
+        """
+        users = checks.integer("users", users, 1)
+        try:
+            features = {name: query["features"][name] for name in _FEATURES}
+            d = checks.integer("features.dimension", features["dimension"], 1)
+            listed = list(query["questions"])
+            asked = tuple(_asked(i, one, layout, d, tables) for i, one in enumerate(listed))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"query: is not that of a linear release ({error!r})") from None
+        return cls(layout, features, users, guarantee, asked)
+
+
+def _named(one: Asked) -> Iterator[tuple[str, Floats]]:
+    for name in _ARRAYS:
+        array = getattr(one.answer, name)
+        if array is not None:
+            yield name, array
+    if one.values is not None:
+        yield "values", one.values
+    if one.weights is not None:
+        yield "weights", one.weights
+
+
+def _asked(
+    i: int, table: Mapping[str, Any], layout: Layout, d: int, tables: Mapping[tuple[str, int], Floats]
+) -> Asked:
+    options = dict(table["question"])
+    if set(options) != {part.name for part in fields(Question)}:
+        raise ValueError(f"query.questions[{i}]: must have exactly the keys of a question")
+    if options["shares"] is not None:
+        options["shares"] = tuple(options["shares"])
+    question = Question(**options)
+    checks.integer(f"query.questions[{i}].step", question.step, 0, layout.horizon - 1)
+    states, pairs = layout.states, (layout.states, layout.actions)
+    shapes = {
+        "gram": (d, d), "vector": (d,), "successors": (d, states), "rewards": (d,), "values": (states,),
+        "weights": pairs,
+    }  # fmt: skip
+    if question.kind == "start":
+        shapes["vector"] = (states,)
+    found: dict[str, Floats] = {}
+    for name in table["arrays"]:
+        checks.choice(f"query.questions[{i}].arrays", name, shapes)
+        key = f"{i:04d}.{name}", question.step
+        if key not in tables:
+            raise ValueError(f"tables: {key!r} is missing")
+        found[name] = checks.floats(f"tables[{key!r}]", tables[key], shapes[name])
+    numbers: dict[str, Any] = {name: checks.real(name, table["answer"][name]) for name in _SCALES}
+    arrays: dict[str, Any] = {name: found.get(name) for name in _ARRAYS}
+    answer = Answer(**arrays, **numbers)
+    return Asked(question, answer, found.get("values"), found.get("weights"))
+
+
+def fingerprint(features: Features) -> dict[str, Any]:
+    """SHA-256 of the table (little-endian float64, row after row) with shape and contracts, in plain values.
+
+    Answers are about one table of features: planning with another one would be meaningless.
+    """
+    digest = hashlib.sha256(repr(features.table.shape).encode())
+    digest.update(np.ascontiguousarray(features.table, "<f8").tobytes())
+    return {
+        "sha256": digest.hexdigest(),
+        "dimension": features.dimension,
+        "bound": features.bound,
+        "l1": features.l1,
+        "nonneg": features.nonneg,
+    }
+
+
+# ------------------------------------------------------------------------------ two cores
+
+
+class Recorder:
+    """A session that keeps what was asked and answered: the core of a learner when data are there."""
+
+    def __init__(self, session: ResponseSession) -> None:
+        self._session, self._plan = session, session.plan
+        self._asked: list[Asked] = []
+
+    @property
+    def users(self) -> int:
+        """People in the sums."""
+        return self._session.users
+
+    def gram(self, step: int, weights: ArrayLike | None = None) -> Answer:
+        return self._kept(self._session.gram(step, weights), None, weights)
+
+    def response(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
+        return self._kept(self._session.response(step, values, weights), values, weights)
+
+    def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
+        return self._kept(self._session.pair(step, values, weights), values, weights)
+
+    def model(self, step: int) -> Answer:
+        return self._kept(self._session.model(step), None, None)
+
+    @property
+    def episodes(self) -> int:
+        """Of one person at most."""
+        return self._session.episodes
+
+    def start(self, values: ArrayLike) -> Answer:
+        """Where people began; ``values`` (S,) of the policy that is judged tell it from others."""
+        return self._kept(self._session.start(), values, None)
+
+    def _kept(self, answer: Answer, values: ArrayLike | None, weights: ArrayLike | None) -> Answer:
+        arrays = (None if x is None else np.array(x, np.float64) for x in (values, weights))
+        self._asked.append(Asked(self._plan[self._session.asked - 1], answer, *arrays))
+        return answer
+
+    def release(self) -> LinearRelease:
+        """What was asked so far."""
+        session = self._session
+        return LinearRelease(
+            session.layout, fingerprint(session.features), session.users, session.guarantee,
+            tuple(self._asked),
+        )  # fmt: skip
+
+
+class Replay:
+    """The answers of a release as a core: no data, no budget.
+
+    ``plan`` is what the learner would ask. A question gets the answer that was given to the same one: of
+    its kind, step, half and reward, with the same public arrays. ``ValueError`` says what differs.
+    """
+
+    def __init__(self, release: LinearRelease, plan: tuple[Question, ...]) -> None:
+        self._release = release
+        self._plan = plan
+        self._at = self._from = 0
+
+    @property
+    def users(self) -> int:
+        """People in the sums."""
+        return self._release.users
+
+    def gram(self, step: int, weights: ArrayLike | None = None) -> Answer:
+        return self._find(step, None, weights)
+
+    def response(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
+        return self._find(step, values, weights)
+
+    def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
+        return self._find(step, values, weights)
+
+    def model(self, step: int) -> Answer:
+        return self._find(step, None, None)
+
+    @property
+    def episodes(self) -> int:
+        """Of one person at most."""
+        return self._release.guarantee.episodes
+
+    def start(self, values: ArrayLike) -> Answer | None:
+        """Where people began; None for a policy that is not the one that was judged at first."""
+        try:
+            return self._find(0, values, None)
+        except ValueError:
+            return None
+
+    def _find(self, step: int, values: ArrayLike | None, weights: ArrayLike | None) -> Answer:
+        wanted = self._plan[self._at]
+        self._at += 1
+        for i in range(self._from, len(self._release.asked)):
+            one = self._release.asked[i]
+            if _answers(one.question, wanted):
+                self._from = i + 1
+                _compare("values", step, values, one.values)
+                _compare("weights", step, weights, one.weights)
+                return one.answer
+        about = "" if wanted.kind == "gram" else f", {'with' if wanted.reward else 'without'} rewards"
+        raise ValueError(
+            f"release: holds no answer to {wanted.kind!r} of step {step}{about}, which this learner asks"
+        )
+
+
+def _answers(given: Question, wanted: Question) -> bool:
+    if (given.kind, given.step, given.half) != (wanted.kind, wanted.step, wanted.half):
+        return False
+    if given.kind == "model":  # rewards that are not needed do no harm
+        return given.reward or not wanted.reward
+    return given.kind == "gram" or given.reward == wanted.reward
+
+
+def _compare(name: str, step: int, wanted: ArrayLike | None, given: Floats | None) -> None:
+    if wanted is None and given is None:
+        return
+    if wanted is not None and given is not None:
+        array = np.asarray(wanted, np.float64)
+        range_ = max(1.0, float(np.abs(given).max()))
+        if array.shape == given.shape and np.abs(array - given).max() <= _SAME * range_:
+            return
+    raise ValueError(
+        f"release: the question of step {step} was asked with other {name} than these options lead to; an "
+        f"answer holds for the {name} that it was asked with, so this needs a release in model form "
+        "(response = 'model'), or the options of the first planning"
+    )

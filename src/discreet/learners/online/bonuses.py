@@ -1,0 +1,110 @@
+r"""The constants of the confidence widths, formula by formula.
+
+T = K H; S A counts admissible pairs; "failure" is the probability that a concentration bound fails
+(the papers' delta, beta or p). With steps pooled, H S A becomes S A and the largest count K becomes H K,
+which leaves S A T as it is. Logarithms are natural.
+
+Hoeffding (Chowdhury and Zhou 2021, and the E = 0 limit):
+width = L_r / sqrt(D) + Lambda_r / D + G (L_x / sqrt(D) + Lambda_p / D), with
+
+============ ================================ ============================= ====
+constants    L_r, L_v (value iteration)       L_p (policy optimization)     G
+============ ================================ ============================= ====
+tight        max(1, sqrt(log(2 SAT / f) / 2)) sqrt(2 S log(2 SAT / f))      H-h
+published    sqrt(2 log(4 SAT / f))           sqrt(4 S log(6 SAT / f))      H
+============ ================================ ============================= ====
+
+(h from 1, as in the papers.) Efroni et al. 2020: L_r = sqrt(2 log(12 SAT / f)),
+L_p = sqrt(4 S log(18 SAT / f)), G = H.
+
+Bernstein (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
+
+    2 sqrt(Var(V) iota / D) + sqrt(2 iota / D) + 20 H S E iota / D
+      + 4 sqrt(iota) sqrt(sum_s' P~(s') min{c^2 H^3 SA iota^2 / N(s') + c^2 H^4 S^4 A^2 E^2 iota^4 / N(s')^2
+                                            + c^2 H^6 S^4 A^2 iota^4 / N(s')^2, H^2} / D),      c = 1000,
+
+with max(E, 1) in the third term (its proof absorbs H iota / D there, which needs E >= 1). ``tight`` (no
+proof): H - h + 1 for H, and max(S E, 1) for S max(E, 1), since what is absorbed has no S.
+
+Azar et al. 2017 (L = log(5 H SAT / f), pooled log(5 SAT / f); sqrt(L / (2 N)) is added where rewards are
+estimated): bonus 1 is 7 H L / sqrt(N); bonus 2 is sqrt(8 L Var / N) + 14 H L / (3 N)
++ sqrt(8 sum_y P(y) min{100^2 H^3 S^2 A L^2 / N(y), H^2} / N).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.mechanisms.interfaces import Spec
+
+Floats = NDArray[np.float64]
+
+UNKNOWN_USERS = 10**10  # K where nobody knows it: more people than there are
+
+
+def users(spec: Spec) -> int:
+    """K, or more than there can be where it is not known."""
+    return spec.users if spec.users is not None else UNKNOWN_USERS
+
+
+def steps(spec: Spec) -> float:
+    """SAT: admissible pairs times K H."""
+    return float(spec.layout.rows) * spec.horizon * users(spec)
+
+
+def pooling(spec: Spec, stationary: bool) -> float:
+    """H, or 1 where steps are pooled: the factor between H SAT and SAT."""
+    return 1.0 if stationary else float(spec.horizon)
+
+
+def hoeffding(spec: Spec, constants: str, failure: float, l1: bool) -> tuple[float, float]:
+    """(L_r, L_v), or (L_r, L_p) with ``l1``: coefficients of 1 / sqrt(D)."""
+    many, states = steps(spec), spec.states
+    if constants == "tight":
+        outer = max(1.0, math.sqrt(0.5 * math.log(2 * many / failure)))
+        return outer, math.sqrt(2 * states * math.log(2 * many / failure)) if l1 else outer
+    if constants == "efroni":
+        return (
+            math.sqrt(2 * math.log(12 * many / failure)),
+            math.sqrt(4 * states * math.log(18 * many / failure)),
+        )
+    outer = math.sqrt(2 * math.log(4 * many / failure))
+    return outer, math.sqrt(4 * states * math.log(6 * many / failure)) if l1 else outer
+
+
+def logarithm(spec: Spec, stationary: bool, factor: float, failure: float, stat_const: float | None) -> float:
+    """log(factor H SAT / failure), or what makes sqrt(2 log) equal ``stat_const``."""
+    if stat_const is not None:
+        return 0.5 * stat_const * stat_const
+    return math.log(factor * pooling(spec, stationary) * steps(spec) / failure)
+
+
+def fill_bernstein(knobs: Floats, spec: Spec, iota: float, corr_const: float, tight: bool) -> None:
+    """Qiao and Wang's four terms, scales apart, into ``knobs``."""
+    h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
+    c2 = corr_const * corr_const
+    knobs[kernels.VARIANCE] = 2.0 * math.sqrt(iota)
+    knobs[kernels.OUTER] = math.sqrt(2.0 * iota)
+    knobs[kernels.LOWER_NOISE] = 20.0 * s * iota
+    knobs[kernels.LOWER_FLOOR] = 20.0 * iota * (1.0 if tight else s)
+    knobs[kernels.CORRECTION] = 4.0 * math.sqrt(iota)
+    knobs[kernels.FIRST] = c2 * h**3 * pairs * iota**2
+    knobs[kernels.SECOND_NOISE] = c2 * h**4 * (s * pairs) ** 2 * iota**4
+    knobs[kernels.SECOND] = c2 * h**6 * (s * pairs) ** 2 * iota**4
+
+
+def fill_azar(knobs: Floats, spec: Spec, log: float, bernstein: bool, corr_const: float) -> None:
+    """Azar et al.'s bonus 1 or 2, scales apart, into ``knobs``."""
+    h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
+    knobs[kernels.OUTER] = math.sqrt(0.5 * log)
+    if not bernstein:
+        knobs[kernels.INNER] = 7.0 * log
+        return
+    knobs[kernels.VARIANCE] = math.sqrt(8.0 * log)
+    knobs[kernels.LOWER_FLOOR] = 14.0 * log / 3.0
+    knobs[kernels.CORRECTION] = math.sqrt(8.0)
+    knobs[kernels.FIRST] = corr_const**2 * h**3 * s * pairs * log**2

@@ -1,0 +1,330 @@
+r"""What learners share that explore in stages fixed in advance: sizes, model, widths, and the pure step.
+
+Every pair of a step, (h, s, a), has a policy that is chosen to reach it, and so many users L_0 follow it; a
+stage does this for all of them, H R in all for R admissible pairs. Sizes are public functions of K alone
+(:func:`stage_sizes`), so that the whole schedule is known before anybody acts. Who comes after the last stage
+follows the best policy that is left. Equal policies of a batch are handed out as one plan: the batch's sums
+are those of independent users, whose order does not matter.
+
+**Widths from data** (:func:`value_widths`). With the released model P~, r~ (projection, post "lp"), its
+denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`), and G_h = H - h - 1 (h
+from 0)
+
+    w_h = min{H - h, beta_r + (G_h / 2) beta_p},  beta_r = L_r / sqrt(D) + Lambda_r / D,
+                                                   beta_p = L_p / sqrt(D) + Lambda_p / D.
+
+Then for all policies at once |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~): by the simulation lemma the left is
+E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)], and V in [0, G_h] makes the second term at most half
+of G_h ||P - P~||_1, P~ being a distribution; both together are never above 1 + G_h = H - h. A pair of which
+nothing was seen has the uniform row, the limit of the projection's for noise to 0.
+
+``width_scale`` below 1 multiplies what is inside the minimum, a heuristic. A pair that may not have been
+seen at all (D <= E) keeps H - h whatever the scale.
+
+Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.count_query import CountQuery
+from discreet.core.short_repr import brief
+from discreet.learners.estimation.tabular_model import ErrorBounds, PrivateModel
+from discreet.learners.online import bonuses
+from discreet.learners.online.summary import summary_of
+from discreet.mechanisms.interfaces import Ask, Plan, Release, Spec
+from discreet.utils.config import Knobs
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Growth = Literal["doubling", "squaring"]
+Plans = tuple[tuple[NDArray[np.integer[Any]], int], ...]
+
+MOST_INITIAL = 64  # m_0 where it is left open: enough for a first look, no more than a 15th of the users
+
+#: Options of every preset.
+SHARED: Mapping[str, Any] = {
+    "stages": "doubling", "explore_share": 0.2, "truncate": False, "width_scale": 0.03, "derive_visits": True,
+    "center_rewards": True, "known_rewards": False, "failure": 0.05, "noise_failure": 0.05,
+    "tie_break": "random",
+}  # fmt: skip
+
+
+def small_integers(most: int) -> np.dtype[Any]:
+    """The smallest signed integer that holds 0..most: policies waiting to be handed out are many."""
+    return np.min_scalar_type(-most - 1)
+
+
+def stage_sizes(
+    users: int, each: int, growth: Growth, initial: int, truncate: bool, most: int | None = None
+) -> tuple[int, ...]:
+    """L_0 of every stage: how many users follow each policy of a batch; a stage takes ``each`` L_0 users.
+
+    ``doubling``: m_0 2^(b-1) with m_0 = ``initial``. ``squaring``: such that a stage explores with about
+    K^(1 - 2^-b) users (half of ``each`` L_0: APEVE's T^(b), crude and fine), at least ``initial`` a policy,
+    and the first with no more than there are.
+    Stages follow while they take at most ``most`` users (default K - 1, so that somebody comes after them);
+    ``truncate`` gives what is too little for a whole stage to a shorter one.
+    """
+    sizes: list[int] = []
+    left = users - 1 if most is None else most
+    while True:
+        b = len(sizes) + 1
+        if growth == "doubling":
+            size = initial * 2 ** (b - 1)
+        else:
+            size = int(2.0 * users ** (1.0 - 0.5**b) / each)
+            size = max(initial, min(size, left // each) if b == 1 else size)
+        if size * each > left:
+            if truncate and left >= each:
+                sizes.append(left // each)
+            return tuple(sizes)
+        sizes.append(size)
+        left -= size * each
+
+
+@dataclass(frozen=True, eq=False)
+class StageModel:
+    """What a release says, by rows: D (T, R), P~ (T, R, S), r~ (T, R), its slacks and the projection's E.
+
+    counts (T, R, S) : N3~, those that P~ is made of. seen (T, R) : False where perhaps nobody came.
+    """
+
+    denominators: Floats
+    transitions: Floats
+    counts: Floats
+    rewards: Floats
+    seen: Flags
+    reward_slack: float
+    transition_slack: float
+    width: float
+
+    @classmethod
+    def of(cls, release: Release, spec: Spec, failure: float, ignore_noise: bool) -> StageModel:
+        """The model of a release; ``ignore_noise`` takes sums for exact ones (negative ones become 0)."""
+        layout = spec.layout
+        post: Literal["none", "lp"] = "none" if ignore_noise else "lp"
+        model = PrivateModel.from_release(release, layout, post, ErrorBounds("quantile", failure))
+        noisy = model.post == "lp"
+        transitions = layout.to_rows(model.transitions)
+        denominators = layout.to_rows(model.denominators)
+        width = 4.0 * float(max(model.errors[0], model.errors[2])) if noisy else 0.0
+        if not noisy:
+            transitions = np.maximum(transitions, 0.0)
+            transitions = transitions / np.maximum(1.0, transitions.sum(axis=-1, keepdims=True))
+        sums = transitions.sum(axis=-1)
+        return cls(
+            denominators, transitions, transitions * denominators[..., None], layout.to_rows(model.rewards),
+            denominators > width if noisy else sums > 0.0, model.reward_slack, model.transition_slack, width,
+        )  # fmt: skip
+
+    def completed(self) -> Floats:
+        """(T, R, S) P~ with the uniform row where nothing was counted: distributions throughout."""
+        sums = self.transitions.sum(axis=-1, keepdims=True)
+        lacking = np.maximum(0.0, 1.0 - sums)
+        return self.transitions + lacking / self.transitions.shape[-1] * (lacking > 1e-9)
+
+
+def value_widths(model: StageModel, spec: Spec, failure: float, known_rewards: bool, scale: float) -> Floats:
+    """(H, R) w: what one step of a policy may add to the error of its value; see the module.
+
+    Each of the two concentration bounds fails with probability at most ``failure`` / 2.
+    """
+    horizon = spec.horizon
+    reward, transition = bonuses.hoeffding(spec, "tight", 0.5 * failure, l1=True)
+    d = model.denominators
+    later = np.arange(horizon - 1, -1, -1, dtype=np.float64)[:, None]
+    width = 0.5 * later * (transition / np.sqrt(d) + model.transition_slack / d)
+    if not known_rewards:
+        width = width + reward / np.sqrt(d) + model.reward_slack / d
+    most = later + (0.0 if known_rewards else 1.0)
+    return np.where(model.seen, np.minimum(most, scale * width), most)
+
+
+@dataclass(frozen=True, eq=False)
+class StageState:
+    """What a learner carries from release to release: public, and a function of releases alone.
+
+    number : of the release that was read last (-1: none). queue : (policy (H, S) in small integers, users) of
+    the plans of this batch; part : how many of them were handed out. memory : the class's own.
+    """
+
+    __repr__ = brief
+
+    spec: Spec
+    ties: NDArray[np.uint64]
+    memory: Any
+    number: int = -1
+    queue: Plans = ()
+    part: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedLearner(Knobs):
+    """Base of the learners that explore in stages. Options left at None come from the preset.
+
+    Parameters
+    ----------
+    preset : str
+        A row of ``PRESETS``.
+    initial : int, optional
+        m_0, users of each policy of a batch in the first stage. None: 64, fewer where K is so small that the
+        first stage would take more than a 15th of all users.
+    stages : "doubling" or "squaring"
+        Each stage twice as long as the one before, or K^(1 - 2^-b) users (APEVE).
+    explore_share : float
+        In (0, 1]: the most of all users that stages may take; the others exploit.
+    truncate : bool
+        True: users too few for a whole stage make a shorter one, as in the papers. False: they follow the
+        best policy that is left.
+    width_scale : float
+        Multiplies widths that come from data; below 1 no confidence bound is left.
+    derive_visits, center_rewards, known_rewards : bool
+        As for every tabular learner: which sums the privatizer is asked for.
+    failure, noise_failure : float
+        In (0, 1): probabilities that a concentration bound, or a bound on the noise, fails at all.
+    tie_break : "random" or "first"
+        Among policies that are equally good: uniform, by public coins, or the lowest number.
+    """
+
+    initial: int | None = None
+    stages: Growth | None = None
+    explore_share: float | None = None
+    truncate: bool | None = None
+    width_scale: float | None = None
+    derive_visits: bool | None = None
+    center_rewards: bool | None = None
+    known_rewards: bool | None = None
+    failure: float | None = None
+    noise_failure: float | None = None
+    tie_break: Literal["random", "first"] | None = None
+
+    known_initial: ClassVar[bool] = True
+    ignores_noise: ClassVar[bool] = False
+    PARTS: ClassVar[int] = 1
+    """A stage takes so many times H R L_0 users."""
+
+    def __post_init__(self) -> None:
+        if self.known_rewards and self.center_rewards is None:
+            object.__setattr__(self, "center_rewards", False)  # there is nothing to centre
+        super().__post_init__()
+        put = object.__setattr__
+        if self.initial is not None:
+            put(self, "initial", checks.integer("initial", self.initial, 1))
+        checks.choice("stages", self.stages, ("doubling", "squaring"))
+        checks.choice("tie_break", self.tie_break, ("random", "first"))
+        share = checks.real("explore_share", self.explore_share, 0.0, 1.0, open_low=True)
+        put(self, "explore_share", share)
+        put(self, "width_scale", checks.real("width_scale", self.width_scale, 0.0))
+        for name in ("truncate", "derive_visits", "center_rewards", "known_rewards"):
+            put(self, name, checks.flag(name, getattr(self, name)))
+        if self.known_rewards and self.center_rewards:
+            raise ValueError("center_rewards = True: must be false when known_rewards is true")
+        for name in ("failure", "noise_failure"):
+            value = checks.real(name, getattr(self, name), 0.0, 1.0, open_low=True, open_high=True)
+            put(self, name, value)
+
+    # --------------------------------------------------------------------------- public facts
+    def least_users(self, spec: Spec) -> int:
+        """The smallest K with one stage and somebody after it, in the problem of ``spec``."""
+        one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
+        least = math.floor(one / float(self.explore_share or 1.0))
+        while self._explorers(least) < one:  # K - 1 explore at most, and the quotient was rounded
+            least += 1
+        return least
+
+    def _explorers(self, users: int) -> int:
+        """The most users that stages may take."""
+        return int(float(self.explore_share or 1.0) * (users - 1))
+
+    def sizes(self, spec: Spec) -> tuple[int, ...]:
+        """L_0 of every stage, from public facts.
+
+        Raises
+        ------
+        ValueError
+            If K is not known or too small for one stage, or the spec lacks what is taken as public.
+        """
+        if spec.users is None:
+            raise ValueError("users = None: must be known, stages are fixed in advance")
+        if spec.initial is None:
+            raise ValueError(
+                "spec.initial = None: must be the public law of the first state (a world can begin with a "
+                "step of one state)"
+            )
+        if self.known_rewards and spec.known_rewards is None:
+            raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
+        least = self.least_users(spec)
+        if spec.users < least:
+            raise ValueError(
+                f"episodes = {spec.users}: must be at least {least} users for one stage of exploration "
+                f"({self.PARTS} H R initial / explore_share + 1, H = {spec.horizon} steps, "
+                f"R = {spec.layout.rows} pairs, initial = {int(self.initial or 1)}, "
+                f"explore_share = {self.explore_share:g})"
+            )
+        each = self.PARTS * spec.horizon * spec.layout.rows
+        most, first = self._explorers(spec.users), self.initial
+        if first is None:
+            first = max(1, min(MOST_INITIAL, most // (15 * each)))
+        growth = self.stages or "doubling"
+        return stage_sizes(spec.users, each, growth, first, bool(self.truncate), most)
+
+    def query(self, spec: Spec) -> CountQuery:
+        """The sums of a fine batch: transitions and rewards of every step."""
+        return CountQuery(
+            spec.layout,
+            visits=not self.derive_visits,
+            center_rewards=bool(self.center_rewards),
+            known_rewards=bool(self.known_rewards),
+        )
+
+    # -------------------------------------------------------------------------- one release
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> StageState:
+        """The state before the first release. ``ties`` is the key (2 words) of the tie-breaking coins."""
+        self.sizes(spec)
+        return StageState(spec, np.array(ties, dtype=np.uint64), self._memory(spec))
+
+    def plan(self, state: StageState, release: Release, ask: Ask | None = None) -> tuple[Plan, StageState]:
+        """The next users' policy, and the state after it; ``state`` is left as it was.
+
+        release : the newest one, read once; while it is the same, the next policy of the queue is handed out.
+        ask : not used. Raises ``ValueError`` where the queue of this release is empty.
+        """
+        if release.number != state.number:
+            memory, queue = self._read(state, release)
+            state = replace(state, memory=memory, queue=queue, number=release.number, part=0)
+        part = state.part
+        if part >= len(state.queue):
+            raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
+        policy, users = state.queue[part]
+        plan = Plan(policy.astype(np.int64), users, last=part == len(state.queue) - 1)
+        return plan, replace(state, part=part + 1)
+
+    @abstractmethod
+    def _memory(self, spec: Spec) -> Any:
+        """What the class carries before the first release."""
+
+    @abstractmethod
+    def _read(self, state: StageState, release: Release) -> tuple[Any, Plans]:
+        """The memory after a release, and the plans of the batch that follows it."""
+
+    # ------------------------------------------------------------------------------- in words
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        if self.width_scale is not None and self.width_scale < 1.0:
+            yield f"width_scale = {self.width_scale:g} is below 1"
+        if self.explore_share is not None and self.explore_share < 1.0:
+            yield f"explore_share = {self.explore_share:g} is below 1"
+
+    def summary(self) -> str:
+        """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
+        return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."

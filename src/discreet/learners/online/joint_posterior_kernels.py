@@ -1,0 +1,450 @@
+r"""Compiled fit of one stationary model to all noisy releases at once, by their likelihood.
+
+Users of policy p (public, n_p of them, in batch j) walk as the model says: with mu_p the law of their states,
+
+    mu_{p,0} = start,    mu_{p,h+1}(s') = sum_s mu_{p,h}(s) P(s' | s, pi_p(h, s)),
+
+and so each release has a mean under the model. With N_j(h, s, a), the sum over p in j of n_p mu_{p,h}(s)
+where pi_p(h, s) = a, the stream's S_i = x_i + lambda_i S_{i-1} and its gain a_i,
+
+- transitions per step: a M_i(h, s, a) P(s' | s, a),  M_i = N_i + lambda_i M_{i-1};
+- rewards summed over steps, of one user at most C (in time order): a Q_i(s, a) w(s, a), where Q_i is
+  M_i, summed over steps, of users who count kappa_p each. kappa = (1 + q^3)^(-1/3), q the policy's expected
+  return over its C, is a smooth E min(return, C) / E return for returns that vary;
+- centred rewards per step: a M_i(h, s, a) (w(s, a) - 1/2).
+
+The variance of a cell is that of its noise, sigma_i^2, and of sampling: some multiple of the mean. The
+negative log-likelihood of independent normals, plus a normal prior on logits (rows of P and the start by
+softmax, w by the logistic function), is minimised by Adam with its exact gradient, by the adjoint
+recursion of the flow. A step costs O(policies H S^2 + releases H R S).
+
+Source: Dempster, Laird and Rubin 1977 for models of unseen paths; Kingma and Ba 2015 (Adam). The
+likelihood, the cut's factor and the variances are ours.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.compile import inlined, kernel
+from discreet.core.noise.random_streams_kernels import normal
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SAMPLING = 0.5  # variance of a count in a release, over its mean: below 1, since releases share users
+CUT_SAMPLING = 0.3  # variance of a cut reward sum, over C times its mean
+_FLOOR = 0.25  # variance that a cell keeps where neither noise nor users are, over gain^2
+_WEIGH = 0.1  # of the misfit's weights: variance of a count over the users who were assigned it
+_RARE = 2.0  # counts that are added to the sampling variance of each cell in the misfit
+_TOLERATED, _TOLERATED_SHARE = 0.05, 0.002  # errors that are no misfit: of a mean, of the users assigned
+
+
+class Evidence(NamedTuple):
+    """All that was ever measured, and the public facts behind it.
+
+    Of P policies: rows (P, H, S) of the layout, users (P,), batch (P,), and cut (P,), the C of their batch
+    (inf: none). Of T releases: decay, gain, centered (1 where rewards are per step), cuts (newest C),
+    sigma_moves, sigma_rewards, tails (excess kurtosis of the noise), all (T,); moves (T, H, R, S), rewards
+    (T, H, R) (cut sums in step 0).
+    """
+
+    rows: Ints
+    users: Floats
+    batch: Ints
+    cut: Floats
+    decay: Floats
+    gain: Floats
+    centered: Ints
+    cuts: Floats
+    sigma_moves: Floats
+    sigma_rewards: Floats
+    tails: Floats
+    moves: Floats
+    rewards: Floats
+
+
+class Scratch(NamedTuple):
+    """Arrays of one evaluation; the first three are the model, read by callers too."""
+
+    model: Floats  # (R, S)
+    means: Floats  # (R,)
+    start: Floats  # (S,)
+    flow: Floats  # (P, H + 1, S)
+    visits: Floats  # (P, R) of one user, over steps
+    returns: Floats  # (P,)
+    seen: Floats  # (T, H, R) M
+    counted: Floats  # (T, R) Q
+    seen_slope: Floats
+    counted_slope: Floats
+    model_slope: Floats  # (R, S)
+    means_slope: Floats
+    start_slope: Floats
+    ahead: Floats  # (2, S)
+
+
+def scratch(policies: int, releases: int, horizon: int, rows: int, states: int) -> Scratch:
+    """Room for one evaluation."""
+    return Scratch(
+        np.zeros((rows, states)), np.zeros(rows), np.zeros(states), np.zeros((policies, horizon + 1, states)),
+        np.zeros((policies, rows)), np.zeros(policies), np.zeros((releases, horizon, rows)),
+        np.zeros((releases, rows)), np.zeros((releases, horizon, rows)), np.zeros((releases, rows)),
+        np.zeros((rows, states)), np.zeros(rows), np.zeros(states), np.zeros((2, states)),
+    )  # fmt: skip
+
+
+def parameters(rows: int, states: int) -> int:
+    """Logits of the rows, of the rewards and of the start."""
+    return rows * states + rows + states
+
+
+@inlined
+def _softmax(logits: Floats, at: int, out: Floats) -> None:
+    high = logits[at]
+    for s in range(out.shape[0]):
+        high = max(high, logits[at + s])
+    total = 0.0
+    for s in range(out.shape[0]):
+        out[s] = np.exp(logits[at + s] - high)
+        total += out[s]
+    for s in range(out.shape[0]):
+        out[s] /= total
+
+
+@kernel
+def decode(theta: Floats, work: Scratch) -> None:
+    """Logits to the model, the mean rewards and the start."""
+    rows, states = work.model.shape
+    for r in range(rows):
+        _softmax(theta, r * states, work.model[r])
+        work.means[r] = 1.0 / (1.0 + np.exp(-theta[rows * states + r]))
+    _softmax(theta, rows * states + rows, work.start)
+
+
+@kernel
+def predict(evidence: Evidence, work: Scratch) -> None:
+    """Flows of all policies and the decayed visits behind every release, from the decoded model."""
+    model, means, flow, seen, counted = work.model, work.means, work.flow, work.seen, work.counted
+    policies, horizon, states = evidence.rows.shape
+    rows = model.shape[0]
+    releases = seen.shape[0]
+    seen[:] = 0.0
+    counted[:] = 0.0
+    work.visits[:] = 0.0
+    for p in range(policies):
+        n, b = evidence.users[p], evidence.batch[p]
+        earned = 0.0
+        for s in range(states):
+            flow[p, 0, s] = work.start[s]
+        for h in range(horizon):
+            for s in range(states):
+                flow[p, h + 1, s] = 0.0
+            for s in range(states):
+                m = flow[p, h, s]
+                r = evidence.rows[p, h, s]
+                seen[b, h, r] += n * m
+                work.visits[p, r] += m
+                earned += m * means[r]
+                for t in range(states):
+                    flow[p, h + 1, t] += m * model[r, t]
+        work.returns[p] = earned
+        kappa = _kept(earned, evidence.cut[p])
+        for r in range(rows):
+            counted[b, r] += n * kappa * work.visits[p, r]
+    for i in range(1, releases):
+        decay = evidence.decay[i]
+        if decay > 0.0:
+            for h in range(horizon):
+                for r in range(rows):
+                    seen[i, h, r] += decay * seen[i - 1, h, r]
+            for r in range(rows):
+                counted[i, r] += decay * counted[i - 1, r]
+
+
+@inlined
+def _kept(earned: float, cut: float) -> float:
+    """kappa: the share of an expected return that stays under the cut."""
+    q = earned / cut
+    return np.exp(-np.log(1.0 + q * q * q) / 3.0)
+
+
+@inlined
+def _slope(y: float, mean: float, variance: float, slope: float) -> float:
+    """d (-log N(y; mean, variance)) / d mean, where d variance / d mean = slope."""
+    inverse = 1.0 / variance
+    scaled = (mean - y) * inverse
+    return scaled + 0.5 * slope * (inverse - scaled * scaled)
+
+
+@inlined
+def _fits(y: float, mean: float, variance: float) -> float:
+    """-log N(y; mean, variance) without constants."""
+    return 0.5 * ((mean - y) * (mean - y) / variance + np.log(variance))
+
+
+@inlined
+def _loss(
+    theta: Floats,
+    prior: Floats,
+    precision: Floats,
+    evidence: Evidence,
+    work: Scratch,
+    slope: Floats,
+    summed: bool,
+) -> float:
+    decode(theta, work)
+    predict(evidence, work)
+    model, means, flow, seen, counted = work.model, work.means, work.flow, work.seen, work.counted
+    seen_slope, counted_slope, model_slope = work.seen_slope, work.counted_slope, work.model_slope
+    policies, horizon, states = evidence.rows.shape
+    rows = model.shape[0]
+    releases = seen.shape[0]
+    seen_slope[:] = 0.0
+    counted_slope[:] = 0.0
+    model_slope[:] = 0.0
+    work.means_slope[:] = 0.0
+    work.start_slope[:] = 0.0
+    loss = 0.0
+    for i in range(releases):
+        a = evidence.gain[i]
+        noise = evidence.sigma_moves[i] ** 2 + _FLOOR * a * a
+        reward_noise = evidence.sigma_rewards[i] ** 2 + _FLOOR * a * a
+        centered = evidence.centered[i] > 0
+        for h in range(horizon):
+            for r in range(rows):
+                m = a * seen[i, h, r]
+                if m == 0.0:
+                    continue
+                back = 0.0
+                for t in range(states):
+                    mean = m * model[r, t]
+                    y, variance = evidence.moves[i, h, r, t], noise + SAMPLING * mean
+                    g = _slope(y, mean, variance, SAMPLING)
+                    if summed:
+                        loss += _fits(y, mean, variance)
+                    back += g * model[r, t]
+                    model_slope[r, t] += g * m
+                if centered:
+                    x = means[r] - 0.5
+                    variance = reward_noise + 0.25 * SAMPLING * m
+                    scaled = (m * x - evidence.rewards[i, h, r]) / variance
+                    if summed:
+                        loss += _fits(evidence.rewards[i, h, r], m * x, variance)
+                    back += scaled * x + 0.125 * SAMPLING * (1.0 / variance - scaled * scaled)
+                    work.means_slope[r] += scaled * m
+                seen_slope[i, h, r] = back * a
+        if not centered:
+            share = CUT_SAMPLING * a * evidence.cuts[i]
+            for r in range(rows):
+                m = a * counted[i, r]
+                if m == 0.0:
+                    continue
+                mean = m * means[r]
+                y, variance = evidence.rewards[i, 0, r], reward_noise + share * mean
+                g = _slope(y, mean, variance, share)
+                if summed:
+                    loss += _fits(y, mean, variance)
+                work.means_slope[r] += g * m
+                counted_slope[i, r] = g * means[r] * a
+    for i in range(releases - 1, 0, -1):
+        decay = evidence.decay[i]
+        if decay > 0.0:
+            for h in range(horizon):
+                for r in range(rows):
+                    seen_slope[i - 1, h, r] += decay * seen_slope[i, h, r]
+            for r in range(rows):
+                counted_slope[i - 1, r] += decay * counted_slope[i, r]
+    ahead = work.ahead
+    for p in range(policies):
+        n, b, cut, earned = evidence.users[p], evidence.batch[p], evidence.cut[p], work.returns[p]
+        kappa = _kept(earned, cut)
+        by_return = 0.0
+        for r in range(rows):
+            by_return += counted_slope[b, r] * work.visits[p, r]
+        by_return *= -n * kappa * earned * earned / (cut * cut * cut + earned * earned * earned)
+        for r in range(rows):
+            work.means_slope[r] += by_return * work.visits[p, r]
+        ahead[:] = 0.0
+        for h in range(horizon - 1, -1, -1):
+            now, later = ahead[h % 2], ahead[(h + 1) % 2]
+            for s in range(states):
+                r = evidence.rows[p, h, s]
+                m = flow[p, h, s]
+                back = n * (seen_slope[b, h, r] + kappa * counted_slope[b, r]) + by_return * means[r]
+                for t in range(states):
+                    back += model[r, t] * later[t]
+                    model_slope[r, t] += m * later[t]
+                now[s] = back
+        for s in range(states):
+            work.start_slope[s] += ahead[0, s]
+    for r in range(rows):
+        _through_softmax(model[r], model_slope[r], r * states, slope)
+        slope[rows * states + r] = work.means_slope[r] * means[r] * (1.0 - means[r])
+    _through_softmax(work.start, work.start_slope, rows * states + rows, slope)
+    for i in range(theta.shape[0]):
+        off = theta[i] - prior[i]
+        loss += 0.5 * precision[i] * off * off
+        slope[i] += precision[i] * off
+    return loss
+
+
+@inlined
+def _through_softmax(p: Floats, by_p: Floats, at: int, slope: Floats) -> None:
+    centre = 0.0
+    for s in range(p.shape[0]):
+        centre += p[s] * by_p[s]
+    for s in range(p.shape[0]):
+        slope[at + s] = p[s] * (by_p[s] - centre)
+
+
+@kernel
+def loss(
+    theta: Floats, prior: Floats, precision: Floats, evidence: Evidence, work: Scratch, slope: Floats
+) -> float:
+    """Negative log-posterior of the logits, up to a constant; its gradient into ``slope``."""
+    return _loss(theta, prior, precision, evidence, work, slope, True)
+
+
+@kernel
+def fit(
+    theta: Floats,
+    prior: Floats,
+    precision: Floats,
+    evidence: Evidence,
+    work: Scratch,
+    steps: int,
+    rate: float,
+) -> None:
+    """Adam from ``theta``, which is overwritten; the rate falls in a line to a tenth."""
+    n = theta.shape[0]
+    slope, first, second = np.zeros(n), np.zeros(n), np.zeros(n)
+    b1, b2 = 1.0, 1.0
+    for k in range(steps):
+        _loss(theta, prior, precision, evidence, work, slope, False)
+        b1 *= 0.9
+        b2 *= 0.99
+        now = rate * (1.0 - 0.9 * k / steps)
+        for i in range(n):
+            first[i] = 0.9 * first[i] + 0.1 * slope[i]
+            second[i] = 0.99 * second[i] + 0.01 * slope[i] * slope[i]
+            theta[i] -= now * (first[i] / (1.0 - b1)) / (np.sqrt(second[i] / (1.0 - b2)) + 1e-8)
+
+
+@kernel
+def perturb(
+    evidence: Evidence, work: Scratch, width: float, state: NDArray[np.uint64], moves: Floats, rewards: Floats
+) -> None:
+    """Copies of the measurements, moved by ``width`` standard deviations; ``work`` holds a prediction."""
+    model, means, seen, counted = work.model, work.means, work.seen, work.counted
+    releases, horizon, rows = seen.shape
+    for i in range(releases):
+        a = evidence.gain[i]
+        noise = evidence.sigma_moves[i] ** 2 + _FLOOR * a * a
+        reward_noise = evidence.sigma_rewards[i] ** 2 + _FLOOR * a * a
+        for h in range(horizon):
+            for r in range(rows):
+                m = a * seen[i, h, r]
+                if m == 0.0:
+                    continue
+                for t in range(model.shape[1]):
+                    std = np.sqrt(noise + SAMPLING * m * model[r, t])
+                    moves[i, h, r, t] = evidence.moves[i, h, r, t] + width * std * normal(state)
+                if evidence.centered[i] > 0:
+                    std = np.sqrt(reward_noise + 0.25 * SAMPLING * m)
+                    rewards[i, h, r] = evidence.rewards[i, h, r] + width * std * normal(state)
+        if evidence.centered[i] == 0:
+            for r in range(rows):
+                share = CUT_SAMPLING * a * evidence.cuts[i]
+                std = np.sqrt(reward_noise + share * a * counted[i, r] * means[r])
+                rewards[i, 0, r] = evidence.rewards[i, 0, r] + width * std * normal(state)
+
+
+@kernel
+def fill_normals(state: NDArray[np.uint64], out: Floats) -> None:
+    """Standard normals, one after the other."""
+    for i in range(out.shape[0]):
+        out[i] = normal(state)
+
+
+@kernel
+def best_policy(model: Floats, means: Floats, state_ptr: Ints, horizon: int, out: Ints) -> float:
+    """(H, S) rows of the optimal policy of a stationary model; the highest value of a state at step 0."""
+    states = model.shape[1]
+    values = np.zeros((2, states))
+    for h in range(horizon - 1, -1, -1):
+        now, later = values[h % 2], values[(h + 1) % 2]
+        for s in range(states):
+            best, chosen = -1.0, state_ptr[s]
+            for r in range(state_ptr[s], state_ptr[s + 1]):
+                q = means[r]
+                for t in range(states):
+                    q += model[r, t] * later[t]
+                if q > best:
+                    best, chosen = q, r
+            now[s] = best
+            out[h, s] = chosen
+    return values[0].max()
+
+
+@kernel
+def misfit(evidence: Evidence, work: Scratch) -> float:
+    """How far the transitions of all releases are from their prediction (in ``work``), in standard
+    deviations.
+
+    sum (Z^2 - 1) over cells (h, s, a, s'), over its standard deviation. Z is a cell's residual, summed over
+    releases with weights by assigned users (public), over its standard deviation: of noise; of sampling (a
+    batch's users enter all later releases of a decaying stream, so its weights are added up first), with
+    two counts more for rare cells; and a tolerance for what a fit of finite length leaves. The sum's own
+    variance: 2 for each Z^2, the kurtosis of the noise, and, since who is in a state stays near it, as
+    much again for each further step of the share of variance that is sampling.
+    """
+    model, seen = work.model, work.seen
+    releases, horizon, rows = seen.shape
+    states = model.shape[1]
+    assigned = np.zeros((releases, horizon, rows))
+    for p in range(evidence.users.shape[0]):
+        for h in range(horizon):
+            for s in range(states):
+                assigned[evidence.batch[p], h, evidence.rows[p, h, s]] += evidence.users[p]
+    for i in range(1, releases):
+        for h in range(horizon):
+            for r in range(rows):
+                assigned[i, h, r] += evidence.decay[i] * assigned[i - 1, h, r]
+    total = np.zeros(states)
+    excess, square_std = 0.0, 0.0
+    for h in range(horizon):
+        for r in range(rows):
+            total[:] = 0.0
+            noise, fourth, mass, mean, sampling = 0.0, 0.0, 0.0, 0.0, 0.0
+            carried, later, heaviest = 0.0, 0.0, 0.0
+            for i in range(releases - 1, -1, -1):
+                a, square, n = evidence.gain[i], evidence.sigma_moves[i] ** 2, assigned[i, h, r]
+                w = n / (square + _WEIGH * a * n + a * a)
+                carried = a * w + later * carried
+                later = evidence.decay[i]
+                heaviest = max(heaviest, carried)
+                fresh = seen[i, h, r]
+                if i > 0:
+                    fresh -= evidence.decay[i] * seen[i - 1, h, r]
+                sampling += carried * carried * fresh
+                if w > 0.0:
+                    noise += w * w * square
+                    fourth += evidence.tails[i] * (w * w * square) ** 2
+                    m = a * seen[i, h, r]
+                    mass += w * a * n
+                    mean += w * m
+                    for t in range(states):
+                        total[t] += w * (evidence.moves[i, h, r, t] - m * model[r, t])
+            if mass == 0.0:
+                continue
+            for t in range(states):
+                sampled = sampling * model[r, t] + _RARE * heaviest * heaviest
+                tolerated = (_TOLERATED * mean * model[r, t]) ** 2 + (_TOLERATED_SHARE * mass) ** 2
+                variance = noise + sampled + tolerated
+                excess += total[t] * total[t] / variance - 1.0
+                shared = sampled / variance
+                square_std += 2.0 + 2.0 * (horizon - 1) * shared * shared + fourth / (variance * variance)
+    return excess / np.sqrt(max(square_std, 1.0))

@@ -1,0 +1,306 @@
+"""What learners with linear features share: public schedule, ties, and the pure step from release to plan.
+
+As with the tabular learners (:mod:`discreet.learners.online.tabular_base`) a state is a function of releases
+alone, and no option here loosens a guarantee: ``known_rewards``, the schedule and what a class says of its
+query choose what the privatizer is asked for, and it charges for that.
+
+Schedule. By default a release follows when the users have grown by g = 1 + min(1/2, 2.5 / d) (1.5 up to d =
+5, 1.05 at d = 50): noise is drawn J ~ log K / log g times instead of K times. That rule is fitted to two
+experiments and has no theorem: with J <~ 2 d batches optimism can fail. ``replan_every=1``
+plans for every user, ``switching="determinant"`` reads every release but changes the policy only where the
+determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022), at most
+``switches`` times: the matrices are released ones, so this is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.noise.random_streams_kernels import ROLE_TIES, open_at
+from discreet.core.short_repr import brief
+from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.learners.online.summary import summary_of
+from discreet.mechanisms.features import Features, MixtureFeatures
+from discreet.mechanisms.interfaces import Ask, Plan, Release, Schedule, Spec
+from discreet.utils.config import Knobs
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Switching = Literal["release", "determinant"]
+
+PRIVATE_SCALE, PLAIN_SCALE = 0.03, 0.1  # of the bonus
+
+#: Options of every preset.
+SHARED: Mapping[str, Any] = {
+    "switching": "release", "tie_break": "random", "failure": 0.05, "known_rewards": True,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class LinearState:
+    """What a learner carries from release to release: public, and a function of releases alone.
+
+    values (H + 1, S), q (H, R) : optimistic, of the last plan; context : the plan's, (H + 1, S) ``values``
+    among them. fit : what the class estimated last. log_dets : (n,) of the regularised Gram matrices when the
+    policy last changed. number : of the release that was read last (-1: none); changed : of the one that the
+    policy is from; switches : how many changes there were; part : sub-batches handed out since.
+    releases : J, how many noisy releases there will be; None if there is no end.
+    """
+
+    __repr__ = brief
+
+    spec: Spec
+    ties: NDArray[np.uint64]
+    values: Floats
+    q: Floats
+    context: Mapping[str, Floats]
+    releases: int | None = None
+    fit: Any = None
+    log_dets: Floats | None = None
+    number: int = -1
+    changed: int = -1
+    switches: int = 0
+    part: int = 0
+
+    def union(self, release: Release) -> float:
+        """What a failure probability is divided by, so that it holds at every release.
+
+        J, or j (j + 1) at the j-th release of a schedule without an end (1/2 + 1/6 + 1/12 + ... = 1).
+        """
+        if self.releases is None:
+            return float(max(1, release.number) * (release.number + 1))
+        return float(max(1, self.releases))
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """What a class makes of a release: see :class:`LinearState`."""
+
+    values: Floats
+    q: Floats
+    context: Mapping[str, Floats]
+    fit: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearLearner(Knobs):
+    """Base of the learners with linear features. Options left at None come from the preset.
+
+    Parameters
+    ----------
+    bonus_scale : float, optional
+        Multiplies the bonus; 0 is greedy. None: .03 under a private ``spec.budget``, .1 else.
+    replan_every, replan_growth : int, float, optional
+        Release after every so many users, or when they have grown by this factor (1.0: every user).
+        Neither: the default growth of :mod:`discreet.learners.online.linear_base`.
+    switching : "release" or "determinant"
+        Change the policy at every release, or where a determinant has doubled (no theorem under noise).
+    switches : int, optional
+        The cap of "determinant"; None: steps times d log2(1 + K), which exact sums cannot exceed by much.
+    known_rewards : bool
+        Use the public rewards of the spec; False: estimate them from a family of their own.
+    failure : float
+        In (0, 1): probability that a width fails.
+    tie_break : "random" or "first"
+    tie_batches : int
+        Sub-batches of a batch, each with its own random tie-break; by default 4 where several users follow
+        one release and ties are random, else 1.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` where the
+        learner and the problem do not fit.
+    """
+
+    bonus_scale: float | None = None
+    replan_every: int | None = None
+    replan_growth: float | None = None
+    switching: Switching | None = None
+    switches: int | None = None
+    known_rewards: bool | None = None
+    failure: float | None = None
+    tie_break: Literal["random", "first"] | None = None
+    tie_batches: int | None = None
+
+    FEATURES: ClassVar[type[Features | MixtureFeatures]]
+    """What ``spec.features`` must be."""
+    THEOREM: ClassVar[str] = ""
+    """What the summary adds to "the regret theorem"."""
+
+    def __post_init__(self) -> None:
+        own_growth = self.replan_growth is not None
+        if own_growth and self.replan_every not in (None, 1):
+            raise ValueError(
+                f"replan_growth = {self.replan_growth!r}: must not be given together with replan_every"
+            )
+        super().__post_init__()
+        put = object.__setattr__
+        if own_growth:
+            put(self, "replan_growth", checks.real("replan_growth", self.replan_growth, 1.0))
+            put(self, "replan_every", None)
+        if self.replan_every is not None:
+            put(self, "replan_every", checks.integer("replan_every", self.replan_every, 1))
+        if self.bonus_scale is not None:
+            put(self, "bonus_scale", checks.real("bonus_scale", self.bonus_scale, 0.0))
+        checks.choice("switching", self.switching, ("release", "determinant"))
+        if self.switches is not None:
+            put(self, "switches", checks.integer("switches", self.switches, 1))
+            if self.switching != "determinant":
+                raise ValueError(f"switches = {self.switches}: must be None unless switching = 'determinant'")
+        put(self, "known_rewards", checks.flag("known_rewards", self.known_rewards))
+        failure = checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
+        put(self, "failure", failure)
+        checks.choice("tie_break", self.tie_break, ("random", "first"))
+        if self.tie_batches is None:
+            every = self.replan_every == 1 or self.replan_growth == 1.0
+            put(self, "tie_batches", 4 if self.tie_break == "random" and not every else 1)
+        put(self, "tie_batches", checks.integer("tie_batches", self.tie_batches, 1))
+
+    # --------------------------------------------------------------------------- public facts
+    def tuned(self, spec: Spec) -> Self:
+        """This learner with every knob that was left open chosen from public facts."""
+        self._check(spec)
+        found = self
+        if self.replan_every is None and self.replan_growth is None:
+            assert spec.features is not None
+            growth = 1.0 + min(0.5, 2.5 / spec.features.dimension)
+            found = replace(found, replan_growth=growth, tie_batches=self.tie_batches)
+        if self.bonus_scale is None:
+            private = spec.budget is not None and spec.budget.private
+            found = replace(found, bonus_scale=PRIVATE_SCALE if private else PLAIN_SCALE)
+        return found
+
+    def _check(self, spec: Spec) -> None:
+        if type(spec.features) is not self.FEATURES:
+            given = "None" if spec.features is None else type(spec.features).__name__
+            worlds = (
+                "of a linear mixture, as environments linear-mixture and hypercube have"
+                if self.FEATURES is MixtureFeatures
+                else "of pairs, as environments linear-mdp, wide-linear and synthetic-linear have"
+            )
+            raise ValueError(f"spec.features = {given}: must be {self.FEATURES.__name__}, {worlds}")
+        if self.known_rewards and spec.known_rewards is None:
+            raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """Times of release: geometric by default, public."""
+        mine = self.tuned(spec)
+        if mine.replan_growth is not None:
+            return Schedule(spec.users, growth=mine.replan_growth, plans="deterministic")
+        if mine.replan_every == 1:
+            return Schedule(spec.users, growth=1.0, plans="deterministic")
+        if spec.users is None:
+            return Schedule(None, plans="deterministic")
+        times = np.arange(0, spec.users, mine.replan_every, dtype=np.int64)
+        return Schedule(spec.users, times=times, plans="deterministic")
+
+    def _batch(self, users: int, spec: Spec) -> int:
+        """How many users follow the release made after ``users`` of them."""
+        if self.replan_growth is not None:
+            later = max(users + 1, math.ceil(self.replan_growth * users))
+        else:
+            later = users + int(self.replan_every or 1)
+        return later - users if spec.users is None else min(later, spec.users) - users
+
+    # -------------------------------------------------------------------------- one release
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> LinearState:
+        """The state before the first release. ``ties`` is the key (2 words) of the tie-breaking coins."""
+        self._check(spec)
+        values = np.zeros((spec.horizon + 1, spec.states))
+        q = np.zeros((spec.horizon, spec.layout.rows))
+        releases = self.schedule(spec).releases
+        return LinearState(spec, np.array(ties, dtype=np.uint64), values, q, {"values": values}, releases)
+
+    def plan(self, state: LinearState, release: Release, ask: Ask | None = None) -> tuple[Plan, LinearState]:
+        """The next users' policy and context, and the state after it; ``state`` is left as it was.
+
+        A release that is new is read once; while it is the same, the next sub-batch is handed out. ``ask`` is
+        the session's ``answer``. Raises ``ValueError`` where nobody is left, or every sub-batch of this
+        release was handed out.
+        """
+        mine = self.tuned(state.spec)
+        if release.number != state.number:
+            state = mine._read(state, release, ask)
+        parts = int(mine.tie_batches or 1)
+        users = mine._batch(release.users, state.spec)
+        if users < 1:
+            raise ValueError(f"release.users = {release.users}: nobody is left of {state.spec.users} users")
+        part = state.part
+        while part < parts and users * (part + 1) // parts == users * part // parts:
+            part += 1
+        if part >= parts:
+            raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
+        size = users * (part + 1) // parts - users * part // parts
+        plan = Plan(mine._policy(state, part), size, dict(state.context), last=part == parts - 1)
+        return plan, replace(state, part=part + 1)
+
+    def _read(self, state: LinearState, release: Release, ask: Ask | None) -> LinearState:
+        fitted, log_dets = self.fitted(state, release)
+        new = replace(state, number=release.number, part=0)
+        if self.switching == "determinant" and state.log_dets is not None:
+            most = self.switches
+            if most is None:
+                doublings = math.log2(1.0 + (state.spec.users or release.users + 1))
+                most = math.ceil(log_dets.size * self._dimension(state.spec) * doublings)
+            if state.switches >= most or (log_dets - state.log_dets).max() < math.log(2.0):
+                return new
+            new = replace(new, switches=state.switches + 1)
+        found = self.planned(state, fitted, release, ask)
+        return replace(
+            new, values=found.values, q=found.q, context=found.context, fit=found.fit, log_dets=log_dets,
+            changed=release.number,
+        )  # fmt: skip
+
+    @staticmethod
+    def _dimension(spec: Spec) -> int:
+        assert spec.features is not None
+        return spec.features.dimension
+
+    @abstractmethod
+    def fitted(self, state: LinearState, release: Release) -> tuple[Any, Floats]:
+        """What is estimated without any value function, and log det of the regularised Gram matrices.
+
+        state : after the releases before. release : the new one.
+        """
+
+    @abstractmethod
+    def planned(self, state: LinearState, fitted: Any, release: Release, ask: Ask | None) -> Planned:
+        """Optimistic values, backward.
+
+        state : after the releases before. fitted : what :meth:`fitted` found in ``release``. ask : the
+        session's ``answer``, for learners whose questions depend on values; None: there is none.
+        """
+
+    def _policy(self, state: LinearState, part: int) -> Ints:
+        layout = state.spec.layout
+        flags = np.zeros(kernels.FLAGS, np.int64)
+        flags[kernels.RANDOM_TIES] = int(self.tie_break == "random")
+        greedy = kernels.LearnerKernel(kernels.VALUE_ITERATION, flags, np.zeros(kernels.KNOBS))
+        rows = np.empty((layout.horizon, layout.states), np.int64)
+        ties = open_at(state.ties, ROLE_TIES, state.changed, part)
+        kernels.choose(greedy, layout.state_ptr, layout.horizon, state.q, ties, rows)
+        return np.asarray(layout.row_action[rows])
+
+    # ------------------------------------------------------------------------------- in words
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        if self.bonus_scale is None or self.bonus_scale < 1.0:
+            said = ".1 (.03 when private)" if self.bonus_scale is None else f"{self.bonus_scale:g}"
+            yield f"bonus_scale = {said} is below 1"
+        if self.replan_every != 1 and self.replan_growth != 1.0:
+            yield "several users follow one policy (the theorem replans for each)"
+        if self.switching == "determinant":
+            yield "switching = 'determinant': under noise its usual analysis fails (arXiv 2605.23131)"
+
+    def summary(self) -> str:
+        """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
+        return summary_of(self, self.heuristics(), self.THEOREM)

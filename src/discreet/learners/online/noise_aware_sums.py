@@ -1,0 +1,102 @@
+"""The noise-aware learner where releases carry no measurement of their own: on trees, say.
+
+At each release it forgets the noise of older ones and reads the newest sums as one measurement of
+everybody so far (gain 1, decay 1). That is :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`
+without generalised least squares over releases, which needs noise that no two of them share. It exists to
+tell what a learner gains from what a mechanism gains (:mod:`discreet.reproductions.price_of_privacy`); it has
+no theorem, and no compiled form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core.count_query import CountQuery
+from discreet.core.short_repr import brief
+from discreet.learners.online import noise_aware_kernels as noise_kernels
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI
+from discreet.learners.online.tabular_base import LearnerState
+from discreet.mechanisms.interfaces import Ask, Floats, Measurement, Plan, Release, Schedule, Spec
+
+
+@dataclass(frozen=True, eq=False)
+class SumsState:
+    """inner : the state of the learner inside; assigned : a memory of where everybody was expected, alone."""
+
+    __repr__ = brief
+
+    inner: LearnerState
+    assigned: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseAwareOnSums:
+    """Noise-aware value iteration from the newest sums alone.
+
+    stat_scale, priv_scale : at least 0; factors of what sampling and noise add to a value.
+    shrink, derive_visits, center_rewards : bool, as for
+    :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, like the others.
+    replan_every : users between releases, at least 1; replan_growth : or the factor by which the users have
+    grown, at least 1. None of any: what was tuned for the privacy at hand. preset : "default", the only
+    one. Raises ``ValueError`` for an option out of its range.
+    """
+
+    stat_scale: float | None = None
+    priv_scale: float | None = None
+    shrink: bool | None = None
+    derive_visits: bool | None = None
+    center_rewards: bool | None = None
+    replan_every: int | None = None
+    replan_growth: float | None = None
+    inner: NoiseAwareUCBVI = field(init=False, repr=False)
+
+    preset: str = "default"
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
+
+    def __post_init__(self) -> None:
+        checks.choice("preset", self.preset, self.PRESETS)
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.init and f.name != "preset"}
+        object.__setattr__(self, "inner", NoiseAwareUCBVI(**given, pooled="none"))
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """That of the learner inside; this one reads sums."""
+        return replace(self.inner.schedule(spec), reads="sums")
+
+    def query(self, spec: Spec) -> CountQuery:
+        """That of the learner inside."""
+        return self.inner.query(spec)
+
+    def begin(self, spec: Spec, ties: Any) -> SumsState:
+        """Nobody was assigned anything."""
+        inner = self.inner.begin(spec, ties)
+        return SumsState(inner, inner.memory.copy())
+
+    def plan(self, state: SumsState, release: Release, ask: Ask | None = None) -> tuple[Plan, SumsState]:
+        """The next users' policy from this release, and where all users so far were expected to come."""
+        inner = state.inner
+        if release.number != inner.number:
+            inner = replace(inner, memory=state.assigned)
+        whole = Measurement(release.estimates, decay=1.0, gain=1.0)
+        plan, inner = self.inner.plan(inner, replace(release, measurement=whole), ask)
+        layout = inner.spec.layout
+        rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], plan.policy])
+        assigned = state.assigned.copy()
+        slots = 1 if self.inner.stationary else layout.horizon
+        size = noise_kernels.forecast_size(slots, layout.rows, layout.states)
+        assigned[-size:] = inner.memory[-size:]
+        noise_kernels.note_assignments(assigned, slots, layout.rows, False, rows, int(plan.users))
+        return plan, SumsState(inner, assigned)
+
+    def heuristics(self) -> Any:
+        """Those of the learner inside."""
+        return self.inner.heuristics()
+
+    def summary(self) -> str:
+        """The options in words."""
+        return self.inner.summary()

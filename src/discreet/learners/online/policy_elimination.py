@@ -1,0 +1,402 @@
+r"""Policy elimination with crude and fine exploration: SDP-PE (Bai et al. 2024) and APEVE (Qiao et al. 2022).
+
+A stage b holds the set phi_b of deterministic policies that may still be optimal, and
+
+1. explores *crudely*, layer by layer: for h = 1..H every pair (h, s, a) gets the policy of phi_b that visits
+   it most in the crude model of the layers before h; L_0 users follow each. Their counts of step h alone are
+   released and projected, and successors with N3~ < C_1 E H^2 iota, iota = log(2 H A K / failure), are put
+   into W: in the *absorbing* model they lead to a state of value 0 for ever. What remains in the model is
+   known to a relative error of 1 / H (that is what C_1 = 6, E >= 2 are for; without noise E = 1 in this
+   place, as APEVE has it), what does not is rarely visited by anybody.
+2. explores *finely*: for every (h, s, a) the policy of phi_b that visits it most in the whole crude model,
+   L_0 users each; all counts and rewards of this batch are released.
+3. *eliminates*. ``theory``: pi stays iff V^pi(r^, P-ref) > max - 2 xi_b in the absorbing model of the fine
+   batch, with xi_b = C (sqrt(H^5 S^2 A iota / L) + S^3 A^2 H^5 E iota / L), L = H S A L_0. The paper proves
+   it for some C that it does not name; with C = 1 nothing can be eliminated before L > 4 H^3 S^2 A iota.
+   ``data``: pi stays iff V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~), with the widths w of
+   :func:`discreet.learners.online.elimination_schedule.value_widths` (explicit constants, no C).
+
+With ``elimination="data"`` and ``width_scale`` >= 1 an optimal policy stays in every phi_b with probability
+at least 1 - ``failure`` - ``noise_failure``, since the widths bound the error of every policy's value in both
+directions. Each of the B stages has an equal share of ``failure``, each of the B (H + 1) batches one of
+``noise_failure``; the laws of batches come with theirs. Sets are nested by construction. Regret,
+by the paper: O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
+
+**Forgetting.** Each user is in one batch, and a batch is about one query at the full budget: crude batches
+count one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), whose sensitivity lacks the factor
+H. Any privatizer serves: none, ``Central`` (joint), ``Local``, ``Shuffle``.
+
+**Which policies.** All: :mod:`discreet.learners.online.policy_elimination_kernels` numbers them, A^(S H), or
+A^(1 + S (H - 1)) if the first state is fixed (rules for states in which nobody starts are one). Above
+``max_policies`` a ``ValueError`` says how many there are; ``sdp-pe-om`` is made for such problems.
+
+**Ties.** A maximiser of the visits to a pair (h, s, a) that nothing in the model leads to is any policy.
+Among equals those that play the pair come first, then ``tie_break`` decides. With the printed threshold most
+successors are in W for long, so that this is what explores at first: ``random`` plays all of phi_b,
+``first`` the lowest numbers.
+
+**Deviations.** The printed L_b = 2^b explores nothing before 2^b >= H S A (L_0 = 0): stages are m_0 H S A
+2^(b-1). Users who come after the last stage follow the best policy that is left (``truncate`` has them
+explore for a shorter stage), and so do, by default, four fifths of all users (``explore_share``). d_1 is
+taken as public (``spec.initial``).
+
+Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.count_query import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.noise.random_streams_kernels import ROLE_TIES, draw_uniforms, open_at
+from discreet.learners.online import policy_elimination_kernels as kernels
+from discreet.learners.online.elimination_schedule import (
+    SHARED,
+    Plans,
+    StagedLearner,
+    StageModel,
+    StageState,
+    value_widths,
+)
+from discreet.mechanisms.interfaces import Release, Schedule, Spec
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Rules = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+
+MAX_POLICIES = 2**20
+_EXPLOIT = 2**20  # index of the coins of the last choice, apart from those of layers
+
+
+@dataclass(frozen=True, eq=False)
+class Enumeration:
+    """All deterministic policies of a problem, by number.
+
+    See :mod:`discreet.learners.online.policy_elimination_kernels`.
+
+    layout : sizes and mask. initial (S,) : law of the first state.
+    first (n_0, S), rules (n, S) : rows played, at step 0 and at each later step.
+    """
+
+    layout: Layout
+    initial: Floats
+    first: Rules
+    rules: Rules
+
+    @classmethod
+    def of(cls, layout: Layout, initial: Floats, most: int = MAX_POLICIES) -> Enumeration:
+        """Build it; ``ValueError`` that gives the number of policies if there are more than ``most``."""
+        choices = np.diff(layout.state_ptr)
+        starts = np.where(initial > 0.0, choices, 1)
+        first, later = math.prod(starts.tolist()), math.prod(choices.tolist())
+        count = first * later ** (layout.horizon - 1)
+        if count > most:
+            size = f"{count}" if count < 10**15 else f"about 1e{len(str(count)) - 1}"
+            raise ValueError(
+                f"max_policies = {most}: this problem has {size} deterministic policies "
+                f"(H = {layout.horizon}, S = {layout.states}, A = {layout.actions}), which are too many to "
+                "enumerate; use sdp-pe-om"
+            )
+        rules = _rules(layout, choices) if layout.horizon > 1 else np.zeros((0, layout.states), np.int32)
+        return cls(layout, initial, _rules(layout, starts), rules)
+
+    @property
+    def count(self) -> int:
+        """The number of policies."""
+        return int(self.first.shape[0]) * int(self.rules.shape[0]) ** (self.layout.horizon - 1)
+
+    def rows(self, policy: int) -> Ints:
+        """(H, S) rows that a policy plays."""
+        policy, digit = divmod(int(policy), self.first.shape[0])
+        rows = [self.first[digit]]
+        for _ in range(1, self.layout.horizon):
+            policy, digit = divmod(policy, self.rules.shape[0])
+            rows.append(self.rules[digit])
+        return np.array(rows, np.int64)
+
+    def policy(self, policy: int) -> Ints:
+        """(H, S) actions of a policy."""
+        return self.layout.row_action[self.rows(policy)]
+
+    def values(self, transitions: Floats, rewards: Floats) -> Floats:
+        """(count,) values of all policies in a model (H, R, S), (H, R); missing mass is worth 0."""
+        out = np.empty(self.count)
+        kernels.evaluate_all(
+            np.ascontiguousarray(transitions), np.ascontiguousarray(rewards), self.initial, self.first,
+            self.rules, out,
+        )  # fmt: skip
+        return out
+
+    def visitors(
+        self, transitions: Floats, h: int, active: Flags, coins: Floats | None = None
+    ) -> tuple[Ints, Floats]:
+        """(R,) for each row the active policy that visits it most at step h, and (R,) how often.
+
+        Layers h and later of ``transitions`` (H, R, S) are not read. ``coins`` (R,) in [0, 1) choose among
+        equals; None: the lowest number. -1 where no active policy plays the row.
+        """
+        rows = self.layout.rows
+        mass = kernels.occupancies(np.ascontiguousarray(transitions), self.initial, self.first, self.rules, h)
+        found, visits = np.empty(rows, np.int64), np.empty(rows)
+        kernels.best_visitors(
+            mass, self.first if h == 0 else self.rules, active, np.zeros(rows) if coins is None else coins,
+            coins is not None, found, visits,
+        )  # fmt: skip
+        return found, visits
+
+
+def _rules(layout: Layout, choices: Ints) -> Rules:
+    """(n, S) rows of every rule; states with one choice play their first action. State 0 varies fastest."""
+    count = math.prod(choices.tolist())
+    number, rules = np.arange(count), np.empty((count, layout.states), np.int32)
+    for s, many in enumerate(choices.tolist()):
+        number, digit = np.divmod(number, many)
+        rules[:, s] = layout.state_ptr[s] + digit
+    return rules
+
+
+@lru_cache(maxsize=4)
+def _enumerated(layout: Layout, initial: tuple[float, ...], most: int) -> Enumeration:
+    return Enumeration.of(layout, np.array(initial), most)
+
+
+def absorbing(transitions: Floats, rare: Flags) -> Floats:
+    """EstimateTransition: probabilities with the tuples W set to 0; what is missing leads to the end state.
+
+    transitions, rare : (..., S). Row sums below 1 stand for a step into a state that nobody leaves and that
+    pays nothing: leaving it out changes no value and no visit probability.
+    """
+    return np.where(rare, 0.0, transitions)
+
+
+@dataclass(frozen=True, eq=False)
+class EliminationMemory:
+    """What a learner knows between releases.
+
+    active (policies,) : phi_b. crude (H, R, S) : the absorbing model so far. rare (H, R, S) : W. width :
+    largest E of this stage's batches. best : number of the best policy left, -1 before the first
+    elimination.
+    """
+
+    active: Flags
+    crude: Floats
+    rare: Flags
+    width: float = 0.0
+    best: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SDPPE(StagedLearner):
+    """SDP-PE (Bai et al. 2024), repaired; with any privatizer, the paper's being shuffle.
+
+    Parameters
+    ----------
+    preset : "default", "theory" or "paper"
+        ``default``: elimination by data, widths and threshold scaled down (heuristic). ``theory``: the same
+        with bounds that hold. ``paper``: elimination by the paper's xi_b with C = 1, every user explores.
+    elimination : "data" or "theory"
+    C : float
+        Constant of xi_b, of elimination by theory.
+    C_1 : float
+        Constant of the threshold below which successors are put into W; 6 by theory.
+    max_policies : int
+        Refuse problems with more deterministic policies.
+
+    Further options: :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
+    """
+
+    elimination: Literal["data", "theory"] | None = None
+    C: float | None = None
+    C_1: float | None = None
+    max_policies: int | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            **SHARED, "elimination": "data", "C": 1.0, "C_1": 6.0, "max_policies": MAX_POLICIES,
+        },
+        "theory": {"width_scale": 1.0, "explore_share": 1.0},
+        "paper": {
+            "elimination": "theory", "width_scale": 1.0, "explore_share": 1.0, "truncate": True,
+            "tie_break": "first", "derive_visits": False, "center_rewards": False,
+        },
+    }  # fmt: skip
+    PARTS: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        checks.choice("elimination", self.elimination, ("data", "theory"))
+        for name in ("C", "C_1"):
+            put(self, name, checks.real(name, getattr(self, name), 0.0))
+        most = checks.integer("max_policies", self.max_policies, 1, 2**26)
+        put(self, "max_policies", most)
+
+    # --------------------------------------------------------------------------- public facts
+    def enumeration(self, spec: Spec) -> Enumeration:
+        """All policies of the problem in ``spec``; ``ValueError`` if there are too many."""
+        if spec.initial is None:
+            raise ValueError("spec.initial = None: must be the public law of the first state")
+        return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """H crude batches and a fine one a stage, each with its query, fixed in advance."""
+        self.enumeration(spec)
+        sizes, horizon, rows = self.sizes(spec), spec.horizon, spec.layout.rows
+        batches = [
+            size * rows * (1 if h < horizon else horizon) for size in sizes for h in range(horizon + 1)
+        ]
+        crude = [
+            CountQuery(spec.layout, visits=not self.derive_visits, known_rewards=True, step=h)
+            for h in range(horizon)
+        ]
+        queries = (*crude, self.query(spec)) * len(sizes)
+        times = np.concatenate([[0], np.cumsum(batches)]).astype(np.int64)
+        return Schedule(spec.users, times=times, queries=queries, plans="deterministic")
+
+    # -------------------------------------------------------------------------- one release
+    def _memory(self, spec: Spec) -> EliminationMemory:
+        shape = (spec.horizon, spec.layout.rows, spec.states)
+        active = np.ones(self.enumeration(spec).count, bool)
+        return EliminationMemory(active, np.zeros(shape), np.ones(shape, bool))
+
+    def _read(self, state: StageState, release: Release) -> tuple[EliminationMemory, Plans]:
+        spec, memory = state.spec, state.memory
+        sizes, horizon = self.sizes(spec), spec.horizon
+        stage, batch = divmod(release.number, horizon + 1)  # of the batch to come
+        if release.number > 0:
+            # A batch's law has its part of the failure probability already.
+            model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
+            if batch > 0:
+                memory = self._crude(spec, memory, model, batch - 1)
+            else:
+                memory = self._eliminate(state, memory, model, sizes[stage - 1], len(sizes), release.number)
+        if stage == len(sizes):
+            left = int(spec.users or 0) - release.users
+            return memory, ((self.enumeration(spec).policy(memory.best), left),)
+        layers = (batch,) if batch < horizon else tuple(range(horizon))
+        return memory, self._explore(state, memory, layers, sizes[stage], release.number)
+
+    def _threshold(self, spec: Spec, width: float) -> float:
+        """C_1 E H^2 iota: E at least 2, or 1 without noise."""
+        floored = max(2.0, width) if width > 0.0 else 1.0
+        return float(self.C_1 or 0.0) * floored * spec.horizon**2 * self._iota(spec)
+
+    def _iota(self, spec: Spec) -> float:
+        return math.log(
+            2.0 * spec.horizon * spec.actions * int(spec.users or 1) / float(self.failure or 0.05)
+        )
+
+    def _crude(self, spec: Spec, memory: EliminationMemory, model: StageModel, h: int) -> EliminationMemory:
+        """The absorbing model with layer h, from the batch that explored it; layer 0 begins a stage."""
+        crude, rare = memory.crude.copy(), memory.rare.copy()
+        rare[h] = model.counts[0] < self._threshold(spec, model.width)
+        crude[h] = absorbing(model.transitions[0], rare[h])
+        width = model.width if h == 0 else max(memory.width, model.width)
+        return replace(memory, crude=crude, rare=rare, width=width)
+
+    def _eliminate(
+        self,
+        state: StageState,
+        memory: EliminationMemory,
+        model: StageModel,
+        size: int,
+        stages: int,
+        number: int,
+    ) -> EliminationMemory:
+        """phi_{b+1} and the best policy in it, from a fine batch."""
+        spec, everyone = state.spec, self.enumeration(state.spec)
+        rewards = model.rewards
+        if self.known_rewards and spec.known_rewards is not None:
+            rewards = spec.layout.to_rows(spec.known_rewards)
+        if self.elimination == "theory":
+            values = everyone.values(absorbing(model.transitions, memory.rare), rewards)
+            best = values[memory.active].max()
+            radius = 2.0 * self._radius(spec, max(memory.width, model.width), size)
+            active = memory.active & ((values > best - radius) | (values == best))
+        else:
+            transitions = model.completed()
+            failure = float(self.failure or 0.05) / stages
+            w = value_widths(model, spec, failure, bool(self.known_rewards), float(self.width_scale or 0.0))
+            above, below = (everyone.values(transitions, rewards + sign * w) for sign in (1.0, -1.0))
+            active = memory.active & (above >= below[memory.active].max())
+            values = 0.5 * (above + below)  # V is linear in the reward
+        equals = np.flatnonzero(active & (values == values[active].max()))
+        chosen = 0
+        if self.tie_break == "random":
+            coin = draw_uniforms(open_at(state.ties, ROLE_TIES, number, _EXPLOIT), 1)[0]
+            chosen = min(equals.size - 1, int(coin * equals.size))
+        return replace(memory, active=active, best=int(equals[chosen]))
+
+    def _radius(self, spec: Spec, width: float, size: int) -> float:
+        """xi_b of elimination by theory."""
+        s, a, h = spec.states, spec.actions, spec.horizon
+        length = spec.layout.rows * h * size
+        floored = max(2.0, width) if width > 0.0 else 1.0
+        rate = self._iota(spec) / length
+        return float(self.C or 0.0) * (
+            math.sqrt(h**5 * s**2 * a * rate) + s**3 * a**2 * h**5 * floored * rate
+        )
+
+    def _explore(
+        self, state: StageState, memory: EliminationMemory, layers: tuple[int, ...], size: int, number: int
+    ) -> Plans:
+        """The plans of a batch: for each pair of these layers its best visitor, ``size`` users each."""
+        spec, everyone = state.spec, self.enumeration(state.spec)
+        rows = spec.layout.rows
+        users: dict[int, int] = {}
+        anybody = np.flatnonzero(memory.active)
+        for h in layers:
+            coins = None
+            if self.tie_break == "random":
+                coins = draw_uniforms(open_at(state.ties, ROLE_TIES, number, h), rows)
+            found, _ = everyone.visitors(memory.crude, h, memory.active, coins)
+            for r in range(rows):
+                policy = int(found[r])
+                if policy < 0:  # nobody left plays this pair: all are equal
+                    policy = int(anybody[0 if coins is None else int(coins[r] * anybody.size)])
+                users[policy] = users.get(policy, 0) + size
+        return tuple((everyone.policy(policy), many) for policy, many in users.items())
+
+    # ------------------------------------------------------------------------------- in words
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        yield from super().heuristics()
+        if self.elimination == "data":
+            yield "elimination = 'data' keeps an optimal policy, but the theorem is about xi_b"
+        else:
+            yield f"C = {self.C:g}: the theorem holds for a constant that the paper does not name"
+        if self.C_1 is not None and self.C_1 < 6.0:
+            yield f"C_1 = {self.C_1:g} is below 6"
+        if not self.truncate:
+            yield "truncate = False lets the last users exploit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class APEVE(SDPPE):
+    """APEVE (Qiao, Yin, Min and Wang 2022): the same without noise, with known rewards; not private.
+
+    It takes the sums that it is given for exact ones, so that noise is ignored. Stages are of K^(1 - 2^-b)
+    users: log log K of them. With equal stages and options it is SDP-PE under ``NoPrivacy``, bit for bit.
+
+    Options: :class:`SDPPE`. ``default``: elimination by data, widths and threshold scaled down (heuristic);
+    ``theory``: bounds that hold; ``paper``: xi_b with C = 1, every user explores.
+    """
+
+    ignores_noise: ClassVar[bool] = True
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            **SDPPE.PRESETS["default"], "stages": "squaring", "known_rewards": True, "center_rewards": False,
+        },
+        "theory": SDPPE.PRESETS["theory"],
+        "paper": SDPPE.PRESETS["paper"],
+    }  # fmt: skip

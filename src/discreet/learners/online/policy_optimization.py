@@ -1,0 +1,168 @@
+r"""Optimistic policy optimization: OPPO without privacy, and Private-UCB-PO. One skeleton.
+
+pi^1 is uniform. At each release, for h = H, ..., 1,
+
+    Q_h = clip(r~ + P~ V_{h+1} + beta^r + G_h beta^p, 0, cap),    V_h = sum_a pi^k(a|s) Q_h(s, a);
+
+pi^k is played; then pi^{k+1}(a|s) is proportional to pi^k(a|s) exp(eta Q_h(s, a)). Q is that of pi^k, from
+the counts of users before k. If n users follow one release, each is a step: eta becomes n eta.
+
+- :class:`OPPO` (Efroni, Shani, Rosenberg and Mannor 2020, there called POMD), exact counts.
+- :class:`PrivateUCBPO` (Chowdhury and Zhou 2021, algorithm Private-UCB-PO): beta^r and beta^p of the module
+  :mod:`discreet.learners.online.bonuses`, the l1 width. Regret O~(sqrt(S^2 A H^3 T) + S^2 A H^2 E).
+
+V averages over pi^k: it is an upper bound of V^{pi^k}, not of V*. eta = sqrt(2 log A / (H^2 K)) in theory;
+the ``default`` presets have a larger one and scaled widths, a heuristic without a theorem, chosen as in
+:mod:`discreet.learners.online.ucbvi`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.learners.online import bonuses
+from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.learners.online.tabular_base import AS_PUBLISHED, BonusLearner, PostProcessed, Theory
+from discreet.mechanisms.interfaces import Spec
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Options = Mapping[str, Any]
+
+_DEFAULT: Options = {
+    "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.1, "constants": "tight", "cap": "H-h+1",
+    "stationary": False, "derive_visits": True, "center_rewards": True,
+    "known_rewards": False, "failure": 0.05, "eta": 0.03,
+}  # fmt: skip
+_THEORY: Options = {**AS_PUBLISHED, "stat_const": "theory", "eta": "theory"}
+
+
+def _fill(learner: OPPO | PrivateUCBPO, spec: Spec, flags: Ints, knobs: Floats) -> int:
+    flags[kernels.WIDTH] = kernels.WIDTH_HOEFFDING
+    flags[kernels.RANGE] = kernels.RANGE_FUTURE if learner.constants == "tight" else kernels.RANGE_HORIZON
+    widths = bonuses.hoeffding(spec, learner.constants or "tight", learner.failure or 0.05, l1=True)
+    if learner.stat_const is not None and not isinstance(learner.stat_const, str):
+        widths = (learner.stat_const, learner.stat_const)
+    knobs[kernels.OUTER], knobs[kernels.INNER] = widths
+    if learner.eta is not None and not isinstance(learner.eta, str):
+        knobs[kernels.ETA] = learner.eta
+    else:
+        count = 2 * math.log(spec.actions) / (spec.horizon**2 * bonuses.users(spec))
+        knobs[kernels.ETA] = math.sqrt(count)
+    return kernels.POLICY_OPTIMIZATION
+
+
+def _check_eta(learner: OPPO | PrivateUCBPO) -> None:
+    if learner.eta != "theory":
+        object.__setattr__(learner, "eta", checks.real("eta", learner.eta, 0.0))
+
+
+def _memory_size(spec: Spec) -> int:
+    return 2 * spec.horizon * spec.layout.rows + 1
+
+
+def _heuristics(learner: OPPO | PrivateUCBPO) -> Iterator[str]:
+    if learner.eta != "theory":
+        yield f"eta = {learner.eta:g} is not that of the theory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OPPO(BonusLearner):
+    """Optimistic policy optimization (Efroni et al. 2020) on exact counts: the non-private baseline.
+
+    Given a noisy release it runs, takes the values as counts, and ignores the noise law
+    (``ignores_noise``).
+
+    Parameters
+    ----------
+    preset : "default", "theory" or "paper"
+        ``default``: scaled widths, larger step (heuristic). ``theory``: proven constants. ``paper``: the
+        widths of Efroni et al.
+    constants : "tight", "published" (of Private-UCB-PO) or "efroni"
+    eta : float or "theory"
+        Step of the mirror descent per user, at least 0.
+
+    Further options: see :class:`~discreet.learners.online.tabular_base.TabularLearner`.
+    """
+
+    eta: float | Theory | None = None
+
+    stochastic: ClassVar[bool] = True
+    ignores_noise: ClassVar[bool] = True
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published", "efroni")
+    PRESETS: ClassVar[Mapping[str, Options]] = {
+        "default": _DEFAULT,
+        "theory": _THEORY,
+        "paper": {**_THEORY, "constants": "efroni"},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_eta(self)
+
+    def memory_size(self, spec: Spec) -> int:
+        """2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
+        return _memory_size(spec)
+
+    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+        return _fill(self, spec, flags, knobs)
+
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        yield from super().heuristics()
+        yield from _heuristics(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateUCBPO(PostProcessed):
+    """Private-UCB-PO (Chowdhury and Zhou 2021): optimistic policy optimization on noisy counts.
+
+    Parameters
+    ----------
+    preset : "default", "theory" or "paper"
+        ``default``: scaled widths, larger step, E in standard deviations (heuristic). ``theory``: proven
+        constants. ``paper``: the published ones, raw counts in cost form.
+    eta : float or "theory"
+        Step of the mirror descent per user, at least 0.
+
+    Further options: see :class:`~discreet.learners.online.tabular_base.PostProcessed` and its bases.
+    """
+
+    eta: float | Theory | None = None
+
+    stochastic: ClassVar[bool] = True
+    PRESETS: ClassVar[Mapping[str, Options]] = {
+        "default": {
+            **_DEFAULT, "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.1, "noise_failure": 0.05, "post": "lp",
+            "form": "reward", "missing_mass": "none", "clip_negative": True,
+        },
+        "theory": {**_THEORY, "priv_scale": 1.0, "E_mode": "quantile"},
+        "paper": {
+            **_THEORY, "constants": "published", "cap": "H", "priv_scale": 1.0, "E_mode": "published",
+            "post": "raw", "form": "cost", "clip_negative": False,
+        },
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_eta(self)
+
+    def memory_size(self, spec: Spec) -> int:
+        """2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
+        return _memory_size(spec)
+
+    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+        self._post_flags(flags, knobs)
+        return _fill(self, spec, flags, knobs)
+
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        yield from super().heuristics()
+        yield from _heuristics(self)

@@ -1,0 +1,103 @@
+r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): exploration that waits for counts above the noise.
+
+With n = N-hat and E = max(E1, E2, E3),
+
+    n >= 2 E:  Q = min(cap, (R-hat + sum_s' V(s') N3-hat) / n + (H + 1) phi + psi),
+               phi = sqrt(2 log(K / f') / max(n - E, 1)),  psi = (1 + S H)(3 E / n + 2 E^2 / n^2);
+    else:      Q = cap.
+
+It is sound: n >= 2E gives N >= n - E >= E, the reward's error is at most 2 E / n, the value's at most
+H (S + 1) E / n. f' is a quarter of the failure probability. Published: no H S A in the logarithm, which
+leaves out the union over pairs; ``constants="tight"`` has K H S A there and the range of V[h+1] for H.
+Negative counts are clipped at 0, without which optimism fails. The published regret
+bound O~(sqrt(S A H^3 T) + S^2 A H^3 / epsilon) misses an error term (Chowdhury and Zhou 2021): the supported
+one has S^2 in its first term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.learners.estimation.tabular_model import POSTS
+from discreet.learners.online import bonuses
+from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.learners.online.tabular_base import AS_PUBLISHED, ErrorAware, GreedyLearner
+from discreet.mechanisms.interfaces import NoiseLaw, Spec
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PUCB(ErrorAware, GreedyLearner):
+    """PUCB (Vietri et al. 2020); with any privatizer, the paper's being the tree.
+
+    Parameters
+    ----------
+    preset : "default", "theory" or "paper"
+        ``default``: scaled down (heuristic). ``theory``: proven constants, exact error quantiles.
+        ``paper``: the published constants and error bound
+        (3 / epsilon) H log((2 S A H + S^2 A H) / f') log(K)^{5/2}, read off the noise's standard deviation:
+        for the published tree's log(K) nodes it is std / sqrt(2) log(...) log(K).
+    clip_negative : bool
+        Negative counts become 0.
+
+    Further options: see :class:`~discreet.learners.online.tabular_base.ErrorAware`,
+    :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their base.
+    """
+
+    clip_negative: bool | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.2, "constants": "tight", "cap": "H-h+1",
+            "stationary": False, "derive_visits": True, "center_rewards": True,
+            "known_rewards": False, "failure": 0.05, "monotone": False, "tie_break": "random",
+            "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.1, "noise_failure": 0.05, "clip_negative": True,
+        },
+        "theory": {**AS_PUBLISHED, "stat_const": "theory", "priv_scale": 1.0, "E_mode": "quantile"},
+        "paper": {
+            **AS_PUBLISHED, "stat_const": "theory", "constants": "published", "priv_scale": 1.0,
+            "E_mode": "published", "clip_negative": False,
+        },
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
+
+    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its law alone."""
+        if self.E_mode != "published":
+            return super().errors(laws, spec)
+        pairs, horizon, users = spec.layout.rows, spec.horizon, bonuses.users(spec)
+        share = 0.25 * (0.05 if self.noise_failure is None else self.noise_failure)
+        cells = math.log((2 + spec.states) * pairs * horizon / share)
+        std = max(law.std_bound() for law in laws.values())
+        errors = np.zeros(kernels.ERRORS)
+        errors[:3] = std / math.sqrt(2) * cells * max(1.0, math.log(users))
+        return errors
+
+    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+        tight = self.constants == "tight"
+        flags[kernels.WIDTH] = kernels.WIDTH_PUCB
+        flags[kernels.POST] = POSTS["raw"]
+        flags[kernels.RANGE] = kernels.RANGE_FUTURE if tight else kernels.RANGE_HORIZON
+        flags[kernels.CLIP_NEGATIVE] = int(bool(self.clip_negative))
+        share = 0.25 * (self.failure or 0.05)
+        many = float(bonuses.users(spec))
+        if tight:
+            many *= spec.horizon * spec.layout.rows
+        width = math.sqrt(2 * math.log(many / share))
+        if self.stat_const is not None and not isinstance(self.stat_const, str):
+            width = self.stat_const
+        knobs[kernels.OUTER] = knobs[kernels.INNER] = width
+        knobs[kernels.PRIVACY] = 1.0 if self.priv_scale is None else self.priv_scale
+        return self._greedy_flags(flags)

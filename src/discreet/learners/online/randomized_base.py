@@ -1,0 +1,224 @@
+r"""What learners share that explore by a random draw in place of a bonus: exact sums, schedule, coins.
+
+Of each release a learner draws values from a law that the counts give, and plays greedily in them. Users
+between two releases can be split into ``samples`` sub-batches with a draw each: the users of one batch then
+do not all make one draw's mistake.
+
+**Exact sums only.** The law of the draw (a posterior, a variance 1 / (N + 1)) takes the counts for numbers of
+people. Noisy ones can be negative and know nothing of their own error, and a law made of them is neither the
+posterior nor as wide as it ought to be. So a private budget is refused at the door, and noisy estimates when
+they arrive. Under ``NoPrivacy`` these learners are what they are called: baselines, without a guarantee.
+
+**Coins.** Draws come from NumPy's generator at the address (``ROLE_SAMPLES``, release, sub-batch) of the key
+of the public coins: the same run draws the same, in whatever order. There is no compiled form, but the
+planning in the drawn values is that of every tabular learner
+(:func:`discreet.learners.online.tabular_planning_kernels.plan_step`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.count_query import CountQuery
+from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, ROLE_TIES, generator_at, open_at
+from discreet.core.short_repr import brief
+from discreet.learners.estimation.tabular_model import release_rows
+from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.learners.online.summary import summary_of
+from discreet.learners.online.tabular_base import grown, sub_batch
+from discreet.learners.online.tabular_planning_kernels import LearnerKernel
+from discreet.mechanisms.interfaces import Ask, Plan, Release, Schedule, Spec
+from discreet.utils.config import Knobs
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RandomizedState:
+    """What a learner carries: public coins and the newest release's sums.
+
+    visits, reward_sums (T, R) and transitions (T, R, S), T = 1 (pooled) or H. users : how many people they
+    are of; number : of their release (-1: none yet); part : sub-batches handed out since.
+    """
+
+    __repr__ = brief
+
+    spec: Spec
+    ties: NDArray[np.uint64]
+    visits: Floats
+    transitions: Floats
+    reward_sums: Floats
+    users: int = 0
+    number: int = -1
+    part: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """Values to plan in: Q_h = rewards_h + (transitions_h / denominators_h) V_{h+1}.
+
+    rewards (H, R); transitions (T, R, S); denominators (T, R), at least 1.
+    """
+
+    rewards: Floats
+    transitions: Floats
+    denominators: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomizedLearner(Knobs):
+    """Base of learners that plan in values drawn at random.
+
+    Parameters
+    ----------
+    preset : str
+        A row of ``PRESETS``.
+    stationary : bool
+        Pool the counts of all steps; only where the problem is declared stationary.
+    known_rewards : bool
+        Use the public rewards of the spec.
+    replan_growth : float
+        Release when the users have grown by this factor, 1.0 being every user.
+    samples : int
+        Sub-batches of the users between two releases, each with a draw of its own.
+    """
+
+    stationary: bool | None = None
+    known_rewards: bool | None = None
+    replan_growth: float | None = None
+    samples: int | None = None
+
+    CAP: ClassVar[int] = kernels.CAP_LEFT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        for name in ("stationary", "known_rewards"):
+            put(self, name, checks.flag(name, getattr(self, name)))
+        put(self, "replan_growth", checks.real("replan_growth", self.replan_growth, 1.0))
+        put(self, "samples", checks.integer("samples", self.samples, 1))
+
+    # --------------------------------------------------------------------------- public facts
+    def schedule(self, spec: Spec) -> Schedule:
+        """Geometric times of release."""
+        self._check(spec)
+        return Schedule(spec.users, growth=self.replan_growth, plans="deterministic")
+
+    def query(self, spec: Spec) -> CountQuery:
+        """Transitions and, unless they are known, rewards."""
+        self._check(spec)
+        return CountQuery(
+            spec.layout,
+            stationary=bool(self.stationary),
+            visits=False,
+            known_rewards=bool(self.known_rewards),
+        )
+
+    def _check(self, spec: Spec) -> None:
+        if spec.budget is not None and spec.budget.private:
+            raise ValueError(
+                f"privatizer with {spec.budget.trust} privacy: must be NoPrivacy() ('none') for the learner "
+                f"{type(self).__name__}, which draws from a law that only exact sums give"
+            )
+        if self.stationary and not spec.stationary:
+            raise ValueError("stationary = True: must be false, the problem is not declared stationary")
+        if self.known_rewards and spec.known_rewards is None:
+            raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
+
+    def _known(self, spec: Spec) -> Floats | None:
+        """(H, R) public mean rewards where they are to be used."""
+        if not self.known_rewards or spec.known_rewards is None:
+            return None
+        return spec.layout.to_rows(spec.known_rewards)
+
+    # -------------------------------------------------------------------------- one release
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> RandomizedState:
+        """The state before the first release. ``ties`` is the key (2 words) of the public coins."""
+        self._check(spec)
+        shape = (1 if self.stationary else spec.horizon, spec.layout.rows)
+        key = np.array(ties, dtype=np.uint64)
+        return RandomizedState(spec, key, np.zeros(shape), np.zeros((*shape, spec.states)), np.zeros(shape))
+
+    def plan(
+        self, state: RandomizedState, release: Release, ask: Ask | None = None
+    ) -> tuple[Plan, RandomizedState]:
+        """The next users' policy, greedy in a draw of its own, and the state after it."""
+        if release.number != state.number:
+            state = self._read(state, release)
+        spec, parts = state.spec, int(self.samples or 1)
+        users = grown(release.users, float(self.replan_growth or 1.0), spec)
+        sizes = kernels.part_sizes(users, np.zeros(0, np.int64), parts)
+        part, last = sub_batch(release, spec, sizes, state.part)
+        _, q = self.values(state, part)
+        rows = np.empty((spec.horizon, spec.states), np.int64)
+        ties = open_at(state.ties, ROLE_TIES, state.number, part)
+        kernels.choose(self._kernel(), spec.layout.state_ptr, spec.horizon, q, ties, rows)
+        plan = Plan(spec.layout.row_action[rows], sizes[part], last=last)
+        return plan, replace(state, part=part + 1)
+
+    def _read(self, state: RandomizedState, release: Release) -> RandomizedState:
+        for name, estimate in release.estimates.items():
+            if estimate.law.std() != 0.0:
+                raise ValueError(
+                    f"release.{name} has noise of standard deviation {estimate.law.std():g}: must be exact, "
+                    f"{type(self).__name__} must be used with NoPrivacy()"
+                )
+        visits, transitions, reward_sums = release_rows(release, state.spec.layout)
+        if visits.shape != state.visits.shape:
+            raise ValueError(f"release has {visits.shape[0]} steps: must have {state.visits.shape[0]}")
+        return replace(
+            state, visits=visits, transitions=transitions, reward_sums=reward_sums,
+            users=int(release.users), number=int(release.number), part=0,
+        )  # fmt: skip
+
+    @abstractmethod
+    def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
+        """Values to plan in, from the law that the sums of ``state`` give; drawn from public ``coins``."""
+
+    def values(self, state: RandomizedState, part: int = 0) -> tuple[Floats, Floats]:
+        """V (H + 1, S) and Q (H, R) of sub-batch ``part`` (from 0 on) of the newest release in ``state``.
+
+        In units of reward; the same each time, since the draw follows from the state's ties.
+        """
+        spec, rows = state.spec, state.spec.layout.rows
+        drawn = self.draw(state, generator_at(state.ties, ROLE_SAMPLES, max(0, state.number), part))
+        values, q = np.empty((spec.horizon + 1, spec.states)), np.empty((spec.horizon, rows))
+        kernels.plan_step(
+            self._kernel(), spec.layout.state_ptr, spec.horizon, state.users, max(0, state.number),
+            drawn.denominators, drawn.transitions, np.zeros(drawn.denominators.shape),
+            np.ascontiguousarray(drawn.rewards), np.zeros(kernels.ERRORS), np.zeros(0), values, q,
+            np.zeros((spec.horizon, rows)),
+            np.empty(kernels.work_size(drawn.denominators.shape[0], rows, spec.states)),
+        )  # fmt: skip
+        return values, q
+
+    def _kernel(self) -> LearnerKernel:
+        """No bonus: everything random is in the draw. Ties, at the cap, are broken at random."""
+        flags = np.zeros(kernels.FLAGS, np.int64)
+        flags[kernels.CAP], flags[kernels.RANDOM_TIES] = self._cap(), 1
+        return LearnerKernel(kernels.VALUE_ITERATION, flags, np.zeros(kernels.KNOBS))
+
+    def _cap(self) -> int:
+        return self.CAP
+
+    # ------------------------------------------------------------------------------- in words
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        if float(self.replan_growth or 1.0) > 1.0:
+            yield "several users follow one policy (the theorem replans for each)"
+
+    def summary(self) -> str:
+        """The options, and whether the regret theorem holds with them. There is no privacy in any case."""
+        return f"{summary_of(self, self.heuristics())} There is no privacy guarantee."
+
+
+#: Options of every preset.
+SHARED: Mapping[str, Any] = {"stationary": False, "known_rewards": False}

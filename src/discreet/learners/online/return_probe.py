@@ -1,0 +1,305 @@
+r"""Exploration by measured returns: hold the optimistic learner to what one repeated action earns.
+
+Optimism must refute every pair of a model before it commits, and under privacy noise each refutation costs
+hundreds of users. What a policy earns is a far cheaper statistic: one scalar per user. This explorer
+
+1. *probes*. The first batch plays the A policies "always action a", n users each, and spends most of
+   its budget on their clipped returns (:class:`discreet.core.count_query.CountQuery`, groups). The batch
+   stands alone (``Plan.forget``). The best of them is the *anchor* if it is ``_FOUND`` standard
+   deviations above 0; if none is, the plain learner follows with all of the budget, and only the probe
+   was spent.
+2. *watches*. The learner plays, and a share of the budget measures what its users earn *in total*, with an
+   error that does not grow with their number (the prefix sum of a decaying stream). Its debt is
+
+       D = rho * (anchor's mean) * (learner's users) - (what they earned),      rho = 1/4,
+
+   and while D is above an allowance B(k) = b (k / k_1)^alpha of some standard deviations of that
+   measurement, users follow the anchor. This is regret balancing (Abbasi-Yadkori, Pacchiano and Phan
+   2020) between a fixed policy and a learner: a learner that earns next to nothing is stopped for the price
+   of B, one that merely learns slowly is not stopped, since rho is small and C is small too: returns above
+   C = H / 20 count alike. The anchor's users feed the model as everybody does.
+3. *lets go* once the learner earns clearly more than rho times the anchor: no more returns are released
+   and the learner goes on alone, with all of the budget.
+
+Which world gains: one where repeating some action earns a reward at all, and where the learner, left alone,
+earns nothing for long (RiverSwim). Which loses: one where an action repeated earns a little, and the
+learner less than a quarter of that for its first thousand users: it is then slowed down. docs/returns.md has
+the measurements; no regret theorem is claimed.
+
+Privacy does not depend on any of this: groups, shares and policies are functions of earlier releases.
+
+Group returns, the single probe, the debt and the letting go are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting import budget as budgets
+from discreet.core.count_query import GROUP_RETURNS, CountQuery
+from discreet.core.short_repr import brief
+from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.learners.online.tabular_base import LearnerState
+from discreet.mechanisms.interfaces import Measurement, Plan, Release, Schedule, Spec
+
+if TYPE_CHECKING:
+    from discreet.learners.online.noise_aware import NoiseAwareUCBVI
+
+Floats = NDArray[np.float64]
+
+ANCHOR, LEARNER = 0, 1  # groups of the watch; those of the probe are the actions
+
+# Chosen on random MDPs (dense, sparse, S = 12), a switching chain and locks, with RiverSwim beside them.
+_CLIP = 0.05  # C / H
+_PROBE_SHARE = 0.9
+_WATCH_SHARE = 0.3
+_PROBE = 6.0  # users of an action in the probe: standard deviations of a group at all of the budget over C
+_LEAST_PROBE = 8
+_MOST_OF_USERS = 0.05  # of all users that the probe may take; else there is none
+_FOUND = 2.0
+_LEAST = 0.3  # of C: an anchor that turns out to earn less is none
+_PART = 0.25  # rho
+_ALLOWANCE = 3.5  # b, in standard deviations of a group's sum in the watch
+_LEAST_ALLOWANCE = 20.0  # b, in clipped returns: without noise too
+_GROWTH = 0.15  # alpha
+_LET_GO = 3.0
+_LET_GO_LAPLACE = 6.0  # of one batch alone, whose heavier tail is looked at afresh at each release
+_UNKNOWN_NOISE = 4.2247  # std of a return over C at (1, 1e-6), where the budget is not known
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Generalised least squares of an arm's mean: sums of weights and weighted measurements."""
+
+    exposure: float = 0.0
+    total: float = 0.0
+    variance: float = 0.0
+
+    def add(self, value: float, users: float, variance: float) -> Mean:
+        """With a measurement of mean users * m and this variance."""
+        w = users / variance if variance > 0.0 else users * 1e12
+        return Mean(self.exposure + w * users, self.total + w * value, self.variance + w * w * variance)
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        return self.total / self.exposure
+
+    @property
+    def std(self) -> float:
+        """Its standard deviation."""
+        return math.sqrt(self.variance) / self.exposure
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnsState:
+    """What the explorer carries: public, a function of releases alone.
+
+    inner : the learner's state. stage : "probe", "watch" or "alone". gain : of the stream's later
+    measurements. anchor : its action. mean : of the anchor. behind : users behind the newest measurement
+    of each group; assigned : in the open batch. users, debt : the learner's, as the module says; gap : what
+    its next user may add to the debt. unit : std of a group's noise. fresh, noise : sums of the learner's
+    measurements and of their variances. first : users at the start of the watch. queue : sub-batches
+    (group, users, number of the tie-break) not yet handed out.
+    """
+
+    __repr__ = brief
+
+    inner: LearnerState
+    stage: str = "probe"
+    gain: float = 1.0
+    anchor: int = -1
+    mean: Mean = Mean()
+    behind: tuple[float, float] = (0.0, 0.0)
+    assigned: tuple[int, int] = (0, 0)
+    users: int = 0
+    debt: float = 0.0
+    gap: float = 0.0
+    unit: float = 0.0
+    fresh: float = 0.0
+    noise: float = 0.0
+    first: int = 1
+    queue: tuple[tuple[int, int, int], ...] = ()
+
+
+def probe_users(spec: Spec) -> int:
+    """Users of each action in the probe: from public facts; 0 where there are too few users for one."""
+    budget: Any = getattr(spec, "budget", None)
+    noise = _UNKNOWN_NOISE / math.sqrt(_PROBE_SHARE)
+    if budget is not None:
+        noise = 0.0
+        if budget.mu is not None:
+            noise = 1.0 / (budget.mu * math.sqrt(_PROBE_SHARE))
+        elif budget.rho is not None:
+            noise = 1.0 / math.sqrt(2.0 * budget.rho * _PROBE_SHARE)
+        elif budget.epsilon is not None:
+            noise = math.sqrt(2.0) / (budget.epsilon * _PROBE_SHARE)
+            if budget.delta:
+                gaussian = 1.0 / (budgets.gdp_mu(budget.epsilon, budget.delta) * math.sqrt(_PROBE_SHARE))
+                noise = max(noise, gaussian)  # which of the two it will be is the privatizer's to choose
+    users = max(_LEAST_PROBE, math.ceil(_PROBE * noise))
+    if spec.users is None or users * spec.actions > _MOST_OF_USERS * spec.users:
+        return 0
+    return users
+
+
+def schedule(learner: NoiseAwareUCBVI, spec: Spec, plain: Schedule) -> Schedule:
+    """A first release after the probe, then as often as the plain learner's."""
+    first = probe_users(spec) * spec.actions
+    if not first or spec.users is None:
+        return plain
+    times, at = [0], first
+    while at < spec.users:
+        times.append(at)
+        at += learner._batch(at, spec)
+    return replace(plain, times=np.array(times, np.int64), growth=None)
+
+
+def query(spec: Spec, plain: CountQuery) -> CountQuery:
+    """The plain learner's, and the returns of as many groups as the probe and the watch need."""
+    if not probe_users(spec):
+        return plain
+    clip = _CLIP * spec.horizon
+    return replace(plain, groups=max(2, spec.actions), clip=clip, return_share=_WATCH_SHARE)
+
+
+def begin(spec: Spec, inner: LearnerState) -> ReturnsState:
+    """Nothing was measured; without a probe the learner is alone from the start."""
+    return ReturnsState(inner, "probe" if probe_users(spec) else "alone")
+
+
+def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tuple[Plan, ReturnsState]:
+    """The next users' policy, and the state after it."""
+    if release.number != state.inner.number:
+        state = _read(learner, state, release)
+    if not state.queue:
+        raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
+    (group, users, part), queue = state.queue[0], state.queue[1:]
+    inner, layout = state.inner, state.inner.spec.layout
+    probing = state.stage == "probe"
+    if probing or (group == ANCHOR and state.stage == "watch"):
+        action = group if probing else state.anchor
+        lowest = layout.row_action[layout.state_ptr[:-1]]
+        row = np.where(layout.row_index[:, action] >= 0, action, lowest)
+        policy = np.tile(row, (layout.horizon, 1))
+    else:
+        policy = learner._policy(inner, part)
+    inner = learner._noted(inner, policy, users)
+    out = Plan(policy, users, last=not queue)
+    if probe_users(inner.spec):
+        share = {"probe": _PROBE_SHARE, "watch": _WATCH_SHARE}.get(state.stage, 0.0)
+        out = replace(out, group=group, return_share=share, forget=probing)
+    assigned = list(state.assigned)
+    if state.stage == "watch":
+        assigned[group] += users
+    return out, replace(state, inner=inner, queue=queue, assigned=(assigned[0], assigned[1]))
+
+
+# ---------------------------------------------------------------------------------- one release
+def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> ReturnsState:
+    """Model and returns of a new release, then the sub-batches of the next users."""
+    spec, newest = state.inner.spec, release.measurement
+    if newest is None:
+        raise ValueError("release: carries no measurement with noise of its own")
+    first = probe_users(spec)
+    if state.stage == "probe" or not first:  # the probe itself is measured at gain 1
+        state = replace(state, gain=math.sqrt(1.0 - newest.decay**2) if first else newest.gain)
+    inner = learner._read(state.inner, replace(release, measurement=_at_gain(newest, state.gain)))
+    state = replace(state, inner=inner)
+    if release.number == 0 and first:
+        return replace(state, queue=tuple((action, first, 0) for action in range(spec.actions)))
+    if state.stage == "probe":
+        state = _after_probe(state, newest, release.users, first)
+    elif state.stage == "watch":
+        state = _after_watch(state, newest)
+    users = learner._batch(release.users, spec)
+    if users < 1:
+        raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
+    mine = _learners_part(state, release.users, users)
+    queue, parts = [(ANCHOR, users - mine, 0)], int(learner.tie_batches or 1)
+    exploring = learner._exploring(release.users, users, spec)
+    exploring = np.diff(np.minimum(mine, np.cumsum(exploring)), prepend=0)
+    sizes = kernels.part_sizes(mine, exploring, parts)
+    queue += [(LEARNER, size, j) for j, size in enumerate(sizes)]
+    return replace(state, assigned=(0, 0), queue=tuple(item for item in queue if item[1] > 0))
+
+
+def _at_gain(newest: Measurement, gain: float) -> Measurement:
+    """The measurement as if made at the stream's usual gain: the learner's weights take one for all."""
+    if newest.gain == gain:
+        return newest
+    ratio = gain / newest.gain
+    estimates = {
+        name: replace(e, value=ratio * e.value, law=_scaled(e.law, ratio))
+        for name, e in newest.estimates.items()
+    }
+    return replace(newest, estimates=estimates, gain=gain)
+
+
+def _scaled(law: Any, ratio: float) -> Any:
+    """The law of ratio times the noise."""
+    return replace(law, scale=law.scale * ratio) if hasattr(law, "scale") else law
+
+
+def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: int) -> ReturnsState:
+    """The best action is the anchor, if it clearly earns."""
+    returns = newest.estimates[GROUP_RETURNS]
+    clip = _CLIP * state.inner.spec.horizon
+    sums = returns.value[: state.inner.spec.actions] / newest.gain
+    variance = (returns.law.std() / newest.gain) ** 2 + 0.25 * clip * clip * first
+    best = int(np.argmax(sums))
+    mean = Mean().add(float(sums[best]), float(first), variance)
+    if mean.value <= _FOUND * mean.std:
+        return replace(state, stage="alone")
+    return replace(state, stage="watch", anchor=best, mean=mean, gap=_PART * mean.value, first=users)
+
+
+def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
+    """The learner's debt, and whether it is to go on alone."""
+    returns, gain = newest.estimates[GROUP_RETURNS], newest.gain
+    clip, sigma = _CLIP * state.inner.spec.horizon, returns.law.std()
+    behind = (
+        state.assigned[ANCHOR] + newest.decay * state.behind[ANCHOR],
+        state.assigned[LEARNER] + newest.decay * state.behind[LEARNER],
+    )
+    mean, spread = state.mean, 0.25 * clip * clip
+    if behind[ANCHOR] > 0.0:
+        at = gain * behind[ANCHOR]
+        mean = mean.add(float(returns.value[ANCHOR]), at, sigma * sigma + spread * at)
+    y, users = float(returns.value[LEARNER]), state.users + state.assigned[LEARNER]
+    rest = 1.0 - math.sqrt(1.0 - state.gain**2)  # 1 - decay of the stream
+    earned = (y + rest * state.fresh) / gain
+    error = math.sqrt((sigma * sigma + rest * rest * state.noise) / gain**2 + spread * users)
+    target = _PART * mean.value
+    debt = users * target - earned
+    debt_std = math.hypot(error, users * _PART * mean.std)
+    gap, better = target, False
+    if behind[LEARNER] > 0.0:
+        recent = y / (gain * behind[LEARNER])
+        recent_std = math.sqrt(sigma * sigma + spread * behind[LEARNER]) / (gain * behind[LEARNER])
+        gap = max(0.0, target - max(recent - recent_std, 0.0))
+        clearly = _LET_GO_LAPLACE if "laplace" in returns.law.family else _LET_GO
+        better = recent - target > clearly * math.hypot(recent_std, _PART * mean.std)
+    weak = mean.value < max(mean.std, _LEAST * clip)
+    alone = better or weak or debt < -_LET_GO * debt_std
+    return replace(
+        state, stage="alone" if alone else "watch", mean=mean, behind=behind, users=users, debt=debt, gap=gap,
+        unit=sigma, fresh=state.fresh + y, noise=state.noise + sigma * sigma,
+    )  # fmt: skip
+
+
+def _learners_part(state: ReturnsState, users: int, batch: int) -> int:
+    """How many of the next batch the learner gets: all, unless its debt nears what it is allowed."""
+    if state.stage == "alone" or state.debt <= 0.0:
+        return batch
+    clip = _CLIP * state.inner.spec.horizon
+    allowance = max(_ALLOWANCE * state.unit, _LEAST_ALLOWANCE * clip)
+    allowance *= ((users + batch) / state.first) ** _GROWTH
+    return int(
+        min(batch, max(0.0, (allowance - state.debt) / max(state.gap, 0.05 * _PART * state.mean.value)))
+    )

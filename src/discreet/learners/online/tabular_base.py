@@ -1,0 +1,503 @@
+"""What all tabular learners share: knobs, schedule, query, and the pure step from release to plan.
+
+A learner is a frozen value. ``plan`` converts a release to rows and calls the same compiled
+``plan_step`` and ``choose`` that the fused simulation calls, so that both agree bit for bit. Nothing
+here loosens a guarantee: every option is post-processing, except ``stationary``, ``derive_visits``,
+``center_rewards``, ``known_rewards`` and the schedule, which choose what the privatizer is asked for and
+when. The privatizer charges for that.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.count_query import CountQuery
+from discreet.core.noise.random_streams_kernels import ROLE_TIES, open_at
+from discreet.core.short_repr import brief
+from discreet.learners.estimation.tabular_model import POSTS, ErrorBounds, ErrorMode, Post, release_rows
+from discreet.learners.online import bonuses
+from discreet.learners.online import tabular_planning_kernels as kernels
+from discreet.learners.online.summary import summary_of
+from discreet.learners.online.tabular_planning_kernels import LearnerKernel
+from discreet.mechanisms.interfaces import Ask, NoiseLaw, Plan, Release, Schedule, Spec
+from discreet.utils.config import Knobs
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Cap = Literal["H-h+1", "H", "none"]
+Theory = Literal["theory"]
+
+#: Where neither preset nor option says when to release: as the users have grown by this factor. Under privacy
+#: fewer releases have less noise; without it a schedule only makes plans lag behind, so it is finer.
+GROWTH, PLAIN_GROWTH = 1.1, 1.02
+#: As the papers have it: visits, transitions and rewards, each with a noise; a release after every user.
+AS_PUBLISHED = {"derive_visits": False, "center_rewards": False, "replan_every": 1}
+
+_CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CAP_NONE}
+
+
+@dataclass(frozen=True, eq=False)
+class LearnerState:
+    """What a learner carries from release to release: public, and a function of releases alone.
+
+    number : of the last release that was read (-1: none); part : sub-batches handed out since.
+    values (H + 1, S), q (H, R) : optimistic, of the last release; probabilities (H, R) : 0 unless stochastic;
+    trials (E, H, R) : what explorers believe Q to be.
+    """
+
+    __repr__ = brief
+
+    spec: Spec
+    ties: NDArray[np.uint64]
+    kernel: LearnerKernel
+    memory: Floats
+    values: Floats
+    q: Floats
+    probabilities: Floats
+    trials: Floats
+    number: int = -1
+    part: int = 0
+
+
+def grown(users: int, growth: float, spec: Spec) -> int:
+    """How many users follow the release made after ``users`` of them, on a geometric schedule."""
+    later = max(users + 1, math.ceil(growth * users))
+    return later - users if spec.users is None else min(later, spec.users) - users
+
+
+def sub_batch(release: Release, spec: Spec, sizes: Sequence[int], part: int) -> tuple[int, bool]:
+    """The first sub-batch from ``part`` on that is not empty, and whether it is the last such one.
+
+    sizes : users of each sub-batch. ``ValueError`` if nobody is left, or no sub-batch of this release.
+    """
+    if sum(sizes) < 1:
+        raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
+    left = [i for i in range(part, len(sizes)) if sizes[i]]
+    if not left:
+        raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
+    return left[0], len(left) == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabularLearner(Knobs, ABC):
+    """Base of the tabular learners. Options left at None come from the preset.
+
+    Parameters
+    ----------
+    preset : str
+        A row of ``PRESETS``: ``default`` (practical, no theorem), ``paper``, and what the class lists.
+    bonus_scale : float
+        Multiplies the whole bonus.
+    stat_scale : float
+        Multiplies what comes from sampling: the terms in 1 / sqrt(D).
+    stat_const : float or "theory"
+        Replaces the coefficient L of 1 / sqrt(D) (through its logarithm where that occurs elsewhere).
+    constants : str
+        Which paper's constants, see :mod:`discreet.learners.online.bonuses`.
+    cap : "H-h+1", "H" or "none"
+        Largest Q at step h (from 1).
+    stationary : bool
+        Pool the counts of all steps; only where the problem is declared stationary.
+    replan_every : int
+        Release and replan after every so many users, at least 1; it is 1 in presets ``paper`` and ``theory``.
+    replan_growth : float
+        Instead: release when the users have grown by this factor, at least 1.0 (every user). Where nothing
+        else is said it is 1.1, and 1.02 without privacy: the same guarantee as with a release for each, and
+        no more noise.
+    derive_visits : bool
+        Ask for no family of visits: N = sum over s' of N3, whose error is that of S noises.
+    center_rewards : bool
+        Ask for sums of r - 1/2, which one user can change by half as much. With ``derive_visits`` (both are
+        the default) one user moves 3 H of l1 instead of 6 H: half the noise at the same guarantee.
+    known_rewards : bool
+        Use the public rewards of the spec; ask for none.
+    failure : float
+        In (0, 1): probability that a concentration bound fails.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` where the
+        learner and the problem do not fit.
+    """
+
+    bonus_scale: float | None = None
+    stat_scale: float | None = None
+    stat_const: float | Theory | None = None
+    constants: str | None = None
+    cap: Cap | None = None
+    stationary: bool | None = None
+    replan_every: int | None = None
+    replan_growth: float | None = None
+    derive_visits: bool | None = None
+    center_rewards: bool | None = None
+    known_rewards: bool | None = None
+    failure: float | None = None
+
+    explorers: ClassVar[int] = 0  # sub-batches of a batch that follow a policy of their own
+    stochastic: ClassVar[bool] = False
+    ignores_noise: ClassVar[bool] = False
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published")
+
+    def __post_init__(self) -> None:
+        both = self.replan_every is not None and self.replan_growth is not None
+        if both and self.replan_every != 1:
+            raise ValueError(
+                f"replan_growth = {self.replan_growth!r}: must not be given together with replan_every"
+            )
+        if self.replan_growth is not None:
+            object.__setattr__(self, "replan_every", 1)
+        if self.known_rewards and self.center_rewards is None:
+            object.__setattr__(self, "center_rewards", False)  # there is nothing to centre
+        super().__post_init__()
+        put = object.__setattr__
+        for name in ("bonus_scale", "stat_scale"):
+            put(self, name, checks.real(name, getattr(self, name), 0.0))
+        if self.stat_const != "theory":
+            put(self, "stat_const", checks.real("stat_const", self.stat_const, 0.0))
+        checks.choice("constants", self.constants, self.CONSTANTS)
+        checks.choice("cap", self.cap, _CAPS)
+        for name in ("stationary", "derive_visits", "center_rewards", "known_rewards"):
+            put(self, name, checks.flag(name, getattr(self, name)))
+        if self.known_rewards and self.center_rewards:
+            raise ValueError("center_rewards = True: must be false when known_rewards is true")
+        if self.replan_every is not None:
+            put(self, "replan_every", checks.integer("replan_every", self.replan_every, 1))
+        if self.replan_growth is not None:
+            put(self, "replan_growth", checks.real("replan_growth", self.replan_growth, 1.0))
+        put(
+            self,
+            "failure",
+            checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True),
+        )
+
+    # --------------------------------------------------------------------------- public facts
+    @property
+    def tie_batches(self) -> int:
+        """Sub-batches of a batch, each with its own tie-break: 1 unless the learner is greedy."""
+        return 1
+
+    def _growth(self, spec: Spec) -> float | None:
+        """The factor from release to release; None: a release every ``replan_every`` users."""
+        if self.replan_growth is self.replan_every is None:
+            return PLAIN_GROWTH if spec.budget is not None and not spec.budget.private else GROWTH
+        return self.replan_growth
+
+    @property
+    def scheduled(self) -> bool:
+        """True if several users can follow one policy."""
+        return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
+
+    def _exploring(self, before: int, batch: int, spec: Spec) -> NDArray[np.int64]:
+        """(E,) how many users of the batch that begins after ``before`` users follow each explorer."""
+        return np.zeros(self.explorers, np.int64)
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """Times of release: after every user, every ``replan_every`` users, or geometric."""
+        self._check(spec)
+        plans: Literal["deterministic", "stochastic"] = "stochastic" if self.stochastic else "deterministic"
+        every, growth = self.replan_every, self._growth(spec)
+        if every is None or every == 1:
+            return Schedule(spec.users, growth=growth or 1.0, plans=plans)
+        if spec.users is None:
+            return Schedule(None, plans=plans)
+        times = np.arange(0, spec.users, every, dtype=np.int64)
+        return Schedule(spec.users, times=times, plans=plans)
+
+    def query(self, spec: Spec) -> CountQuery:
+        """The sums that this learner reads."""
+        self._check(spec)
+        return CountQuery(
+            spec.layout,
+            stationary=bool(self.stationary),
+            visits=not self.derive_visits,
+            center_rewards=bool(self.center_rewards),
+            known_rewards=bool(self.known_rewards),
+        )
+
+    def _check(self, spec: Spec) -> None:
+        if self.stationary and not spec.stationary:
+            raise ValueError("stationary = True: must be false, the problem is not declared stationary")
+        if self.known_rewards and spec.known_rewards is None:
+            raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
+
+    def _batch(self, users: int, spec: Spec) -> int:
+        """How many users follow the release made after ``users`` of them."""
+        growth = self._growth(spec)
+        if growth is not None:
+            return grown(users, growth, spec)
+        later = users + int(self.replan_every or 1)
+        return later - users if spec.users is None else min(later, spec.users) - users
+
+    # ------------------------------------------------------------------------ compiled face
+    @abstractmethod
+    def kernel(self, spec: Spec) -> LearnerKernel:
+        """Constants of this learner for this problem, as compiled code reads them."""
+
+    def memory_size(self, spec: Spec) -> int:
+        """Floats that are carried from release to release."""
+        return 0
+
+    def begin_memory(self, spec: Spec) -> Floats:
+        """(memory_size,) the memory before the first release."""
+        return np.zeros(self.memory_size(spec))
+
+    def work_size(self, spec: Spec) -> int:
+        """Floats of scratch that ``plan_step`` needs."""
+        slots = 1 if self.stationary else spec.horizon
+        return kernels.work_size(slots, spec.layout.rows, spec.states)
+
+    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its laws by family; zeros for a baseline."""
+        return np.zeros(kernels.ERRORS)
+
+    # -------------------------------------------------------------------------- one release
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> LearnerState:
+        """The state before the first release. ``ties`` is the key (2 words) of the tie-breaking coins."""
+        horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
+        return LearnerState(
+            spec,
+            np.array(ties, dtype=np.uint64),
+            self.kernel(spec),
+            self.begin_memory(spec),
+            np.zeros((horizon + 1, states)),
+            np.zeros((horizon, rows)),
+            np.zeros((horizon, rows)),
+            np.zeros((self.explorers, horizon, rows)),
+        )
+
+    def plan(
+        self, state: LearnerState, release: Release, ask: Ask | None = None
+    ) -> tuple[Plan, LearnerState]:
+        """The next users' policy, and the state after it; ``state`` is left as it was.
+
+        A release that is new is read once; while it is the same, the next sub-batch is handed out.
+        """
+        if release.number != state.number:
+            state = self._read(state, release)
+        users = self._batch(release.users, state.spec)
+        exploring = self._exploring(release.users, users, state.spec)
+        sizes = kernels.part_sizes(users, exploring, self.tie_batches)
+        part, last = sub_batch(release, state.spec, sizes, state.part)
+        plan = Plan(self._policy(state, part), sizes[part], last=last)
+        return plan, replace(state, part=part + 1)
+
+    def _read(self, state: LearnerState, release: Release) -> LearnerState:
+        spec, layout = state.spec, state.spec.layout
+        visits, transitions, reward_sums = release_rows(release, layout)
+        if visits.shape[0] != (1 if self.stationary else layout.horizon):
+            raise ValueError(
+                f"release has {visits.shape[0]} steps: must have {1 if self.stationary else layout.horizon}"
+            )
+        known = np.zeros((0, 0))
+        if self.known_rewards and spec.known_rewards is not None:
+            known = layout.to_rows(spec.known_rewards)
+        laws = {name: estimate.law for name, estimate in release.estimates.items()}
+        new = replace(
+            state, memory=state.memory.copy(), values=np.empty_like(state.values), q=np.empty_like(state.q),
+            probabilities=np.zeros((layout.horizon, layout.rows)), number=release.number, part=0,
+        )  # fmt: skip
+        kernels.plan_step(
+            state.kernel, layout.state_ptr, layout.horizon, int(release.users), int(release.number), visits,
+            transitions, reward_sums, known, self.errors(laws, spec), new.memory, new.values, new.q,
+            new.probabilities, np.empty(self.work_size(spec)),
+        )  # fmt: skip
+        return new
+
+    def _policy(self, state: LearnerState, part: int) -> NDArray[Any]:
+        layout = state.spec.layout
+        if self.stochastic:
+            return layout.from_rows(state.probabilities)
+        rows = np.empty((layout.horizon, layout.states), np.int64)
+        ties = open_at(state.ties, ROLE_TIES, state.number, part)
+        q = state.q if part < self.tie_batches else state.trials[part - self.tie_batches]
+        kernels.choose(state.kernel, layout.state_ptr, layout.horizon, q, ties, rows)
+        return layout.row_action[rows]
+
+    # ------------------------------------------------------------------------------- in words
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        for name in ("bonus_scale", "stat_scale"):
+            if getattr(self, name) < 1.0:
+                yield f"{name} = {getattr(self, name):g} is below 1"
+        if self.stat_const != "theory":
+            yield f"stat_const = {self.stat_const:g} replaces the constant of the theory"
+        if self.scheduled:
+            default = f": growth {GROWTH:g}, without privacy {PLAIN_GROWTH:g}"
+            when = default if self.replan_every is self.replan_growth is None else ""
+            yield f"several users follow one policy{when} (the theorem replans for each)"
+
+    def summary(self) -> str:
+        """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
+        return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
+
+
+class BonusLearner(TabularLearner):
+    """A learner whose constants are widths of a bonus, in units of ``bonus_scale`` and ``stat_scale``."""
+
+    def kernel(self, spec: Spec) -> LearnerKernel:
+        """Constants of this learner for this problem, as compiled code reads them."""
+        self._check(spec)
+        flags = np.zeros(kernels.FLAGS, np.int64)
+        knobs = np.zeros(kernels.KNOBS)
+        flags[kernels.CAP] = _CAPS[self.cap or "H-h+1"]
+        flags[kernels.CLIP_NEGATIVE] = 1
+        knobs[kernels.PRIVACY] = 1.0
+        code = self._fill(spec, flags, knobs)
+        bonus, stat = float(self.bonus_scale or 0.0), float(self.stat_scale or 0.0)
+        for knob in (kernels.OUTER, kernels.INNER, kernels.VARIANCE, kernels.LOWER_FLOOR):
+            knobs[knob] *= bonus * stat
+        for knob in (kernels.PRIVACY, kernels.LOWER_NOISE, kernels.CORRECTION):
+            knobs[knob] *= bonus
+        return LearnerKernel(code, flags, knobs)
+
+    @abstractmethod
+    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+        """Set flags and knobs (before ``bonus_scale`` and ``stat_scale``); return the kernel's code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreedyLearner(TabularLearner):
+    """A learner that plays the greedy action of its optimistic Q.
+
+    Parameters
+    ----------
+    monotone : bool
+        Q never rises from one release to the next.
+    tie_break : "random" or "first"
+        Among exact maximisers: uniform, by public coins, or the lowest action.
+    tie_batches : int
+        Sub-batches of a batch, each with its own random tie-break. By default 4 where several users
+        follow one release and ties are random, else 1.
+    """
+
+    monotone: bool | None = None
+    tie_break: Literal["random", "first"] | None = None
+    tie_batches: int | None = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        put(self, "monotone", checks.flag("monotone", self.monotone))
+        checks.choice("tie_break", self.tie_break, ("random", "first"))
+        if self.tie_batches is None:
+            put(self, "tie_batches", 4 if self.scheduled and self.tie_break == "random" else 1)
+        put(self, "tie_batches", checks.integer("tie_batches", self.tie_batches, 1))
+
+    def memory_size(self, spec: Spec) -> int:
+        """H R floats (the last Q) if monotone."""
+        return spec.horizon * spec.layout.rows if self.monotone else 0
+
+    def begin_memory(self, spec: Spec) -> Floats:
+        """(memory_size,) infinities: the first Q is not limited by an earlier one."""
+        return np.full(self.memory_size(spec), np.inf)
+
+    def _greedy_flags(self, flags: Ints) -> int:
+        flags[kernels.MONOTONE] = int(bool(self.monotone))
+        flags[kernels.RANDOM_TIES] = int(self.tie_break == "random")
+        return kernels.VALUE_ITERATION
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorAware(BonusLearner):
+    """A learner that reads the noise law of its releases.
+
+    Parameters
+    ----------
+    priv_scale : float
+        Multiplies what comes from privacy noise: the terms in Lambda / D.
+    E_mode : "quantile", "sd" or "published"
+        How the law becomes bounds E, see :class:`discreet.learners.estimation.tabular_model.ErrorBounds`.
+    E_z : float
+        Standard deviations of mode ``sd``.
+    noise_failure : float
+        In (0, 1): probability that a bound E fails.
+    """
+
+    priv_scale: float | None = None
+    E_mode: ErrorMode | None = None
+    E_z: float | None = None
+    noise_failure: float | None = None
+
+    reads_row_sums: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "priv_scale", checks.real("priv_scale", self.priv_scale, 0.0))
+        _ = self._bounds
+
+    @property
+    def _bounds(self) -> ErrorBounds:
+        return ErrorBounds(
+            self.E_mode or "quantile",
+            0.05 if self.noise_failure is None else self.noise_failure,
+            1.0 if self.E_z is None else self.E_z,
+            self.reads_row_sums,
+        )
+
+    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its law alone."""
+        return self._bounds.of(laws, spec.layout, bonuses.users(spec))
+
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        yield from super().heuristics()
+        if self.priv_scale is not None and self.priv_scale < 1.0:
+            yield f"priv_scale = {self.priv_scale:g} is below 1"
+        if self.E_mode == "sd":
+            yield "E_mode = 'sd' is no uniform bound of the noise"
+        if self.E_mode == "published":
+            yield "E_mode = 'published' is below the quantile of sums of few noises"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostProcessed(ErrorAware):
+    """A learner that can read noisy counts raw or projected.
+
+    Parameters
+    ----------
+    post : "raw" or "lp"
+        Noisy counts as they are, or projected onto consistent ones
+        (:mod:`discreet.learners.estimation.model_kernels`).
+    form : "reward" or "cost"
+        With raw counts the papers' cost form differs: a row's missing mass counts as cost 0, and
+        r~ = 1 - (N - R) / D. Everywhere else the two are mirror images.
+    missing_mass : "none" or "optimistic"
+        With raw counts in reward form: what a row's missing mass is worth, 0 or the largest value.
+    clip_negative : bool
+        Negative raw counts become 0; without it the proof of optimism has a gap.
+    """
+
+    post: Post | None = None
+    form: Literal["reward", "cost"] | None = None
+    missing_mass: Literal["none", "optimistic"] | None = None
+    clip_negative: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice("post", self.post, ("raw", "lp"))
+        checks.choice("form", self.form, ("reward", "cost"))
+        checks.choice("missing_mass", self.missing_mass, ("none", "optimistic"))
+        object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
+
+    def _post_flags(self, flags: Ints, knobs: Floats) -> None:
+        flags[kernels.POST] = POSTS[self.post or "lp"]
+        flags[kernels.COST_FORM] = int(self.form == "cost")
+        flags[kernels.MASS_OPTIMISTIC] = int(self.missing_mass == "optimistic")
+        flags[kernels.CLIP_NEGATIVE] = int(bool(self.clip_negative))
+        knobs[kernels.PRIVACY] = 1.0 if self.priv_scale is None else self.priv_scale
+        knobs[kernels.LOWER_NOISE] *= knobs[kernels.PRIVACY]
+
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        yield from super().heuristics()
+        if self.post == "raw" and not self.clip_negative:
+            yield "clip_negative = False leaves a gap in the proof of optimism"

@@ -1,0 +1,61 @@
+"""Shares of episodes that end censored: of all episodes, and of those after a decision.
+
+People whose outcome is not known end in the censored state (``Returns.censored``), and count as the middle of
+the range of returns. What a policy gains over what people did is evaluated in
+:mod:`discreet.learners.ope.transition_gains` with the worst and the best outcomes for it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.learners.ope.first_visit_query import Told
+
+Floats = NDArray[np.float64]
+
+__all__ = ["CensoredShare", "censored_share", "ends_censored"]
+
+
+class CensoredShare(NamedTuple):
+    """Largest share of the episodes that can be censored by a release, and its deviation due to noise."""
+
+    share: float
+    deviation: float
+
+
+def censored_share(told: Told) -> CensoredShare | None:
+    """Return how many episodes of a release may be censored; None where no end is censored.
+
+    A release counts the episodes that end before the last step. It does not show how the others end. So
+    the share is that of all episodes that came to no other end: censored ones, and those that reach the last
+    step.
+    """
+    end = told.question.returns.censored
+    if end is None:
+        return None
+    others = [state for state in told.question.returns.terminal if state != end]
+    known = float(told.per_state(told.visits)[others].sum() / told.episodes)
+    deviation = math.sqrt(len(others) + told.question.groups * known**2) * told.noise.visits / told.episodes
+    return CensoredShare(float(np.clip(1.0 - known, 0.0, 1.0)), min(deviation, 1.0))
+
+
+def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
+    """Return (R,) probabilities that an episode ends censored after a visit to a row.
+
+    People go on as they did, with all steps of the horizon ahead. No visit has more steps ahead. If no end is
+    censored, the result is 0.
+
+    moves : (R, S + 1) laws of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal states.
+    """
+    end = told.question.returns.censored
+    if end is None:
+        return np.zeros(told.layout.rows)
+    arrives = np.eye(told.layout.states)[end]
+    later = np.zeros(told.layout.states)
+    for _ in range(told.layout.horizon - 1):
+        later = usual @ (arrives + later)
+    return np.asarray(np.clip(moves @ (arrives + later), 0.0, 1.0))

@@ -1,0 +1,828 @@
+r"""What policies are worth, from one noisy release of counts: values with intervals, no data.
+
+Everything here is post-processing of a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`, read twice,
+step by step. With N^ the visits of a pair, M its row of transitions, C its sum of centred rewards, all noisy
+(standard deviations sigma_n, sigma_t, sigma_r from the release's laws; N^ is the least-squares combination
+of released visits and row sums), b_h = min(H - h, bound of the return), and c the plain mean of V_{h+1}
+over states, the estimate of a fixed policy goes backward:
+
+    q_h(s, a) = c + 1/2 + g(N^) Y,  Y = M (V_{h+1} - c) + C;  V_h(s) = sum_a pi(a | s) q_h(s, a).    (1)
+
+(Known rewards r replace 1/2 and C. What is declared of returns (``Spec.returns``) is used: an episode that
+has ended is worth what no reward is, exactly; b_h is what can still be earned, and nothing is worth less
+than what must.) No count is truncated or projected, no value clipped: (1) is unbiased.
+
+* The centre c. As V - c sums to 0, M (V - c) does not correlate with N^, and ||V - c|| is the smallest norm
+  that a centring gives: the noise is sigma_t ||V - c||_2.
+* The reciprocal. E[m(X / sigma) / sigma] = 1 / N for X ~ N(N, sigma^2), N > 0 and m(x) = (1 - Phi(x)) /
+  phi(x) the Mills ratio (Voinov and Nikulin 1993, Unbiased Estimators and Their Applications 1): g is that,
+  or 1 / N^ without noise. 1 / N^ itself is too large by sigma^2 / N^2.
+* Independence. V_{h+1}, and the action that a planner by backward induction chooses at later steps, are
+  functions of the release of steps > h: the noise of step h is independent of them, so that (1) has exactly
+  the conditional noise g^2 (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2) (the last term is the
+  delta method's). Next states are independent of later ones given where people were, with variance Var(r +
+  V) / N.
+* Variance of the value: the sum over h, s of d_h(s)^2 times the variance at (h, s), d the occupancy of the
+  policy (its noisy estimate, projected onto a simplex), plus that of the initial distribution, which is
+  read off the visits of step 0; at step 0 the two may correlate, so their deviations add.
+
+Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the deviation of q is at most b_h / 4. All others are
+worth anything in [0, b_h] ([r, min(r + b_{h+1}, b_h)] for known r): (1) is carried along three times, with
+the low end, a middle and the high end there. Used pairs close to the threshold are too often those with
+lucky noise, which draws g Y towards 0; their ends move apart by .9 exp(4 - N^ / sigma_n) |g Y|, which
+exceeds that bias in the mean for every true N >= 3 sigma_n (tests/learners/ope/test_count_estimates.py); with
+fewer visits less than one in six passes.
+
+Selection. The learned policy took, at each state, an action that looked best in the same release, so that
+(1) flatters it. With s_a the deviation of q_h(s, a) with all that comes later (sum over s' of P^2 times the
+variance at s'), there are two bounds of the flattery at (h, s), in the mean:
+
+* whatever the rule, the error of the action taken is at most the largest one of those in the race (actions
+  more than 4 deviations apart are not in it),
+
+      E max_a N(0, s_a^2) <= min_t { t + sum_a s_a [phi(t / s_a) - (t / s_a) (1 - Phi(t / s_a))] },   (2)
+
+  which both ends move apart by;
+* if the scores that were maximised are known (``OfflinePolicy.q``): more noise of the same kind. Let a score
+  hold kappa xi_a, xi_a ~ N(0, s_a^2) the error of q, and take c' = argmax_a (score_a + kappa omega_a) with
+  fresh omega_a ~ N(0, s_a^2). As (xi, omega) and (omega, xi) have one law,
+
+      E xi_{c'} = E omega_{c'},                                                                      (3)
+
+  and the right side is computed from the release. c' chooses by twice the variance: of two actions it is
+  flattered at least 1 / sqrt(2) times as much as the true choice, whatever their gap. So the low end falls
+  by sqrt(2) times (3), the middle by (3), the high end stays. kappa is regressed from scores and q
+  (:func:`response`); scores at their floor (DP-APVI cuts them off there) did not follow the noise: kappa =
+  0. With exact counts s_a is an upper estimate (reward and next state are released apart), and so is (3).
+
+An error of choosing does not average out over states, so it is added and not squared. Both need a planner by
+backward induction over counts per step. Rewards and next states are taken as uncorrelated in s_a; in the
+sampling variances of values the worst correlation is assumed.
+
+The behaviour policy is read off directly: v = sum of mean rewards, linear in the release, with exact noise;
+sampling by the smaller of v (b - v) (Bhatia and Davis 2000) and the model's variance. "Behaviour goes on" at
+(h, s) takes the row sums over a of Y and N^ in (1).
+
+What the intervals cover is measured, not proven (docs/report.md; tests/statistics/test_value_intervals.py):
+the quantiles are normal (at nine tenths of the failure probability), the variances estimated. Where support
+is lacking they are wide by construction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import erfcx, ndtr, ndtri
+
+from discreet.core import checks
+from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
+from discreet.core.layout import Layout
+from discreet.core.short_repr import brief
+from discreet.learners.estimation.linear_regression import simplex_rows
+from discreet.mechanisms.interfaces import Spec, StepwiseRelease
+from discreet.mechanisms.policy_rows import policy_rows
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+__all__ = ["BEHAVIOUR", "Candidate", "Counts", "Evaluation", "Value", "uniform", "values_of"]
+
+BEHAVIOUR = "behaviour"
+_SUPPORT = 4.0  # deviations of its noise that a count must exceed
+_NEAR = 0.9  # margin at the threshold, as a share of g Y
+_WORST = 0.25  # of b_h: a value with a larger deviation than this is no better than [0, b_h]
+_RACE = 4.0  # actions whose values are further apart than this many deviations (each) do not compete
+_SHARE = 0.9  # of the failure probability for normal errors; the rest is for what is not quite normal
+_MOST_DRAWS = 2**16  # of all pairs of a step, to see what a choice would win by more noise
+_LOW, _MIDDLE, _HIGH = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A policy to be evaluated.
+
+    policy : (H, S) int or (H, S, A). behaviour : (H, S) bool, where the behaviour policy goes on instead.
+    chosen : whether it was made from this very release: its interval then covers that choice.
+    scores : (H, S, A), what the choice maximised (``OfflinePolicy.q``), if it is known: a closer bound.
+    """
+
+    __repr__ = brief
+
+    policy: ArrayLike
+    behaviour: Bools | None = None
+    chosen: bool = False
+    scores: ArrayLike | None = None
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value, or a difference of two, with an interval.
+
+    estimate : unsupported pairs are taken for average ones. low, high : two-sided at ``level``. lower :
+    one-sided lower bound at ``level``. noise, sampling : standard deviations due to privacy and to people.
+    lack : the part of high - low that is for lack of support. choice : the part that is for having chosen by
+    the same release (and the like, near the threshold).
+    """
+
+    __repr__ = brief
+
+    estimate: float
+    low: float
+    high: float
+    lower: float
+    level: float
+    noise: float
+    sampling: float
+    lack: float
+    choice: float
+
+    @property
+    def known(self) -> bool:
+        """Is it more than what lack of support leaves open? Else the estimate says nothing."""
+        return self.lack <= 0.5 * (self.high - self.low)
+
+    def in_units(self, scale: float, offset: float) -> Value:
+        """The same with values ``offset + scale v``."""
+        moved = {name: offset + scale * getattr(self, name) for name in ("estimate", "low", "high", "lower")}
+        spread = {name: scale * getattr(self, name) for name in ("noise", "sampling", "lack", "choice")}
+        return replace(self, **moved, **spread)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; an estimate that says nothing is None."""
+        return {**asdict(self), "estimate": self.estimate if self.known else None}
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Unbiased sums of the release that a report reads.
+
+    visits : (H, R) N^. users : episodes that they are of. sigma : standard deviation of one of them.
+    """
+
+    visits: Floats
+    episodes: float
+    sigma: float
+
+
+class _Ends(NamedTuple):
+    """A value before its interval: by low, middle, high end; its deviations due to noise and sampling."""
+
+    centre: Floats  # (3,)
+    choice: float
+    noise: Floats  # (3,)
+    sampling: Floats  # (3,)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Values of several policies from one release.
+
+    values : by name; always with the behaviour policy. counts : what people did. used : by candidate, (H, R)
+    pairs whose counts were used. gains : by candidate, (H, S) the estimated value of its action less that of
+    the behaviour policy at this step, both followed by the candidate; and gain_errors its standard
+    deviation; NaN where one of them is not supported.
+    """
+
+    __repr__ = brief
+
+    values: Mapping[str, Value]
+    counts: Counts
+    used: Mapping[str, Bools]
+    gains: Mapping[str, Floats]
+    gain_errors: Mapping[str, Floats]
+    least: float
+    bound: float
+    level: float
+    ends: Mapping[str, _Ends] = field(repr=False)
+
+    def difference(self, name: str, other: str) -> Value:
+        """Value of ``name`` less that of ``other``.
+
+        Both are read off one release and their errors may correlate in any way, so that deviations add.
+        """
+        for argument, asked in (("name", name), ("other", other)):
+            checks.choice(argument, asked, self.ends)
+        mine, theirs = self.ends[name], self.ends[other]
+        ends = _Ends(
+            mine.centre - theirs.centre[::-1],
+            mine.choice + theirs.choice,
+            mine.noise + theirs.noise[::-1],
+            mine.sampling + theirs.sampling[::-1],
+        )
+        width = self.bound - self.least
+        return _value(ends, self.level, -width, width)
+
+
+def uniform(layout: Layout) -> Floats:
+    """(H, S, A): every admissible action alike."""
+    mask = (layout.row_index >= 0).astype(np.float64)
+    row: Floats = mask / mask.sum(axis=1, keepdims=True)
+    return np.broadcast_to(row, (layout.horizon, *row.shape))
+
+
+def _value(ends: _Ends, level: float, least: float, most: float) -> Value:
+    deviation = np.hypot(ends.noise, ends.sampling)
+    failure = _SHARE * (1.0 - level)
+    two, one = -float(ndtri(failure / 2)), -float(ndtri(failure))
+    low, high = ends.centre[_LOW] - two * deviation[_LOW], ends.centre[_HIGH] + two * deviation[_HIGH]
+    lower = ends.centre[_LOW] - one * deviation[_LOW]
+    low, high, lower, estimate = np.clip([low, high, lower, ends.centre[_MIDDLE]], least, most).tolist()
+    lack = max(0.0, float(ends.centre[_HIGH] - ends.centre[_LOW]) - ends.choice)
+    return Value(
+        min(max(estimate, low), high), low, high, lower, level,
+        float(ends.noise[_MIDDLE]), float(ends.sampling[_MIDDLE]),
+        min(lack, most - least), min(ends.choice, most - least),
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ the release
+class _Noise(NamedTuple):
+    """Standard deviations of one N^, one cell of transitions, one reward sum."""
+
+    visits: float
+    moves: float
+    rewards: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Declared:
+    """What is public about what can still be earned, in units of [0, 1] a step.
+
+    floor, ceiling : (H + 1,) from step h on. ended : (S,) terminal states; after : (H + 1,) their value.
+    """
+
+    floor: Floats
+    ceiling: Floats
+    ended: Bools
+    after: Floats
+
+    @classmethod
+    def of(cls, spec: Spec, bound: float | None) -> _Declared:
+        horizon = spec.layout.horizon
+        left: Floats = np.arange(horizon, -1, -1, dtype=np.float64)
+        floor: Floats = np.zeros(horizon + 1)
+        ceiling, pay = left, 0.0
+        ended = np.zeros(spec.layout.states, bool)
+        if spec.returns is not None and spec.known_rewards is None:
+            given = spec.returns
+            width = given.high - given.low
+            pay = -given.low / width
+            least, most = given.bounds(horizon)
+            if given.terminal and 0.0 <= pay <= 1.0:
+                ended[list(given.terminal)] = True
+            if given.outcomes is not None:  # one of them at most, and nothing else
+                floor, ceiling = left * pay + min(0.0, least) / width, left * pay + max(0.0, most) / width
+            else:
+                floor = (least - horizon * given.low) / width - (horizon - left)
+                ceiling = 0.0 * left + (most - horizon * given.low) / width
+            floor = np.minimum(np.maximum(floor, 0.0), left)
+            ceiling = np.minimum(np.maximum(ceiling, 0.0), left)
+        if bound is not None:
+            ceiling = np.minimum(ceiling, bound)
+        return cls(np.minimum(floor, ceiling), ceiling, ended, left * pay)
+
+
+class _Step(NamedTuple):
+    """One step of the release."""
+
+    visits: Floats  # (R,) N^
+    moves: Floats  # (R, S)
+    rewards: Floats | None  # (R,) of r - 1/2
+
+
+class _Reader:
+    """The steps of a release with combined visits."""
+
+    def __init__(self, release: StepwiseRelease, spec: Spec) -> None:
+        if release.layout != spec.layout:
+            raise ValueError("release.layout: must be spec.layout")
+        laws = release.laws
+        reward = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)
+        self.known = None if spec.known_rewards is None else spec.layout.to_rows(spec.known_rewards)
+        if self.known is None and reward is None:
+            raise ValueError("release holds no rewards: must hold them, or spec.known_rewards must be given")
+        self.release, self.layout = release, spec.layout
+        self._own = laws[VISITS].std() if VISITS in laws else math.inf
+        moves = laws[TRANSITIONS].std()
+        derived = math.sqrt(self.layout.states) * moves
+        self._share = 0.0  # of the row sum in N^
+        if math.isinf(self._own):
+            self._share = 1.0
+        elif self._own > 0.0:
+            self._share = self._own**2 / (self._own**2 + derived**2)
+        own = (1.0 - self._share) * self._own if self._share < 1.0 else 0.0
+        visits = math.hypot(own, self._share * derived)
+        self.noise = _Noise(visits, moves, 0.0 if reward is None or self.known is not None else reward.std())
+
+    def known_at(self, h: int) -> Floats:
+        """(R,) the known rewards of step h."""
+        if self.known is None:
+            raise ValueError("spec.known_rewards = None: must be given with a release without rewards")
+        return np.asarray(self.known[h])
+
+    def step(self, h: int) -> _Step:
+        """Step h, visits combined."""
+        sums = self.release.step(h)
+        visits = sums.visits
+        if visits is None or self._share > 0.0:
+            whole = sums.transitions.sum(axis=1)
+            visits = whole if visits is None else visits + self._share * (whole - visits)
+        rewards = None if self.known is not None else sums.rewards
+        if self.known is None and rewards is None:
+            raise ValueError(f"release.step({h}) holds no rewards though its laws name them")
+        return _Step(visits, sums.transitions, rewards)
+
+
+def reciprocal(visits: Floats, sigma: float | Floats) -> Floats:
+    """g(N^): the unbiased estimate of 1 / N (module docstring); 1 / max(N^, 1) without noise.
+
+    sigma : of all visits, or of each; all above 0 or all 0.
+    """
+    if not np.any(sigma):
+        return np.asarray(1.0 / np.maximum(visits, 1.0))
+    scaled = np.maximum(visits / sigma, 0.0)  # what is below the threshold is not used
+    return np.asarray(math.sqrt(math.pi / 2) * erfcx(scaled / math.sqrt(2)) / sigma)
+
+
+def expected_maximum(deviations: Floats, pointer: NDArray[np.int64]) -> Floats:
+    """A bound (2) on E max of centred normals (R,), per group of rows that starts at pointer[:-1]; 0 for
+    groups of one.
+    """
+    starts = pointer[:-1]
+    largest = np.maximum.reduceat(deviations, starts)
+    racing = np.add.reduceat((deviations > 0.0).astype(np.float64), starts)
+    length = np.diff(pointer)
+    safe = np.maximum(deviations, 1e-300)
+    best = np.full(largest.size, np.inf)
+    for t in np.linspace(0.0, 4.0, 17):
+        level = np.repeat(t * largest, length)
+        at = np.minimum(level / safe, 40.0)
+        above = deviations * (np.exp(-0.5 * at * at) / math.sqrt(2 * math.pi) - at * ndtr(-at))
+        best = np.minimum(best, t * largest + np.add.reduceat(above, starts))
+    return np.where(racing > 1.5, best, 0.0)
+
+
+def response(
+    scores: Floats, q: Floats, deviations: Floats, visits: Floats, used: Bools, pointer: NDArray[np.int64]
+) -> Floats:
+    """(R,) how far the scores follow the noise of q: kappa of (3), in [0, 1], 1 where nothing says less.
+
+    Weighted regression of scores on q within states, by classes of at least 40 pairs of about equal visits,
+    plus 2 standard errors. Where q holds signal as well, the slope lies between kappa and the scores' slope
+    in the signal.
+    """
+    found = np.ones_like(q)
+    used = used & np.isfinite(scores) & (deviations > 0.0)
+    weight = np.where(used, 1.0 / np.maximum(deviations, 1e-12) ** 2, 0.0)
+    group = np.repeat(np.arange(pointer.size - 1), np.diff(pointer))
+    total = np.add.reduceat(weight, pointer[:-1])
+    racing = np.add.reduceat(used.astype(np.float64), pointer[:-1])
+
+    def inner(table: Floats) -> Floats:
+        mean = np.add.reduceat(weight * np.where(used, table, 0.0), pointer[:-1]) / np.maximum(total, 1e-300)
+        return np.where(used, table - mean[group], 0.0)
+
+    x, y = inner(q), inner(scores)
+    rows = np.flatnonzero(used & (racing[group] > 1.5))
+    rows = rows[np.argsort(visits[rows], kind="stable")]
+    for part in np.array_split(rows, max(1, min(8, rows.size // 40))):
+        square = float(weight[part] @ x[part] ** 2)
+        if part.size < 10 or square == 0.0:
+            continue
+        slope = float(weight[part] @ (x[part] * y[part])) / square
+        rest = weight[part] * (y[part] - slope * x[part])
+        error = math.sqrt(float((rest**2 * x[part] ** 2).sum())) / square
+        found[part] = min(max(slope, 0.0) + 2.0 * error, 1.0)
+    return found
+
+
+def flattery(
+    scores: Floats, deviations: Floats, kappa: Floats, pointer: NDArray[np.int64], stream: int
+) -> Floats:
+    """E omega_{c'} of (3) per group of rows that starts at pointer[:-1], from antithetic draws of its own
+    stream.
+    """
+    starts = pointer[:-1]
+    draws = max(8, min(256, _MOST_DRAWS // deviations.size))
+    random = np.random.default_rng([draws, stream])  # of nobody's data: a fixed stream is all it needs
+    total = np.zeros(starts.size)
+    length = np.diff(pointer)
+    for _ in range(draws):
+        omega = deviations * random.standard_normal(deviations.size)
+        for fresh in (omega, -omega):
+            tried = scores + kappa * fresh
+            best = tried >= np.repeat(np.maximum.reduceat(tried, starts), length)
+            winners = np.add.reduceat(best.astype(np.float64), starts)
+            total += np.add.reduceat(np.where(best, fresh, 0.0), starts) / winners
+    return np.maximum(total / (2 * draws), 0.0)
+
+
+# --------------------------------------------------------------------------- one candidate
+class _Sums(NamedTuple):
+    """What (1) divides: of rows, or added up over the actions of a state. By end where (n, 3)."""
+
+    visits: Floats  # (n,)
+    cells: Floats  # (n,) how many rows were added up
+    target: Floats  # (n, 3) Y
+    constant: Floats  # (n, 3) what is added to Y / N
+    offset: Floats  # (n,) sum over the rows of x, the public constant that Y holds times visits
+    offset_square: Floats  # (n,) and of its square
+    first: Floats  # (n, 3) and
+    second: Floats  # (n, 3) sums of x + V - c and of its square, for the sampling variance
+    rewards: Floats | None  # (n,) centred
+
+
+class _Pairs(NamedTuple):
+    """(1) for rows or for whole states."""
+
+    q: Floats  # (n, 3)
+    noise: Floats  # (n, 3) variance
+    sampling: Floats  # (n, 3) variance
+    bias: Floats  # (n, 3) margin near the threshold
+    used: Bools  # (n,)
+    spread: Floats  # (n,) Var(r + V), of the middle
+    error: Floats  # (n,) variance of q for (2) and (3), where an average counts and not the worst case
+
+
+def _pairs(sums: _Sums, noise: _Noise, norm: Floats, bound: float, clusters: int) -> _Pairs:
+    """(1) with its variances. ``norm`` (3,) is ||V - c||^2; unsupported entries of q are left to the
+    caller.
+    """
+    visits, cells = sums.visits, sums.cells[:, None]
+    sigma = noise.visits * np.sqrt(sums.cells)
+    enough = (visits > _SUPPORT * sigma) & (visits >= 1.0)
+    g = np.zeros_like(visits)
+    for count in np.unique(sums.cells):
+        same = sums.cells == count
+        g[same] = reciprocal(visits[same], noise.visits * math.sqrt(count))
+    part = g[:, None] * sums.target
+    of_moves = noise.moves**2 * norm * cells
+    of_rewards = noise.rewards**2 * cells if sums.rewards is not None else 0.0
+    of_visits = noise.visits**2 * (
+        sums.offset_square[:, None] - 2.0 * part * sums.offset[:, None] + cells * part**2
+    )
+    private = g[:, None] ** 2 * (of_moves + of_rewards + of_visits)
+    spread, plain = _spread(sums, of_moves, bound)
+    people = np.maximum(visits, 1.0)[:, None]
+    sampling = clusters * spread / people
+    bias = np.zeros_like(part)
+    if noise.visits > 0.0:
+        scaled = visits / sigma
+        bias = _NEAR * np.exp(np.minimum(_SUPPORT - scaled, 0.0))[:, None] * np.abs(part)
+    used = enough & ((private + sampling).max(axis=1) <= (_WORST * bound) ** 2)
+    keep = used[:, None]
+    return _Pairs(
+        sums.constant + part, np.where(keep, private, 0.0), np.where(keep, sampling, 0.0),
+        np.where(keep, bias, 0.0), used, np.where(used, spread[:, _MIDDLE], bound**2 / 4),
+        np.where(used, (private + clusters * plain / people).max(axis=1), 0.0),
+    )  # fmt: skip
+
+
+def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats]:
+    """(n, 3) estimates of Var(r + V): at most, and with rewards that do not correlate with next states.
+
+    As if one more visit had had the largest variance of all, bound^2 / 4: a pair that was seen once says
+    nothing of its own.
+    """
+    count = np.maximum(sums.visits, 1.0)[:, None]
+    square = np.maximum(sums.first**2 - of_moves, 0.0)  # noise does not make it smaller
+    most = bound**2 / 4
+    spread = np.clip((sums.second - square / count) / count, 0.0, most) + most / count
+    plain = spread
+    if sums.rewards is not None:
+        rate = np.clip(0.5 + sums.rewards[:, None] / count, 0.0, 1.0)
+        own = rate * (1.0 - rate) + 0.25 / count
+        spread, plain = (np.sqrt(spread) + np.sqrt(own)) ** 2, spread + own
+    return np.minimum(spread, most), np.minimum(plain, most)
+
+
+class _Walk:
+    """The backward and the forward pass of one candidate."""
+
+    def __init__(self, reader: _Reader, candidate: Candidate, declared: _Declared, clusters: int) -> None:
+        layout = reader.layout
+        self.reader, self.layout, self.clusters, self.declared = reader, layout, clusters, declared
+        checked = policy_rows(layout, candidate.policy)
+        if checked.stochastic:
+            self.weights = checked.probabilities.copy()
+        else:
+            self.weights = np.zeros((layout.horizon, layout.rows))
+            np.put_along_axis(self.weights, checked.rows, 1.0, axis=1)
+        shape = (layout.horizon, layout.states)
+        self.goes_on = np.zeros(shape, bool)
+        if candidate.behaviour is not None:
+            self.goes_on = np.array(candidate.behaviour, bool)
+            if self.goes_on.shape != shape:
+                raise ValueError(f"behaviour has shape {self.goes_on.shape}: must be {shape}")
+        self.weights[self.goes_on[:, layout.row_state]] = 0.0
+        self.chosen = checks.flag("chosen", candidate.chosen)
+        self.scores: Floats | None = None
+        if candidate.scores is not None:
+            scores = np.asarray(candidate.scores, np.float64)
+            if scores.shape != (*shape, layout.actions) or np.isnan(scores).any():
+                raise ValueError(
+                    f"scores has shape {scores.shape}: must be {(*shape, layout.actions)}, no NaN"
+                )
+            self.scores = layout.to_rows(scores)
+        self.values = np.zeros((3, layout.states))  # V_{h+1}
+        self.later = np.zeros(layout.states)  # variance of these values, for (2)
+        self.used = np.zeros((layout.horizon, layout.rows), bool)
+        self.whole = np.zeros(shape, bool)  # states whose row sums are supported
+        self.margins = np.zeros(shape)
+        self.noise, self.sampling = np.zeros((*shape, 3)), np.zeros((*shape, 3))
+        self.spread = np.zeros(shape)
+        self.gains, self.gain_errors = np.full(shape, np.nan), np.full(shape, np.nan)
+        self.reached = np.zeros(layout.states)
+
+    def _per_state(self, table: Floats) -> Floats:
+        """(R, ...) added up over the actions of a state."""
+        return np.asarray(np.add.reduceat(table, self.layout.state_ptr[:-1], axis=0))
+
+    def _mixed(self, h: int, table: Floats, power: int = 1) -> Floats:
+        """(R, n) mixed by the candidate's probabilities (to a power), (S, n)."""
+        return self._per_state(self.weights[h][:, None] ** power * table)
+
+    # ------------------------------------------------------------------------- backward
+    def back(self, h: int, step: _Step) -> None:
+        """V_h from V_{h+1}."""
+        rows, whole = self._rows_and_states(h, step)
+        self.used[h], self.whole[h], self.spread[h] = rows.used, whole.used, whole.spread
+        on = self.goes_on[h][:, None]
+        q, behaviour = self._mixed(h, rows.q), whole.q
+        bias = np.where(on, whole.bias, self._mixed(h, rows.bias))
+        self.noise[h] = np.where(on, whole.noise, self._mixed(h, rows.noise, 2))
+        self.sampling[h] = np.where(on, whole.sampling, self._mixed(h, rows.sampling, 2))
+        played = self._mixed(h, rows.used[:, None].astype(np.float64))[:, 0]
+        both = (played > 1.0 - 1e-9) & whole.used & ~self.goes_on[h]
+        self.gains[h, both] = (q - behaviour)[both, _MIDDLE]
+        errors = np.sqrt(self.noise[h] + self.sampling[h]) + np.sqrt(whole.noise + whole.sampling)
+        self.gain_errors[h, both] = errors[both, _MIDDLE]
+        values = np.where(on, behaviour, q)
+        values[:, _LOW] -= bias[:, _LOW]
+        values[:, _HIGH] += bias[:, _HIGH]
+        self.margins[h] = bias[:, _LOW] + bias[:, _HIGH]
+        if self.chosen:
+            race = self._race(h, step, rows, whole)
+            values -= race
+            self.margins[h] += race[:, _LOW] - race[:, _HIGH]
+        ended = self.declared.ended
+        if ended.any():  # nothing is left to be learned there
+            values[ended] = self.declared.after[h]
+            for table in (self.noise, self.sampling, self.margins, self.spread):
+                table[h, ended] = 0.0
+            self.later[ended], self.gains[h, ended] = 0.0, np.nan
+            self.used[h] |= ended[self.layout.row_state]
+            self.whole[h] |= ended
+        self.values = np.ascontiguousarray(values.T)
+
+    def _rows_and_states(self, h: int, step: _Step) -> tuple[_Pairs, _Pairs]:
+        """(1) for every row, and with the row sums of every state (its behaviour policy)."""
+        layout, noise, known_of = self.layout, self.reader.noise, self.declared
+        least, bound = float(known_of.floor[h]), float(known_of.ceiling[h])
+        centre = self.values.mean(axis=1)
+        ahead = self.values - centre[:, None]
+        square = ahead**2
+        level, norm = square.mean(axis=1), square.sum(axis=1)
+        visits, each = step.visits, step.visits[:, None]
+        first = step.moves @ ahead.T
+        second = step.moves @ (square - level[:, None]).T + each * level
+        zero, ones = np.zeros(layout.rows), np.ones(layout.rows)
+        if step.rewards is None:
+            known = self.reader.known_at(h)
+            middle = float(known.mean())
+            x = known - middle
+            target, held = first, known
+            mixture = first + x[:, None] * each
+            moments = second + 2.0 * x[:, None] * first + x[:, None] ** 2 * each
+        else:
+            middle, x, held = 0.5, zero, np.full(layout.rows, 0.5)
+            target = first + step.rewards[:, None]
+            mixture, moments = target, second
+        rows = _Sums(
+            visits, ones, target, centre + held[:, None], zero, zero, first, second, step.rewards
+        )  # fmt: skip
+        add = self._per_state
+        states = _Sums(
+            add(visits), add(ones), add(mixture), np.broadcast_to(centre + middle, (layout.states, 3)),
+            add(x), add(x * x), add(mixture if step.rewards is None else first), add(moments),
+            None if step.rewards is None else add(step.rewards),
+        )  # fmt: skip
+        found = []
+        for sums in (rows, states):
+            pairs = _pairs(sums, noise, norm, bound - least, self.clusters)
+            # anything in the range is possible where support is lacking; the middle is the average pair
+            floor = held if sums is rows and step.rewards is None else np.full(sums.visits.size, least)
+            most = np.full(sums.visits.size, bound)
+            if sums is rows and step.rewards is None and floor.any():
+                most = np.minimum(floor + known_of.ceiling[h + 1], bound)
+            average = sums.target[:, _MIDDLE].sum() / max(float(visits.sum()), 1.0)
+            middle_end = np.clip(sums.constant[:, _MIDDLE] + average, floor, np.maximum(most, floor))
+            worst = np.stack([floor, middle_end, np.maximum(most, floor)], axis=1)
+            found.append(pairs._replace(q=np.where(pairs.used[:, None], pairs.q, worst)))
+        return found[0], found[1]
+
+    def _race(self, h: int, step: _Step, rows: _Pairs, whole: _Pairs) -> Floats:
+        """(S, 3) what the choice is taken to flatter each end by; keeps the variance of the values for step
+        h - 1.
+        """
+        layout, noise, states = self.layout, self.reader.noise, self.layout.row_state
+        g = reciprocal(step.visits, noise.visits)
+        variance = rows.error.copy()
+        if self.later.any():
+            squares = (step.moves * (step.moves - 1.0)) @ self.later - noise.moves**2 * self.later.sum()
+            variance += np.where(rows.used, g * g * np.maximum(squares, 0.0), 0.0)
+        deviation = np.sqrt(variance)
+        if self.scores is None:
+            taken = self._mixed(h, np.stack([rows.q[:, _MIDDLE], deviation], axis=1))
+            gap = taken[states, 0] - rows.q[:, _MIDDLE]
+            near = rows.used & (gap <= _RACE * (deviation + taken[states, 1]))
+            most = expected_maximum(np.where(near, deviation, 0.0), layout.state_ptr)
+            race = most[:, None] * np.array([1.0, 0.0, -1.0])
+        else:
+            scores, pointer = self.scores[h], layout.state_ptr
+            # what was cut off at its floor did not follow the noise, and ties are broken without it
+            floor = 0.0 if self.reader.known is None else self.reader.known_at(h)
+            moves = scores > floor + 1e-12
+            live = rows.used & moves
+            kappa = moves * response(scores, rows.q[:, _MIDDLE], deviation, step.visits, live, pointer)
+            won = flattery(scores, np.where(rows.used, deviation, 0.0), kappa, pointer, h)
+            race = won[:, None] * np.array([math.sqrt(2.0), 1.0, 0.0])
+        on = self.goes_on[h]
+        played = self._mixed(h, rows.used[:, None].astype(np.float64))[:, 0]
+        later = self._mixed(h, variance[:, None], 2)[:, 0]
+        if on.any():
+            own = whole.error.copy()
+            merged = self._per_state(step.moves)[on]
+            cells = np.diff(layout.state_ptr)[on]
+            squares = (merged * (merged - 1.0)) @ self.later - cells * noise.moves**2 * self.later.sum()
+            total = np.maximum(self._per_state(step.visits)[on], 1.0)
+            own[on] += np.where(whole.used[on], np.maximum(squares, 0.0) / total**2, 0.0)
+            later = np.where(on, own, later)
+        self.later = later
+        return np.where(on, 0.0, played)[:, None] * race
+
+    # -------------------------------------------------------------------------- forward
+    def start(self, reached: Floats) -> None:
+        """The distribution (S,) of the first state."""
+        self.reached = reached
+        self.total = _Totals(np.zeros(3), np.zeros(3), 0.0, np.zeros(3))
+
+    def forward(self, h: int, step: _Step) -> None:
+        """Adds step h to the variances, and goes on to the occupancy of step h + 1."""
+        d, total, layout = self.reached, self.total, self.layout
+        noise = (d * d) @ self.noise[h]
+        self.total = _Totals(
+            total.noise + (noise if h else 0.0), total.sampling + (d * d) @ self.sampling[h],
+            total.choice + float(d @ self.margins[h]), total.first if h else noise,
+        )  # fmt: skip
+        if h + 1 == layout.horizon:
+            return
+        on, states = self.goes_on[h], layout.row_state
+        stays = np.where(self.declared.ended, d, 0.0)
+        d = d - stays
+        own = self.weights[h] * self.used[h]
+        played = np.where(on, self.whole[h], self._per_state(own))
+        whole = (on & self.whole[h]) / np.maximum(self._per_state(step.visits), 1.0)
+        ratio = own * reciprocal(step.visits, self.reader.noise.visits) + whole[states]
+        mass = float(d @ played)
+        raw = (d[states] * ratio) @ step.moves
+        self.reached = stays + (mass * simplex_rows((raw / mass)[None])[0] if mass > 1e-12 else 0.0)
+
+    def ends(self, start: Floats, cells: Floats, people: float) -> _Ends:
+        """The value from the noisy visits ``start`` (S,) of step 0, sums of ``cells`` noises each."""
+        centre = self.values @ cells / cells.sum()
+        ahead = self.values - centre[:, None]
+        value = centre + ahead @ start / people
+        first = self.reader.noise.visits**2 * (ahead**2 @ cells) / people**2
+        spread = np.maximum((ahead**2) @ start / people - (value - centre) ** 2, 0.0)
+        cap = float(self.declared.ceiling[0] - self.declared.floor[0]) ** 2 / 4
+        sampling = self.total.sampling + self.clusters * np.minimum(spread, cap) / people
+        noise = self.total.noise + (np.sqrt(first) + np.sqrt(self.total.first)) ** 2
+        return _Ends(value, self.total.choice, np.sqrt(noise), np.sqrt(sampling))
+
+
+class _Totals(NamedTuple):
+    """Sums over steps: variances by end (that of step 0's noise apart), and the margins of the choice."""
+
+    noise: Floats
+    sampling: Floats
+    choice: float
+    first: Floats
+
+
+# ------------------------------------------------------------------------------ the whole
+def values_of(
+    release: StepwiseRelease,
+    spec: Spec,
+    candidates: Mapping[str, Candidate],
+    *,
+    level: float = 0.95,
+    return_bound: float | None = None,
+    episodes_per_user: int = 1,
+) -> Evaluation:
+    """Values of the behaviour policy and of ``candidates`` from one release of counts.
+
+    Parameters
+    ----------
+    release : StepwiseRelease
+        Counts per step; read twice.
+    spec : Spec
+        The layout, and known rewards if they are public.
+    candidates : name to Candidate
+        Any name but "behaviour".
+    level : float
+        Of the intervals, in (0, 1).
+    return_bound : float, optional
+        A public bound of the return of one episode in (0, H]; H by default. It is what lack of support costs.
+    episodes_per_user : int
+        At most so many episodes are of one person: sampling variances times so many, and the number of
+        episodes is read off the noisy visits of step 0.
+
+    Raises
+    ------
+    ValueError
+        If the release does not fit the layout, holds no rewards though none are known, nobody came, or
+        a candidate's policy is none.
+    """
+    reader, layout = _Reader(release, spec), spec.layout
+    level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+    horizon = float(layout.horizon)
+    if return_bound is not None:
+        return_bound = checks.real("return_bound", return_bound, 0.0, horizon, open_low=True)
+    declared = _Declared.of(spec, return_bound)
+    least, bound = float(declared.floor[0]), float(declared.ceiling[0])
+    clusters = checks.integer("episodes_per_user", episodes_per_user, 1)
+    users = checks.integer("release.users", release.users, 1)
+    if BEHAVIOUR in candidates:
+        raise ValueError(f"candidates has {BEHAVIOUR!r}: is evaluated anyway")
+    walks = {name: _Walk(reader, candidate, declared, clusters) for name, candidate in candidates.items()}
+    everywhere = np.ones((layout.horizon, layout.states), bool)
+    behaviour = _Walk(reader, Candidate(uniform(layout), everywhere), declared, clusters)
+    visits = np.empty((layout.horizon, layout.rows))
+    direct = np.zeros(2)  # sum of mean rewards, and its noise's variance, in units of episodes
+    for h in reversed(range(layout.horizon)):
+        step = reader.step(h)
+        visits[h] = step.visits
+        direct += _rewards(reader, h, step)
+        for walk in (behaviour, *walks.values()):
+            walk.back(h, step)
+    people = float(users) if clusters == 1 else max(float(visits[0].sum()), 1.0)
+    start = np.add.reduceat(visits[0], layout.state_ptr[:-1])
+    first = simplex_rows((start / people)[None])[0]
+    for walk in walks.values():
+        walk.start(first)
+    for h in range(layout.horizon) if walks else ():
+        step = reader.step(h)
+        for walk in walks.values():
+            walk.forward(h, step)
+    cells = np.diff(layout.state_ptr).astype(np.float64)
+    ends = {BEHAVIOUR: _behaviour_ends(behaviour, visits, people, direct)}
+    ends.update({name: walk.ends(start, cells, people) for name, walk in walks.items()})
+    return Evaluation(
+        values={name: _value(found, level, least, bound) for name, found in ends.items()},
+        counts=Counts(visits, people, reader.noise.visits),
+        used={name: walk.used for name, walk in walks.items()},
+        gains={name: walk.gains for name, walk in walks.items()},
+        gain_errors={name: walk.gain_errors for name, walk in walks.items()},
+        least=least,
+        bound=bound,
+        level=level,
+        ends=ends,
+    )
+
+
+def _rewards(reader: _Reader, h: int, step: _Step) -> Floats:
+    """(2,) all that people got at step h less the constant of :func:`_behaviour_ends`, and its noise's
+    variance.
+    """
+    if step.rewards is not None:
+        return np.array([step.rewards.sum(), reader.noise.rewards**2 * step.rewards.size])
+    x = reader.known_at(h)
+    x = x - x.mean()  # what every episode gets needs no counting
+    return np.array([x @ step.visits, reader.noise.visits**2 * (x @ x)])
+
+
+def _behaviour_ends(walk: _Walk, visits: Floats, people: float, direct: Floats) -> _Ends:
+    """The behaviour policy's value, linear in the release."""
+    reader, layout = walk.reader, walk.layout
+    if reader.known is None:
+        constant = 0.5 * layout.horizon
+    else:
+        constant = float(reader.known.mean(axis=1).sum())
+    value, noise = constant + direct[0] / people, math.sqrt(direct[1]) / people
+    if walk.clusters > 1:  # the number of episodes is noisy, too
+        noise += abs(value - constant) * reader.noise.visits * math.sqrt(layout.rows) / people
+    # Bhatia and Davis: Var <= (v - a) (b - v), at the v within the noise for which that is largest
+    least, most = float(walk.declared.floor[0]), float(walk.declared.ceiling[0])
+    middle = 0.5 * (least + most)
+    worst = float(np.clip(np.clip(middle, value - 3 * noise, value + 3 * noise), least, most))
+    occupied = simplex_rows(np.add.reduceat(visits, layout.state_ptr[:-1], axis=1) / people)
+    model = float((occupied * walk.spread).sum()) + float(np.var(walk.values[_MIDDLE]))
+    spread = max(min((worst - least) * (most - worst), model), 0.25 / people)
+    sampling = math.sqrt(walk.clusters * spread / people)
+    return _Ends(np.full(3, value), 0.0, np.full(3, noise), np.full(3, sampling))

@@ -1,0 +1,597 @@
+r"""What it gains to act otherwise than people did in some states, from one release of first visits.
+
+Difference, not values. Let b be what people did and pi act like b but in states D, where it takes a(s). With
+A_h(s) = Q_b,h(s, a(s)) - V_b,h(s), what one such decision gains at step h when people go on as before,
+
+    value(pi) - value(b) = sum_h sum_{s in D} d_pi,h(s) A_h(s)                                         (1)
+
+(the performance difference lemma). Nothing outside of D enters: where both act alike, errors cancel.
+
+One decision. A(s) is the mean of A_h(s) over first visits. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) =
+1/2 + sum_a G / sum_a N are linear in the returns G; g(N) is the unbiased estimate of 1 / N
+(:func:`~discreet.learners.ope.count_estimates.reciprocal`). With x(s) = N(s) / n first visits of s in an
+episode, the gain of deciding otherwise at first visits alone, to first order, is
+
+    g_1 = sum_{s in D} x(s) A(s).                                                                      (2)
+
+Its variance: each G has noise sigma_G^2, sampling N v with v = (1 - V) V >= Var(G_h) (Bhatia and Davis
+2000), and (Q - 1/2)^2 sigma_N^2 for the noise of its visits; errors of different states are uncorrelated
+(those of people: the centred decision indicators of one person at different states are martingale
+differences).
+
+Choosing and judging. Whoever picks D by the estimates that judge it, flatters it. So all errors of a release
+are doubled: with (u, w) of the law that the errors (x, y) of visits and returns have, drawn anew,
+
+    N_choose = N + u,  G_choose = G + w,     N_judge = N - u,  G_judge = G - w.                        (3)
+
+As (x, u) and (y, w) can be exchanged, E[x - u | x + u] = 0 and E[y - w | y + w] = 0 for every law of the
+errors, skewed and heavy ones too (for normal ones the halves are independent: Rasines and Young 2022; Leiner
+et al. 2023, data fission): what was chosen for its luck in one half has none on average in the other. u is
+noise of the release's law; w noise of its law and the luck of binomial(N, V_b) outcomes, as variable as
+returns between 0 and 1 can be. All choices are made by the first half (which visits stand out, too), all
+judgements by the second. Luck that was chosen also varies more: the variance of a judgement takes the mean
+of V (1 - V) and of Q (1 - Q) as the choosing half sees them where that is larger. (u, w) come from the hash
+of the released table: whoever plans again from the same release has the same halves.
+
+The path. Gains A_choose are shrunk towards 0 by empirical Bayes (normal, variance from moments, at least .02
+of the range); each state offers its best action, and states are put in the order in which the gain per unit
+of variance of the judgement falls. Policies are the first k states of this order. The default k is where the
+bound that is expected, gain - 1.3 deviations, is largest. All k are judged together: the default one at .8
+of the failure probability, all others by a band that holds for every k at once at the rest (quantiles of
+max_k |S_k| / sd_k by simulation). Whatever point of the path is taken later, what is said of it holds for
+all of them together.
+
+Visits under pi, and the steps that are left. With an end at step H what a decision gains depends on the step
+h: A_h(s) in (1), and with f_h(s) the chance that the first visit to s is at h (x = sum_h f_h),
+
+    E g_1 = sum_{s in D} sum_h f_h(s) A_h(s)                                                           (4)
+
+exactly, if what people do depends on the state alone. In the model that is fitted to the released
+transitions the full gain (1) and (4) are both computed, and the measured g_1 is multiplied by their ratio r.
+Later visits raise it (1.5 on ICU-Sepsis where few decisions change), earlier changes lower it (1.15 where a
+third of the decisions change), and where visits come late there is little left to gain. A_h(s) has the
+shrunk gain as its mean over first visits; how it differs from step to step is the model's,
+(P_a - P_b) V_h+1. So r is consistent: with endless people, and no noise, the product is (1).
+
+P_a of few people is uncertain. With Delta = P_a - P_b normal around 0 and of covariance like that of one
+person's next state, tau^2 (diag P_b - P_b P_b'), and W the mean of V_h+1 over first visits, the part of
+Delta W that is believed is tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2), tau^2 Var_b(W) being the variance of
+gains; the rest of the shrunk gain follows the steps as Cov_b(V_h+1, W) / Var_b(W) does, the regression of a
+change of V_h+1 on one of W. Rewards that no rule gives are constant over steps, and those with which the
+model returns what first visits earned.
+
+The error of r is measured by refitting to releases that are drawn from the model; the errors of the shrunk
+gains, with which it weighs the states, are independent of the judging half's and added to them. What
+refitting cannot show is what noise hides: next states that drown in it are projected away, death and
+discharge among them, so that the model has people come back more often than they do (on ICU-Sepsis with
+2 000 000 people and epsilon = 1 it says 1.30, the truth is 1.12). That later visits add to what was
+measured at first ones is taken from the model only as far as its transitions are believed, t, which is their
+part tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) of above, averaged over gains: r may lie anywhere from
+1 + t (r - 1) to r, and the estimate takes the middle. An interval of the gain holds all: the ends of g_1
+times the ends of r, two of its deviations away.
+
+What is supposed: the world is the same at every step, and the state holds what matters for action and
+outcome. What intervals cover is measured (docs/decision-points.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from discreet.core import checks
+from discreet.core.noise.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
+from discreet.core.short_repr import brief
+from discreet.learners.ope.censored_share import censored_share, ends_censored
+from discreet.learners.ope.count_estimates import reciprocal
+from discreet.learners.ope.first_visit_query import Told
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+__all__ = ["CAUTION", "Gain", "Path", "path_of"]
+
+CAUTION = 1.3
+STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # deviations of noise that a count must exceed
+LEAST_TAKEN, MOST_TAKEN = 0.03, 0.95  # shares of people in a state who took an action that is offered
+_LEAST_PRIOR = 0.02  # of the range of returns: how far gains of single decisions differ at least
+DEFAULT = 0.8  # of the failure probability, for the default point of the path
+_REFITS = 5
+_POINTS = 16
+_DRAWS, _AT_ONCE = 4000, 50  # of the path's errors, for the band
+_LEAST_SPREAD = 0.02  # of the range of returns, squared: no return is as sure as a mean near an end says
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a policy gains over what people did, in the user's units of return, with a two-sided interval.
+
+    estimate : of the full gain (1). low, high : at ``level``, for all points of the path together. noise,
+    sampling : standard deviations due to privacy and to who was in the data (both after the split). revisits
+    : r, and revisits_error its deviation.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    noise: float
+    sampling: float
+    revisits: float
+    revisits_error: float
+
+    @property
+    def shown(self) -> bool:
+        """Is the whole interval above 0?"""
+        return self.low > 0.0
+
+
+class _Half(NamedTuple):
+    """Visits and returns with errors of some size: gains of rows over what people did."""
+
+    used: Bools  # (R,) rows whose visits stand out
+    visits: Floats  # (S + 1,)
+    share: Floats  # (R,) of the decisions in its state
+    q: Floats  # (R,)
+    value: Floats  # (S + 1,) V_b
+    gain: Floats  # (R,) q - value
+    variance: Floats  # (R,) of gain
+    noise: Floats  # (R,) the part of it that is due to privacy
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Policies of more and more changed states, in one order, and what is known of each.
+
+    order : (K,) states, the first ones first. action : (S + 1,) what each state offers. expected : (K,) gain
+    of the first k + 1 states that the choosing half expects, in units of the range. estimate, deviation :
+    (K,) of (2) by the judging half; risk : that deviation as the choosing half, which knows nothing of the
+    other one, puts it. band : quantile of the simultaneous band. visits : (S + 1,) first visits
+    an episode. share : (R,) of the decisions in its state.
+    shrunk : (S + 1,) expected gain of each state's offered action; spread : its deviation; prior : variance
+    of such gains. supported : (R,) whose visits stand out of their noise.
+    """
+
+    __repr__ = brief
+
+    told: Told
+    order: Ints
+    action: Ints
+    expected: Floats
+    risk: Floats
+    estimate: Floats
+    deviation: Floats
+    noise: Floats
+    band: float
+    level: float
+    visits: Floats
+    share: Floats
+    shrunk: Floats
+    spread: Floats
+    supported: Bools
+    whole: _Half
+    prior: float
+    key: NDArray[np.uint64]
+
+    def point(self, caution: float) -> int:
+        """How many states to change so that expected gain - caution x its deviation is largest; 0 .. K."""
+        if not self.order.size:
+            return 0
+        return int((self.expected - caution * self.risk).argmax()) + 1
+
+    @property
+    def default(self) -> int:
+        """How many states are changed by default."""
+        return self.point(CAUTION)
+
+    def at_most(self, count: int) -> int:
+        """The largest point of the path that changes at most so many states."""
+        return min(count, int(self.order.size))
+
+    @property
+    def measured(self) -> str:
+        """What gains are read off."""
+        return "returns"
+
+    def changed(self, count: int) -> Bools:
+        """(S + 1,) the first so many states of the order."""
+        found = np.zeros(self.told.layout.states, bool)
+        found[self.order[:count]] = True
+        return found
+
+    def clear(self, count: int) -> bool:
+        """Is the interval of the gain above 0, for the first so many states? No other point is looked at."""
+        if self.told.question.returns.censored is not None:
+            return False
+        if not count or not self.estimate[count - 1] > self._width(count) * self.deviation[count - 1]:
+            return False
+        return self._gain(count, self._revisits(np.array([count]))[0]).shown
+
+    def _width(self, count: int) -> float:
+        """In deviations: that of the default point, or of the band."""
+        return -float(ndtri(DEFAULT * (1.0 - self.level) / 2)) if count == self.default else self.band
+
+    def gain(self, count: int) -> Gain:
+        """Of the policy that changes the first so many states."""
+        checks.integer("count", count, 0, self.order.size)
+        if count == 0:
+            return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
+        known = self._ratios.get(count)
+        found = self._gain(count, self._revisits(np.array([count]))[0] if known is None else known)
+        if self.told.question.returns.censored is None:
+            return found
+        least, most = self.told.question.bounds  # returns do not say to how many censored ends an action led
+        return replace(found, low=least - most, high=most - least)
+
+    def worst(self, count: int) -> Gain:
+        """The gain with the worst outcomes of censored ends; without such ends :meth:`gain`."""
+        return self.gain(count)
+
+    def _gain(self, count: int, revisits: tuple[float, float, float]) -> Gain:
+        """With r and its two deviations."""
+        least, most = self.told.question.bounds
+        width = self._width(count)
+        one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
+        ratio, error, weights = revisits
+        luck = weights / max(ratio, 1e-9)
+        both = width * math.hypot(sd, one * luck)
+        at_first = one - both, one + both
+        if one > width * sd:  # r is of one sign: its errors do not make a gain a loss
+            at_first = max(at_first[0], (one - width * sd) * max(1.0 - 2.0 * luck, 0.0)), at_first[1]
+        ends = [end * max(ratio + side * 2.0 * error, 0.0) for end in at_first for side in (-1.0, 1.0)]
+        scale = most - least
+        noise = float(self.noise[count - 1])
+        return Gain(
+            scale * one * ratio, max(scale * min(ends), -scale), min(scale * max(ends), scale), self.level,
+            scale * ratio * noise, scale * ratio * math.sqrt(max(sd * sd - noise * noise, 0.0)), ratio,
+            math.hypot(error, weights),
+        )  # fmt: skip
+
+    @cached_property
+    def default_risk(self) -> float:
+        """Deviation of the full gain of the default point as the choosing half, and the model's r, put it."""
+        found = self._in_model(self.told.consistent(), np.array([self.default]))[0]
+        return float(found[0] * self.risk[self.default - 1])
+
+    @cached_property
+    def points(self) -> Ints:
+        """Numbers of changed states, in even steps up to all of them, with the default one among them."""
+        if not self.order.size:
+            return np.zeros(0, np.int64)
+        even = np.linspace(1, self.order.size, min(self.order.size, _POINTS)).round().astype(np.int64)
+        return np.unique([*even, self.default])
+
+    @cached_property
+    def _ratios(self) -> dict[int, tuple[float, float, float]]:
+        return dict(zip(self.points.tolist(), self._revisits(self.points), strict=True))
+
+    def _revisits(self, counts: Ints) -> list[tuple[float, float, float]]:
+        """r and two deviations of it, of some points: of the model, by refitting it to releases that are
+        drawn from it, and of the gains that weigh its states.
+        """
+        told = self.told
+        moves = told.consistent()
+        found, weights, believed = self._in_model(moves, counts)
+        draw = generator_at(self.key, ROLE_BOOTSTRAP)
+        off = np.zeros(len(counts))
+        for _ in range(_REFITS):
+            again, visits = told.sampled(moves, draw)
+            off += np.square(self._in_model(told.consistent(again, visits), counts)[0] - found) / _REFITS
+        hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # noise hides that much of r, twice at most
+        error = np.sqrt(off) + 0.5 * np.abs(hidden)
+        return list(zip((found - hidden).tolist(), error.tolist(), np.sqrt(weights).tolist(), strict=True))
+
+    def _in_model(self, moves: Floats, counts: Ints) -> tuple[Floats, Floats, Floats]:
+        """The full gain over that of first visits under b, in the model of these transitions, by point; the
+        variance of it that the errors of the shrunk gains make, which weigh the states; and how far these
+        transitions are believed, from 0 to 1.
+        """
+        told = self.told
+        layout, order = told.layout, self.order[: int(counts.max())]
+        usual, begin = self._usual(moves)
+        taken = moves[layout.row_index[order, self.action[order]]]
+        many = np.maximum(taken.sum(axis=1), 1e-9)
+        taken = taken / many[:, None]
+        first = first_visits(usual, begin, order, layout.horizon)
+        gains, trust = self._by_step(usual, taken, many, first, order)
+        once = (first * gains).sum(axis=0)
+        ours, found, weights, done = usual, np.ones(len(counts)), np.zeros(len(counts)), 0
+        believed = np.ones(len(counts))
+        for i, count in enumerate(counts.tolist()):
+            ours[order[done:count]], done = taken[done:count], count
+            reached, full = begin, np.zeros(count)
+            for gain in gains:
+                full += reached[order[:count]] * gain[:count]
+                reached = reached @ ours
+            at_first = float(once[:count].sum())
+            if at_first > 0.0:
+                found[i] = float(full.sum()) / at_first
+                believed[i] = float(np.clip(once[:count] @ trust[:count] / at_first, 0.0, 1.0))
+                off = (
+                    (full - found[i] * once[:count]) * self.spread[order[:count]] / self.shrunk[order[:count]]
+                )
+                weights[i] = float(off @ off) / at_first**2
+        return found, weights, believed
+
+    def _usual(self, moves: Floats) -> tuple[Floats, Floats]:
+        """(S + 1, S + 1) where people go on to in the model of these transitions, and (S + 1,) where they
+        begin.
+        """
+        whole = self.told.per_state(moves)
+        usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
+        usual[list(self.told.question.returns.terminal)] = 0.0
+        return usual, np.eye(len(usual))[self.told.question.start]
+
+    def _by_step(
+        self, usual: Floats, taken: Floats, many: Floats, first: Floats, order: Ints
+    ) -> tuple[Floats, Floats]:
+        """(H + 1, K) the gain of one decision by the step that it is taken at: its mean over first visits is
+        ``shrunk``, by (4); and (K,) the part of what its transitions say that is believed.
+        """
+        arrival, paid = self._rewards
+        after, steps = arrival, []
+        for _ in range(len(first)):
+            steps.append(after)
+            after = arrival + np.where(usual.any(axis=1), paid, 0.0) + usual @ after
+        worth = np.array(steps[::-1])  # (H + 1, S + 1) of what follows a decision at each step
+        weight = (first / np.maximum(first.sum(axis=0), 1e-300)).T  # (K, H + 1)
+        mean = weight @ worth  # (K, S + 1)
+        behind = usual[order]
+        spread = behind * (mean - (behind * mean).sum(axis=1, keepdims=True))
+        alike = spread @ worth.T  # (K, H + 1) covariances of what follows at each step with its mean
+        variance = np.maximum((spread * mean).sum(axis=1), 0.0)
+        moved = (taken - behind) @ worth.T
+        centred = mean - (behind * mean).sum(axis=1, keepdims=True)
+        error = variance / many + np.square(self.told.noise.moves / many) * np.square(centred).sum(axis=1)
+        trust = self.prior / (self.prior + error)
+        own = np.zeros_like(variance) if self.told.question.returns.outcomes is not None else variance
+        rest = (1.0 - trust) * variance + own
+        # what the model does not know of a gain follows the steps as it would for any other action
+        known = rest > 1e-12
+        rest = np.where(known, rest, 1.0)
+        profile = np.where(
+            known[:, None], ((1.0 - trust)[:, None] * alike + own[:, None]) / rest[:, None], 1.0
+        )
+        through = trust[:, None] * moved
+        left = self.shrunk[order] - (weight * through).sum(axis=1)
+        return np.asarray((through + left[:, None] * profile).T), trust
+
+    @cached_property
+    def _rewards(self) -> tuple[Floats, Floats]:
+        """(S + 1,) what is paid on arrival, and for a step from each state under b, in units of the range.
+
+        Rewards that no rule gives are those with which the model returns what first visits earned.
+        """
+        told, question = self.told, self.told.question
+        returns, states = question.returns, told.layout.states
+        least, most = question.bounds
+        arrival, paid = question.arrival, np.zeros(states)
+        if returns.outcomes is not None:
+            return arrival, paid
+        usual, begin = self._usual(told.consistent())
+        live = np.asarray(usual.any(axis=1))
+        live[question.start] = False
+        first = first_visits(usual, begin, np.arange(states), told.layout.horizon)
+        once = first.sum(axis=0)
+        sums = np.zeros((states, states))  # expected visits of later states, by how many steps are left
+        from_first = np.zeros((states, states))
+        for here in first[::-1]:
+            sums = np.eye(states) * live[:, None] + usual @ sums
+            from_first += here[:, None] * sums
+        seen = live & (self.whole.visits > 0.0) & (once > 0.0)
+        low, high = returns.low / (most - least), returns.high / (most - least)
+        earned = np.clip(self.whole.value, 0.0, 1.0) + least / (most - least)
+        steps = from_first[question.start][live].sum()
+        paid[live] = np.clip(earned[question.start] / max(steps, 1e-9), low, high)
+        visits = from_first[seen] / once[seen][:, None]
+        rest = earned[seen] - visits[:, ~seen] @ paid[~seen]
+        paid[seen] = np.clip(np.linalg.lstsq(visits[:, seen], rest, rcond=1e-9)[0], low, high)
+        return arrival, paid
+
+    # ------------------------------------------------------------------- policies that no choice was made for
+    def plain(self, weights: Floats) -> tuple[Gain | None, float]:
+        """What a policy that was not chosen by these returns gains at first visits; and its share of
+        decisions in which too few people did as it does.
+
+        weights : (R,) its probabilities. None where that share is above a twentieth.
+        """
+        least, most = self.told.question.bounds
+        layout, scale = self.told.layout, most - least
+        visits = np.where(self.told.decided, self.visits[layout.row_state], 0.0)
+        weight = visits * weights
+        lacking = float(weight[~self.supported].sum() / weight.sum()) if weight.any() else 1.0
+        if lacking > 0.05:
+            return None, lacking
+        weight = np.where(self.supported, weight, 0.0)
+        off = self._open(weights)
+        one = float(weight @ self.whole.gain)
+        sd = math.sqrt(float((weight * weight) @ self.whole.variance))
+        noise = math.sqrt(float((weight * weight) @ self.whole.noise))
+        width = -float(ndtri((1.0 - self.level) / 2))
+        return Gain(
+            scale * one, max(scale * (one - off - width * sd), -scale),
+            min(scale * (one + off + width * sd), scale),
+            self.level, scale * noise, scale * math.sqrt(max(sd * sd - noise * noise, 0.0)), 1.0, 0.0,
+        ), lacking  # fmt: skip
+
+    def _open(self, weights: Floats) -> float:
+        """Return the most that outcomes of censored ends can change the gain at first visits."""
+        told = self.told
+        if told.question.returns.censored is None:
+            return 0.0
+        moves = told.consistent()
+        laws = moves / np.maximum(moves.sum(axis=1, keepdims=True), 1e-9)
+        chance = ends_censored(told, laws, self._usual(moves)[0])
+        visits = np.where(self.supported, self.visits[told.layout.row_state], 0.0)
+        return 0.5 * float((visits * np.abs(weights - self.share)) @ chance)
+
+    def behaviour(self) -> Gain:
+        """The value of what people did, with its interval, in the user's units: read off the start state."""
+        least, most = self.told.question.bounds
+        told, scale = self.told, most - least
+        if not self.whole.visits[told.question.start] > 0.0:  # too few people to tell
+            return Gain(0.5 * (least + most), least, most, self.level, scale, scale, 1.0, 0.0)
+        mean = float(np.clip(self.whole.value[told.question.start], 0.0, 1.0))
+        noise = math.hypot(told.noise.returns, (mean - 0.5) * told.noise.visits) / told.episodes
+        noise *= math.sqrt(told.question.groups)  # the sum of one cell per group
+        spread = max(mean * (1.0 - mean), 0.25 / told.episodes) * told.question.episodes
+        sampling = math.sqrt(spread / told.episodes)
+        many = -float(ndtri((1.0 - self.level) / 2))  # standard deviations
+        width = many * math.hypot(noise, sampling)
+        left = censored_share(told)
+        if left is not None:
+            width += 0.5 * (left.share + max(many, 2.0) * left.deviation)
+        low, high = max(mean - width, 0.0), min(mean + width, 1.0)
+        return Gain(
+            least + scale * mean, least + scale * low, least + scale * high, self.level, scale * noise,
+            scale * sampling, 1.0, 0.0,
+        )  # fmt: skip
+
+
+def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floats:
+    """(H + 1, K) chance that the first visit to each of these states is at each step."""
+    fresh, own = np.repeat(begin[None], states.size, axis=0), (np.arange(states.size), states)
+    found = np.empty((steps, states.size))
+    for step in range(steps):
+        found[step] = fresh[own]
+        fresh[own] = 0.0  # whoever has been there is not counted again
+        fresh = fresh @ usual
+    return found
+
+
+def _half(
+    told: Told, visits: Floats, returns: Floats, copies: float, used: Bools | None, luck: Floats | None
+) -> _Half:
+    """Of visits and returns that hold ``copies`` times the variance of the release's errors.
+
+    used : rows, where they are not to be found here. luck : (R,) variance of a return, where it is known
+    better.
+    """
+    layout, per_state = told.layout, told.per_state
+    state, cells = layout.row_state, np.diff(layout.state_ptr)
+    sigma = math.sqrt(copies) * told.noise.visits
+    out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
+    whole = per_state(visits)
+    if used is None:
+        enough = whole > np.maximum(out * sigma * np.sqrt(cells), 10.0)
+        used = (visits > max(out * sigma, 10.0)) & enough[state]
+    else:
+        enough = per_state(used.astype(np.float64)) > 0.0
+    whole = np.where(enough, np.maximum(whole, 1.0), 1.0)
+    inverse = np.where(used, reciprocal(visits, sigma), 0.0)
+    value = np.where(enough, per_state(returns) * reciprocal(whole, sigma * np.sqrt(cells)), 0.0)
+    q = np.where(used, returns * inverse, value[state])
+    middle, own = np.clip(value, -0.5, 0.5), np.clip(q, -0.5, 0.5)
+    spread = np.clip(0.25 - middle * middle, _LEAST_SPREAD, 0.25)[state]
+    if luck is not None:
+        spread = np.maximum(spread, luck)
+    of_noise = copies * (told.noise.returns**2 + (own * told.noise.visits) ** 2)
+    variance = of_noise + copies * np.maximum(told.visits, 0.0) * spread * told.question.episodes
+    share = np.clip(visits / whole[state], 0.0, 1.0)
+
+    def of_gain(t: Floats) -> Floats:
+        """Variance of q - V: an action counts in V by its share."""
+        rest = (per_state(t)[state] - t) / whole[state] ** 2
+        return np.asarray(np.where(used, t * inverse**2 * (1.0 - share) ** 2 + rest, 0.0))
+
+    reached = np.maximum(np.where(enough, whole, 0.0), 0.0) / told.episodes
+    return _Half(
+        used, reached, share, q + 0.5, value + 0.5, q - value[state], of_gain(variance), of_gain(of_noise)
+    )
+
+
+def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
+    """All that was released; the choosing and the judging half of it, by (3)."""
+    plain = _half(told, told.visits, told.returns, 1.0, None, None)
+    draw = generator_at(key, ROLE_SAMPLES)
+    drawn = draw.laplace if told.heavy else draw.normal
+    of_scale = math.sqrt(0.5) if told.heavy else 1.0
+    size = told.visits.size
+    u = drawn(0.0, of_scale * told.noise.visits, size) if told.noise.visits else np.zeros(size)
+    w = drawn(0.0, of_scale * told.noise.returns, size) if told.noise.returns else np.zeros(size)
+    many = np.rint(np.maximum(told.visits, 0.0)).astype(np.int64)
+    mean = np.clip(plain.value, 0.0, 1.0)[told.layout.row_state]
+    w = w + math.sqrt(told.question.episodes) * (draw.binomial(many, mean) - many * mean)
+    choosing = _half(told, told.visits + u, told.returns + w, 2.0, None, None)
+    seen = np.clip(choosing.q, 0.0, 1.0)
+    usual = np.clip(choosing.value, 0.0, 1.0)[told.layout.row_state]
+    luck = 0.5 * (seen * (1.0 - seen) + usual * (1.0 - usual))
+    return plain, choosing, _half(told, told.visits - u, told.returns - w, 2.0, choosing.used, luck)
+
+
+def path_of(told: Told, level: float = 0.95) -> Path:
+    """The policies that change more and more states, and what they gain; ``level`` in (0, 1) of all
+    intervals.
+    """
+    level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+    layout = told.layout
+    state = layout.row_state
+    content = hashlib.sha256(np.ascontiguousarray(told.returns, "<f8").tobytes())
+    key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
+    whole, choosing, judging = _halves(told, key)
+    visits, share = choosing.visits, choosing.share
+    offered = choosing.used & (share > LEAST_TAKEN) & (share < MOST_TAKEN) & (state != told.question.start)
+    prior = prior_of(choosing.gain, choosing.variance, visits[state], offered)
+    shrunk = np.where(offered, choosing.gain * prior / (prior + choosing.variance), -1.0)
+    table = np.full((layout.states, layout.actions), -1.0)
+    table[state, layout.row_action] = shrunk
+    action = table.argmax(axis=1)
+    best = table.max(axis=1)
+    row = layout.row_index[np.arange(layout.states), action]
+    row = np.where(row < 0, 0, row)
+    worth = np.where(best > 0.0, visits * best, 0.0)
+    cost = np.where(best > 0.0, visits**2 * choosing.variance[row], 0.0)
+    order = np.argsort(-np.where(best > 0.0, worth / (cost + 1e-18), -1.0), kind="stable")
+    order = order[best[order] > 0.0]
+    judged = (visits**2 * judging.variance[row])[order]
+    noise = np.cumsum((visits**2 * judging.noise[row])[order])
+    return Path(
+        told=told,
+        order=order,
+        action=action,
+        expected=np.cumsum(worth[order]),
+        risk=np.sqrt(np.cumsum(cost[order])),
+        estimate=np.cumsum((visits * judging.gain[row])[order]),
+        deviation=np.sqrt(np.cumsum(judged)),
+        noise=np.sqrt(noise),
+        band=_band(judged, (1.0 - DEFAULT) * (1.0 - level), key),
+        level=level,
+        visits=whole.visits,
+        share=whole.share,
+        shrunk=np.maximum(best, 0.0),
+        spread=np.sqrt(prior * choosing.variance[row] / (prior + choosing.variance[row])),
+        supported=whole.used,
+        whole=whole,
+        prior=prior,
+        key=key,
+    )
+
+
+def prior_of(gain: Floats, variance: Floats, visits: Floats, offered: Bools) -> float:
+    """Variance of the gains of single decisions, (R,) by rows, by moments."""
+    weight = np.where(offered, visits / (variance + 0.003), 0.0)
+    if not weight.sum() > 0.0:
+        return _LEAST_PRIOR**2
+    found = float((weight * (gain**2 - variance)).sum() / weight.sum())
+    return max(found, _LEAST_PRIOR**2)
+
+
+def _band(variances: Floats, failure: float, key: NDArray[np.uint64]) -> float:
+    """q with P(max_k |S_k| / sd_k > q) = failure, for partial sums of independent normal errors."""
+    if not variances.size:
+        return math.inf
+    deviation = np.sqrt(np.cumsum(variances))
+    draw = generator_at(key, ROLE_BOOTSTRAP, 2**32)
+    most = []
+    for _ in range(_DRAWS // _AT_ONCE):
+        sums = np.cumsum(np.sqrt(variances) * draw.standard_normal((_AT_ONCE, variances.size)), axis=1)
+        most.append(np.abs(sums / deviation).max(axis=1))
+    return float(np.quantile(np.concatenate(most), 1.0 - failure, method="higher"))

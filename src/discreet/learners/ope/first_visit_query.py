@@ -1,0 +1,324 @@
+r"""One question for a world that is the same at every step: what follows a person's first visit to each
+state.
+
+What is asked. Each episode is told as H + 1 records. The first one leaves a *start state* that every episode
+begins in (one action, S + 1 states in all) for the first state; then come the records (s_h, a_h, s_{h+1}).
+The reward of a record is what the *rest of the episode* earned from there on, G_h, scaled by the public
+bounds of a return to [0, 1]. Of these records those of the first visit to each state are counted, in one
+table for all steps (``CountQuery(stationary=True, first=True)``):
+
+* visits N(s, a), transitions M(s, a, s') and centred returns G(s, a) = sum of (G_h - 1/2).
+
+Groups. Where users belong to one of G public groups, the group is the action of the start state: its record
+is (start, group, first state), and the start state has G rows. Nothing else changes.
+
+Telling an episode this way is a map from one person's records to one person's records, so the sensitivities
+are those of the query (:mod:`discreet.core.count_query`): m = min(S + 1, H + 1) records of a person, in
+different pairs. Neighbours replace one person's whole record, the group included. The same bound covers this
+case: a group is an action, and the bound is over all trajectories of the layout. In full, with w_v, w_t, w_r
+the weights of the three families and
+
+    W_1 = max(2 w_v + 2 w_t + w_r, 2 w_t + w_r),   W_2 = max(2 w_v^2 + 2 w_t^2 + w_r^2 / 2, 2 w_t^2 + w_r^2),
+
+say that two episodes visit u and v states first, the start state among them, c of them both; u, v <= m. In a
+state of both each has one record, in one pair or in two, and the sums change by at most W. In a state of one
+alone one record is missing: w_v + w_t + w_r / 2, or w_v^2 + w_t^2 + w_r^2 / 4, at most W / 2. So
+
+    l1 <= (c + (u + v - 2 c) / 2) W_1 <= m W_1,   l2^2 <= m W_2,
+
+and with k episodes a person, by the triangle inequality, k times l1 and l2. The start state is a state of
+both, of any groups. With two groups or more both bounds can be attained where W is the case of different
+pairs; without groups the start records are in one pair, and the bounds are not attained.
+
+Why returns. To know what an action earns from M one must know the value of each of S next states, and noise
+enters S cells: sigma ||V||_2, some sqrt(S) / 4 times what one cell's noise is. The sum of returns is one
+cell, and the visits need a quarter of its precision only. And a sum of returns needs no Markov property. The
+price is the luck of the whole rest of the episode, Var(G) in place of Var(V(s')), which is the lesser evil
+under privacy as long as there are fewer than some (sigma sqrt(S))^2 visits.
+
+An episode whose outcome is not known ends in a censored state. Its return counts as the middle of the bounds,
+for every user. It is one more return in [0, 1], so no sensitivity changes.
+
+Whether a visit is the first is settled before its action is taken and its outcome known: conditionally on
+(s, a) the return of a counted record has the law of any visit's at that step, if the world is the same at
+every step. With a horizon that cuts episodes off, later visits have less left to earn: the first ones
+count, which are the earliest (and :mod:`discreet.learners.ope.deviation_gains` reckons with what is left).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.layout import Layout
+from discreet.core.short_repr import brief
+from discreet.core.trajectories import Trajectories
+from discreet.learners.estimation import model_kernels as kernels
+from discreet.mechanisms.interfaces import Returns, Spec, StepwiseRelease
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+__all__ = ["FirstVisits", "Told"]
+
+_SHARE = (
+    0.52  # of the budget for returns: then their noise is half that of visits (both cases of a step bind)
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FirstVisits:
+    """The question for one public world, and how an episode is told.
+
+    spec : Spec
+        ``stationary`` must be declared; ``returns`` says how an episode's return is added up.
+    episodes : int
+        At most so many episodes are of one person: the noise is for that, and so are deviations of sampling.
+
+    ``spec.groups`` is the number G of public groups of users.
+
+    Raises
+    ------
+    ValueError
+        If the world is not declared stationary, or the spec's returns do not fit its layout.
+    """
+
+    __repr__ = brief
+
+    spec: Spec
+    episodes: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.spec.stationary:
+            raise ValueError(
+                "stationary = False: first visits are of a world that is declared the same at every step "
+                "(spec.stationary, stationary of a schema)"
+            )
+        for state in self.returns.terminal:
+            checks.integer("returns.terminal", state, 0, self.spec.states - 1)
+        checks.integer("episodes", self.episodes, 1)
+        _ = self.bounds
+
+    @property
+    def returns(self) -> Returns:
+        """How an episode's return is added up."""
+        return Returns() if self.spec.returns is None else self.spec.returns
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """(least, most) return, in the user's units."""
+        return self.returns.bounds(self.spec.horizon)
+
+    @property
+    def arrival(self) -> Floats:
+        """Return (S + 1,) rewards on arrival by rule, in units of the range of returns.
+
+        A censored end has the middle of the range.
+        An episode pays once at most, and returns beyond the bounds count as the bound.
+        """
+        least, most = self.bounds
+        found = np.zeros(self.layout.states)
+        for state, reward in (self.returns.outcomes or {}).items():
+            found[state] = (min(max(reward, least), most) - min(max(0.0, least), most)) / (most - least)
+        return found
+
+    @property
+    def start(self) -> int:
+        """The state that every episode begins in: S."""
+        return self.spec.states
+
+    @property
+    def groups(self) -> int:
+        """G, the number of public groups of users: actions of the start state."""
+        return self.spec.groups
+
+    @property
+    def layout(self) -> Layout:
+        """S + 1 states, H + 1 steps; G actions in the start state, one in terminal ones."""
+        own = self.spec.layout
+        actions = max(own.actions, self.groups)
+        mask = np.zeros((own.states + 1, actions), bool)
+        mask[:-1, : own.actions] = own.row_index >= 0
+        ends = list(self.returns.terminal)
+        mask[ends] = np.arange(actions) == mask[ends].argmax(axis=1)[:, None]
+        mask[-1, : self.groups] = True
+        return Layout(own.states + 1, actions, own.horizon + 1, mask)
+
+    def query(self) -> CountQuery:
+        """What is summed over people."""
+        return CountQuery(
+            self.layout, stationary=True, first=True, center_rewards=True, reward_share=_SHARE,
+            episodes=self.episodes,
+        )  # fmt: skip
+
+    def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
+        """The same episodes as records of H + 1 steps, with what is left to be earned as rewards.
+
+        people : states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1].
+
+        group : (n,) integers in [0, G); None if there is one group.
+
+        Raises ``ValueError`` if the arrays do not have these shapes, or a state, a reward or a group is out
+        of range; actions are checked when they are counted.
+        """
+        horizon, n = self.spec.horizon, len(people)
+        begun = self._begun(group, n)
+        states, actions = np.asarray(people.states), np.asarray(people.actions)
+        if states.shape != (n, horizon + 1) or actions.shape != (n, horizon):
+            raise ValueError(
+                f"trajectories: states of shape {states.shape} and actions of shape {actions.shape} must be "
+                f"({n}, {horizon + 1}) and ({n}, {horizon})"
+            )
+        if n and not (states.min() >= 0 and states.max() < self.spec.states):
+            raise ValueError(f"trajectories: states must be in [0, {self.spec.states - 1}]")
+        rewards = np.asarray(people.rewards)
+        if rewards.shape != actions.shape or not ((rewards >= 0.0) & (rewards <= 1.0)).all():
+            raise ValueError(f"trajectories: rewards must be ({n}, {horizon}) numbers in [0, 1]")
+        least, most = self.bounds
+        left = np.cumsum(self._rewards(people)[:, ::-1], axis=1)[:, ::-1]
+        left = np.clip((left - least) / (most - least), 0.0, 1.0)
+        first = (self.layout.row_index >= 0).argmax(axis=1)
+        ended = np.isin(states[:, :-1], self.returns.terminal)
+        actions = np.where(ended, first[states[:, :-1]], actions)
+        begin = np.full((n, 1), self.start, states.dtype)
+        return Trajectories(
+            np.concatenate([begin, states], axis=1),
+            np.concatenate([begun[:, None].astype(actions.dtype), actions], axis=1),
+            np.concatenate([left[:, :1], left], axis=1),
+        )
+
+    def _begun(self, group: Ints | None, n: int) -> Ints:
+        """(n,) actions of the start records."""
+        if group is None:
+            if self.groups > 1:
+                raise ValueError(f"group: must be given, there are {self.groups} groups")
+            return np.zeros(n, np.int64)
+        found = np.asarray(group)
+        if found.shape != (n,) or found.dtype.kind not in "iu":
+            raise ValueError(f"group: must be {n} integers, one for each episode")
+        if n and not (found.min() >= 0 and found.max() < self.groups):
+            raise ValueError(f"group: must be in [0, {self.groups - 1}]")
+        return found.astype(np.int64)
+
+    def _rewards(self, people: Trajectories) -> Floats:
+        """(n, H) rewards in the user's units; terminal states pay 0."""
+        returns, states = self.returns, np.asarray(people.states)
+        ended = np.isin(states[:, :-1], returns.terminal)
+        if returns.outcomes is not None:
+            arrival = np.zeros(self.spec.states)
+            arrival[list(returns.outcomes)] = list(returns.outcomes.values())
+            return np.where(ended, 0.0, arrival[states[:, 1:]])
+        scaled = np.asarray(people.rewards, np.float64)
+        if self.spec.known_rewards is not None:
+            chosen = np.clip(np.asarray(people.actions), 0, self.spec.actions - 1)
+            scaled = self.spec.known_rewards[np.arange(self.spec.horizon), states[:, :-1], chosen]
+        return np.where(ended, 0.0, returns.low + (returns.high - returns.low) * scaled)
+
+    def read(self, release: StepwiseRelease) -> Told:
+        """The release of this question. Raises ``ValueError`` if it is one of another question."""
+        layout = self.layout
+        if release.layout != layout:
+            raise ValueError("release.layout: must be that of first visits in this world")
+        laws = release.laws
+        for name in (VISITS, TRANSITIONS, CENTERED_REWARDS):
+            if name not in laws:
+                raise ValueError(f"release holds no {name}: must be one of first visits")
+        sums = release.step(0)
+        if sums.visits is None or sums.rewards is None:
+            raise ValueError("release.step(0): must hold visits and rewards, as its laws name them")
+        noise = (laws[name].std() for name in (VISITS, TRANSITIONS, CENTERED_REWARDS))
+        heavy = "laplace" in laws[VISITS].family
+        return self.told_of(
+            sums.visits, sums.transitions, sums.rewards, *noise, people=release.users, heavy=heavy
+        )
+
+    def told_of(
+        self,
+        visits: Floats,
+        moves: Floats,
+        returns: Floats,
+        *noise: float,
+        people: float,
+        heavy: bool = False,
+    ) -> Told:
+        """Sums by rows, with the standard deviations of one cell of each, of so many people."""
+        begun = float(visits[self.layout.row_state == self.start].sum())
+        return Told(self, visits, moves, returns, _Noise(*noise), float(people), max(begun, 1.0), heavy)
+
+
+class _Noise(NamedTuple):
+    """Standard deviations of one cell of visits, transitions and returns."""
+
+    visits: float
+    moves: float
+    returns: float
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """A release of first visits, by rows (R) of :attr:`FirstVisits.layout`.
+
+    visits (R,), moves (R, S + 1), returns (R,) of G_h - 1/2. people : how many are in the sums. episodes :
+    how many episodes, as the noisy count of the start state says. heavy : the noise is Laplace noise.
+    """
+
+    __repr__ = brief
+
+    question: FirstVisits
+    visits: Floats
+    moves: Floats
+    returns: Floats
+    noise: _Noise
+    people: float
+    episodes: float
+    heavy: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        """Of the question."""
+        return self.question.layout
+
+    def per_state(self, table: Floats) -> Floats:
+        """(R, ...) added up over the actions of a state: (S + 1, ...)."""
+        return np.asarray(np.add.reduceat(table, self.layout.state_ptr[:-1], axis=0))
+
+    @property
+    def begins(self) -> Ints:
+        """(G,) rows of the start state, one a group."""
+        return np.flatnonzero(self.layout.row_state == self.question.start)
+
+    @property
+    def decided(self) -> NDArray[np.bool_]:
+        """Return (R,) bool, rows of states in which people had a choice. A group is not a choice."""
+        layout = self.layout
+        several = np.diff(layout.state_ptr)[layout.row_state] > 1
+        return np.asarray(several & (layout.row_state != self.question.start))
+
+    def consistent(self, moves: Floats | None = None, visits: Floats | None = None) -> Floats:
+        """(R, S + 1) transitions that are not negative and add up to visits: least squares, then a
+        projection.
+        """
+        moves = self.moves if moves is None else moves
+        visits = self.visits if visits is None else visits
+        if self.noise.moves == 0.0:
+            return np.maximum(moves, 0.0)
+        of_visits, of_moves = self.noise.visits**2, self.noise.moves**2
+        both = of_visits + self.layout.states * of_moves
+        gap = moves.sum(axis=1) - visits
+        target = np.maximum(visits + gap * (of_visits / both), 0.0)
+        kept = np.maximum(moves - (gap * (of_moves / both))[:, None], 0.0)
+        kernels.project_table(kept, target, np.zeros(len(visits)), kept, np.empty(len(visits)))
+        return kept
+
+    def sampled(self, moves: Floats, draw: np.random.Generator) -> tuple[Floats, Floats]:
+        """(moves, visits) of another release of as many people, if ``moves`` were the truth."""
+        noisy = draw.poisson(np.maximum(moves, 0.0)).astype(np.float64)
+        visits = noisy.sum(axis=1) + self.noise.visits * draw.standard_normal(len(moves))
+        if self.noise.moves > 0.0:
+            noisy += self.noise.moves * draw.standard_normal(noisy.shape)
+        return noisy, visits

@@ -1,0 +1,126 @@
+"""Outcome and gain of public groups of users, from a release of first visits.
+
+A group is an action of the start state (:mod:`discreet.learners.ope.first_visit_query`), so a release holds
+how many users are of it, where they began, and the sum of their returns. From these follow, for each group,
+
+* the outcome q = 1/2 + G / N of what people did, with the interval of
+  :mod:`discreet.learners.ope.mean_outcomes`;
+* the same outcome as the states tell it, sum_t P_g(t) y(t), with y of
+  :mod:`discreet.learners.ope.consistency_test`. Both differ by the group's level, which is tested there;
+* the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, by the half of the information that did not choose it
+  (:mod:`discreet.learners.ope.transition_gains`). V is that of all users. If an action has
+  another effect in a group, from the same state, the gain of that group is wrong, and its level can be right.
+
+The gain of a group is reported only if the gain of all users is read off transitions. A policy chosen by
+returns depends on both halves of the transitions, so neither half can evaluate it.
+
+Intervals hold for all groups together, those of outcomes and those of gains each (Bonferroni), and for one
+policy.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from discreet.learners.ope.consistency_test import LEAST_USERS, STANDS_OUT, Consistency
+from discreet.learners.ope.deviation_gains import Path
+from discreet.learners.ope.mean_outcomes import mean_outcome
+from discreet.learners.ope.transition_gains import TransitionPath, group_gains
+
+__all__ = ["GroupResult", "groups_of"]
+
+Floats = NDArray[np.float64]
+
+
+class GroupResult(NamedTuple):
+    """One group; returns in the user's units, NaN if not reported.
+
+    Attributes
+    ----------
+    group : int
+        Index of the group.
+    users, deviation : float
+        Number of users in the group, and its standard deviation due to noise.
+    share : float
+        Share of all users.
+    mean, low, high : float
+        Outcome of what people did, with its interval.
+    expected : float
+        The same outcome, computed from the states where these users began.
+    apart : float
+        Standard errors between mean and expected (the level of the group).
+    gain, gain_low, gain_high : float
+        Gain of the policy, with its interval.
+    gain_noise : float
+        Standard deviation of the gain due to privacy.
+    """
+
+    group: int
+    users: float
+    deviation: float
+    share: float
+    mean: float
+    low: float
+    high: float
+    expected: float
+    apart: float
+    gain: float
+    gain_low: float
+    gain_high: float
+    gain_noise: float
+
+
+def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, ...]:
+    """Return one result for each group under the policy with ``count`` changes; () if there is one group.
+
+    path : path of the release; its level is that of the intervals of all groups together. found : consistency
+    test of the release.
+    """
+    told, many = path.told, path.told.question.groups
+    if many == 1:
+        return ()
+    least, most = told.question.bounds
+    scale, width = most - least, -float(ndtri(0.5 * (1.0 - path.level) / many))
+    begins = told.begins
+    known = told.visits[begins] > max(STANDS_OUT * told.noise.visits, LEAST_USERS)
+    outcome, gain = np.full((many, 3), np.nan), np.full((many, 4), np.nan)
+    told_of: list[int] = np.flatnonzero(known).tolist()
+    for group in told_of:
+        q, sd = mean_outcome(told, int(begins[group]))
+        outcome[group] = least + scale * np.clip([q, q - width * sd, q + width * sd], 0.0, 1.0)
+    if count == 0:
+        gain[:] = 0.0
+    elif isinstance(path, TransitionPath) and told.question.returns.censored is None:
+        for group, one in zip(told_of, group_gains(path, count, begins[known]), strict=True):
+            off = width * one.deviation
+            ends = np.clip([one.estimate, one.estimate - off, one.estimate + off], -1.0, 1.0)
+            gain[group] = scale * np.append(ends, one.noise)
+    expected, apart = np.full((2, many), np.nan)
+    levels = found.levels
+    own = np.flatnonzero(found.of_groups)
+    of = levels.where[own] - told.layout.states
+    expected[of] = outcome[of, 0] - scale * levels.value[own]
+    apart[of] = levels.value[own] / levels.deviation[own]
+    expected = np.clip(expected, least, most)
+    return tuple(
+        GroupResult(
+            group=g,
+            users=float(told.visits[row]),
+            deviation=told.noise.visits,
+            share=float(told.visits[row] / told.episodes),
+            mean=float(outcome[g, 0]),
+            low=float(outcome[g, 1]),
+            high=float(outcome[g, 2]),
+            expected=float(expected[g]),
+            apart=float(apart[g]),
+            gain=float(gain[g, 0]),
+            gain_low=float(gain[g, 1]),
+            gain_high=float(gain[g, 2]),
+            gain_noise=float(gain[g, 3]),
+        )
+        for g, row in enumerate(begins.tolist())
+    )

@@ -1,0 +1,90 @@
+"""Mean outcome of users by state and action, with intervals, from a release of first visits.
+
+The mean return of first visits to a state after an action, q = 1/2 + G / N, has variance
+(sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N, the latter for outcomes of 0 and 1, which are the
+most variable. Beside it stands what is expected from where these users went next
+(:mod:`discreet.learners.ope.consistency_test`). Intervals are per cell: of many, some do not hold the truth.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from discreet.learners.ope.consistency_test import LEAST_USERS, STANDS_OUT, Consistency
+from discreet.learners.ope.count_estimates import reciprocal
+from discreet.learners.ope.first_visit_query import Told
+
+__all__ = ["Outcome", "mean_outcome", "outcomes_of"]
+
+_LEAST_SPREAD = 0.02  # of the range of returns, squared: no outcome is as sure as a mean near an end says
+
+
+class Outcome(NamedTuple):
+    """One state and action; returns in the user's units.
+
+    row : of the layout. users : first visits, and deviation, due to noise. share : of the decisions in the
+    state. mean, low, high : mean return of these users, and its interval. expected, expected_low,
+    expected_high : what follows from where they went next, NaN where not tested. apart : standard errors
+    between both readings, NaN where not tested.
+    """
+
+    row: int
+    users: float
+    deviation: float
+    share: float
+    mean: float
+    low: float
+    high: float
+    expected: float
+    expected_low: float
+    expected_high: float
+    apart: float
+
+
+def mean_outcome(told: Told, row: int) -> tuple[float, float]:
+    """Return the mean return of a row, in [0, 1], and its standard deviation."""
+    noise = told.noise
+    inverse = float(reciprocal(told.visits[row : row + 1], noise.visits)[0])
+    q = float(np.clip(told.returns[row] * inverse + 0.5, 0.0, 1.0))
+    spread = told.question.episodes * max(q * (1.0 - q), _LEAST_SPREAD) * inverse
+    return q, math.sqrt((noise.returns**2 + ((q - 0.5) * noise.visits) ** 2) * inverse**2 + spread)
+
+
+def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[Outcome, ...]]:
+    """Return by state the outcomes of its actions, in states with a choice whose visits stand out of noise.
+
+    found : the consistency test of the same release. level : coverage of each interval, in (0, 1). States
+    and actions are in the order of the layout. Actions whose count does not stand out are left out.
+    """
+    layout, noise = told.layout, told.noise
+    least, most = told.question.bounds
+    scale, width = most - least, -float(ndtri(0.5 * (1.0 - level)))
+    state, cells = layout.row_state, np.diff(layout.state_ptr)
+    visits = told.per_state(told.visits)
+    known = visits > np.maximum(STANDS_OUT * noise.visits * np.sqrt(cells), LEAST_USERS)
+    known &= (cells > 1) & ~found.model.terminal
+    known[told.question.start] = False  # the first state is not a choice
+    rows = np.flatnonzero((told.visits > max(STANDS_OUT * noise.visits, LEAST_USERS)) & known[state])
+    apart: NDArray[np.float64] = np.full(layout.rows, np.nan)
+    apart[found.contrasts.where] = found.contrasts.value / found.contrasts.deviation
+    table: dict[int, list[Outcome]] = {}
+    for row in rows.tolist():
+        s = int(state[row])
+        q, deviation = mean_outcome(told, row)
+        off = width * deviation
+        step = q - float(found.by_returns[row]) + float(found.by_transitions[row])
+        step_off = width * float(found.step_deviation[row])
+        mean, low, high, expected, least_step, most_step = (
+            least + scale * np.clip([q, q - off, q + off, step, step - step_off, step + step_off], 0.0, 1.0)
+        ).tolist()
+        one = Outcome(
+            row, float(told.visits[row]), noise.visits, float(told.visits[row] / visits[s]), mean, low, high,
+            expected, least_step, most_step, float(apart[row]),
+        )  # fmt: skip
+        table.setdefault(s, []).append(one)
+    return {s: tuple(found) for s, found in table.items()}

@@ -1,0 +1,635 @@
+r"""Gain of a brought policy from a release of first visits, and comparison of a learned policy with it.
+
+A brought policy is one that the operator supplies, such as a rule in use. The policy pi is stationary and
+stochastic: it has weights pi(a | s) by rows in the states that it names. In all other states people go on as
+before. Its gain is estimated by the direct method, in one chain of the transitions of first visits,
+
+    gain = J(P_pi) - J(P_b),   P_pi(s) = sum_a pi(a | s) P_a(s) + u(s) P_b(s),                          (1)
+
+with J(P) = sum_h e_start P^h (P w) as in :mod:`discreet.learners.ope.transition_gains`. P_b is what people
+did, and u = 1 in states that are not named. With counts by state and action, marginalised importance sampling
+and the doubly robust estimate are this same number (Xie, Ma and Wang 2019, arXiv 1906.03393; Yin and Wang
+2020, arXiv 2001.10742). Counts of states and rows that stand out of noise enter as released. All other counts
+are projected first.
+
+Variance, by the delta method. Let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of pi, with d_h(s) the
+probability that pi is in s at step h. The cell M(s, a, t) moves J(P_pi) by
+
+    pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s)                   (2)
+
+and J(P_b) by the same with u = 1. The slopes of a difference are differences of slopes, so errors cancel
+where both sides do the same. The variance of a cell is sigma^2 + M. Three rules are those of
+:mod:`discreet.learners.ope.transition_gains`. The error of a projected row is at most its range. The variance
+of a few equal outcomes is at least that of all people in the state. A few people with other outcomes are
+added. Errors are not doubled: the policy was not chosen by this release.
+
+Rows that do not stand out. If pi asks for an action whose count is within six deviations of noise (nine of
+Laplace noise, or ten people), P_b replaces it. Up to the first such decision an episode has the same
+distribution, and returns have a range of 1. So the gain is off by at most the probability of one such
+decision, which is at most their expected number. The interval is widened by that number on either side. If
+they are more than one twentieth of the decisions, no gain is reported.
+
+Learned less brought. The learned policy L was chosen by M + e. The added errors e have the same distribution
+as the errors x of the release. Given the choice, x is not centred: E[x | x + e] = (x + e) / 2. So L must be
+evaluated by the judging half, M - e, for which E[x - e | x + e] = 0. The brought policy R was not chosen, but
+L was chosen *rather than R*: where R's actions looked worse than they are, L differs from R. Given the
+choice, the value of R from all of M would be too low by half of that error, and the difference too high. So
+both are evaluated by the judging half, in one chain:
+
+    D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
+
+The larger of the variances by both halves is taken. Where both policies act in the same way, the errors of
+the release and the added errors cancel, so doubling costs nothing there. The default point of the path has
+0.8 of the failure probability. The other points share the rest evenly.
+
+The gain of L may be read off returns. Returns and transitions are correlated, and the released sums do not
+show how. The interval of D is then that of L less that of R, each at half of the failure probability. It
+holds whatever the correlation is.
+
+Hidden causes. A difference of two policies has separate bounds. Consider causes at each step of strength
+lambda (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the robust values of each policy, and
+W_h(s) a lower bound of V_L - V_R where both are in s. Where both act in the same way, one cause acts on both:
+W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. Elsewhere the larger of two bounds is taken,
+low_L - high_R and
+
+    min P_L W_h+1 + min P_+ m - max P_- m
+        - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).
+
+Here P_+ and P_- are the parts in which the policies differ, and m -+ r is the interval of w + V_R at the next
+step. The bound follows from V_L - V_R = P_L (V_L' - V_R') + (P_L - P_R)(w + V_R'). No P_a moves by more than
+(1 - e)(lambda - 1) P_a. By induction W is below the true difference; at lambda = 1 it is the difference.
+Causes that last are bounded for single changes at first visits, as in that module. The outcome of the learned
+action is bounded from below, that of the brought policy from above. The error of the first bound is measured
+by refits to releases drawn from the fitted model. The error of the second follows by the delta method.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from discreet.core import checks
+from discreet.core.noise.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
+from discreet.core.short_repr import brief
+from discreet.learners.ope import deviation_gains as deviations
+from discreet.learners.ope.consistency_test import Model, covered, model_of
+from discreet.learners.ope.deviation_gains import DEFAULT, STANDS_OUT, Gain, Path, first_visits
+from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.hidden_cause import Loss, largest_strength, lowest
+from discreet.learners.ope.transition_gains import Chain, Counts, TransitionPath, capped, halves
+from discreet.learners.ope.verdict import COVERED, Verdict, kind_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+__all__ = [
+    "Comparison", "Judgement", "Policy", "StateValues", "compare", "judge", "learned_policy", "policy_of",
+    "state_values",
+]  # fmt: skip
+
+_LACKING = 0.05  # share of decisions in rows that do not stand out; no gain is reported above it
+_LEAST = 10.0  # people that a row must have besides
+_REFITS = 8
+
+
+class Policy(NamedTuple):
+    """A stationary stochastic policy.
+
+    weights : (R,) probabilities by rows of :attr:`FirstVisits.layout`, 0 in states that are not named.
+    named : (S + 1,) bool. In other states people go on as before.
+    """
+
+    weights: Floats
+    named: Bools
+
+
+def policy_of(question: FirstVisits, table: Floats, named: Bools) -> Policy:
+    """Return a policy as the question has it.
+
+    table : (S, A) probabilities, each row of a named state with sum 1. named : (S,) bool. States in which
+    there is nothing to choose, terminal ones among them, are left to people. Raises ``ValueError`` if a
+    probability is negative or not admissible, or a row does not sum to 1 within 1e-9.
+    """
+    own, layout = question.spec.layout, question.layout
+    table = checks.floats("table", table, (own.states, own.actions))
+    named = np.asarray(named, bool)
+    if (table[named] < 0.0).any() or (table[named] * (own.row_index[named] < 0) > 0.0).any():
+        raise ValueError("table: must hold probabilities of at least 0, above 0 for admissible actions only")
+    if (np.abs(table[named].sum(axis=1) - 1.0) > 1e-9).any():
+        raise ValueError("table: must sum to 1 within 1e-9 in every named state")
+    chosen = np.zeros(layout.states, bool)
+    chosen[:-1] = named & (np.diff(layout.state_ptr)[:-1] > 1)
+    whole = np.zeros((layout.states, layout.actions))
+    whole[:-1, : own.actions] = table  # groups of users can be more than actions
+    weights = np.where(chosen[layout.row_state], whole[layout.row_state, layout.row_action], 0.0)
+    return Policy(weights, chosen)
+
+
+def learned_policy(path: Path, count: int) -> Policy:
+    """Return the policy that changes the first ``count`` states of a path."""
+    layout, weights = path.told.layout, np.zeros(path.told.layout.rows)
+    own = path.order[:count]
+    weights[layout.row_index[own, path.action[own]]] = 1.0
+    return Policy(weights, path.changed(count))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Gain of a policy over what people did, from one release.
+
+    Attributes
+    ----------
+    gain, value : Gain, optional
+        With intervals, in the user's units; None if more than 5 % of the decisions lack support.
+    lacking : float
+        Share of the policy's decisions for an action whose count does not stand out of noise, among
+        decisions with a choice.
+    effective : float
+        Number of people's decisions that carry the estimate (Kish's effective sample size).
+    """
+
+    gain: Gain | None
+    value: Gain | None
+    lacking: float
+    effective: float
+
+
+class _Side(NamedTuple):
+    """One policy in a chain: its value, the slopes (2) by rows and by states, and its visits.
+
+    Attributes
+    ----------
+    value : float
+        Value above that of a return of 0.
+    own : (R, S + 1) floats
+        Slopes by rows.
+    pooled : (S + 1, S + 1) floats
+        Slopes by states.
+    visits : (S + 1,) floats
+        Expected visits, all of them.
+    lacking : (S + 1,) floats
+        Part of each decision that lacks support.
+    """
+
+    value: float
+    own: Floats
+    pooled: Floats
+    visits: Floats
+    lacking: Floats
+
+
+class _Part(NamedTuple):
+    """A difference of two policies: estimate and standard deviations, in units of the range of returns."""
+
+    value: float
+    deviation: float
+    noise: float
+    off: float  # what rows that lack support can add, to either side
+
+
+def known_rows(told: Told) -> Bools:
+    """Return (R,) the rows whose count stands out of noise."""
+    out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
+    return np.asarray(told.visits > max(out * told.noise.visits, _LEAST))
+
+
+def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
+    """Return value and slopes of a policy in this chain; None is what people did."""
+    told, layout = chain.told, chain.told.layout
+    state = layout.row_state
+    live = np.ones(layout.states)
+    live[chain.ends] = 0.0
+    laws = chain.moves / chain.taken[:, None]
+    weights, mixed, lacking = np.zeros(layout.rows), live.copy(), np.zeros(layout.states)
+    moves = chain.usual
+    if policy is not None:
+        weights = np.where(known, policy.weights, 0.0)
+        lacking = told.per_state(np.where(known, 0.0, policy.weights)) * live
+        mixed = np.where(policy.named, lacking, live)
+        moves = told.per_state(weights[:, None] * laws) + mixed[:, None] * chain.usual
+    worth, reached = chain.followed(moves)
+    slopes = reached.T @ (chain.paid + worth[1:])  # (S + 1, S + 1)
+    own = slopes[state] - (laws * slopes[state]).sum(axis=1, keepdims=True)
+    own *= (weights / chain.taken)[:, None]
+    pooled = slopes - (chain.usual * slopes).sum(axis=1, keepdims=True)
+    pooled *= (mixed / chain.seen)[:, None]
+    return _Side(float(worth[0, told.question.start]), own, pooled, reached.sum(axis=0), lacking)
+
+
+def _less(chain: Chain, one: _Side, other: _Side | None) -> _Part:
+    """Subtract another policy in the same chain; without one, return the value itself."""
+    value, own, pooled = one.value, one.own, one.pooled
+    off = float((np.maximum(one.visits, 0.0) * one.lacking).sum())
+    if other is not None:
+        value, own, pooled = value - other.value, own - other.own, pooled - other.pooled
+        off += float((np.maximum(other.visits, 0.0) * other.lacking).sum())
+    deviation, noise = _deviation(chain, own, pooled)
+    return _Part(value, deviation, noise, min(1.0, off))
+
+
+def _deviation(chain: Chain, own: Floats, pooled: Floats) -> tuple[float, float]:
+    """Return the standard deviation of a function with these slopes, and that of its noise alone."""
+    told, state = chain.told, chain.told.layout.row_state
+    luck = chain.luck.copy()
+    rows = np.flatnonzero(own.any(axis=1))
+    luck[rows] = chain.luck_of(state[rows], rows, own[rows])
+    every = chain.noise + luck
+    taken, seen = chain.taken, chain.seen
+    alone = np.ones((state.size, 1))
+    alone[rows] = np.sqrt(
+        capped((own[rows] * taken[rows][:, None])[None], every[rows], taken[rows], chain.clear_rows[rows])
+    )
+    shared = np.sqrt(capped((pooled * seen[:, None])[None], told.per_state(every), seen, chain.clear))
+    squared = np.square(own * alone + (pooled * shared)[state])
+    noise = float((squared * chain.noise).sum())
+    unseen = float(chain.unseen(rows, own[rows][None])[0, 0]) if rows.size else 0.0
+    return math.sqrt(noise + float((squared * luck).sum()) + unseen), math.sqrt(noise)
+
+
+def _whole(told: Told) -> Chain:
+    return Chain(told, Counts(told.moves, told.visits), 1.0)
+
+
+def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1.0) -> Gain:
+    """Return a difference, or (least = 0) a value, in the user's units."""
+    low, high = told.question.bounds
+    scale, zero = high - low, 0.0 if least < 0.0 else low
+    off = width * part.deviation + part.off
+    value, bottom, top = (zero + scale * float(np.clip(x, least, 1.0)) for x in (
+        part.value, part.value - off, part.value + off,
+    ))  # fmt: skip
+    sampling = math.sqrt(max(part.deviation**2 - part.noise**2, 0.0))
+    return Gain(value, bottom, top, level, scale * part.noise, scale * sampling, 1.0, 0.0)
+
+
+def _check_paid(told: Told) -> None:
+    if told.question.returns.outcomes is None:
+        raise ValueError(
+            "told: must be of returns that a rule pays by the state in which an episode ends (outcomes); "
+            "else transitions do not tell what a policy earns"
+        )
+    if told.question.returns.censored is not None:
+        raise ValueError("told: must be without censored ends; the intervals do not allow for their outcomes")
+
+
+def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
+    """Return what a policy gains over what people did (module docstring).
+
+    policy : a policy that was not made from this release. level : level of the intervals, in (0, 1).
+
+    Raises ``ValueError`` if rewards are not paid by a rule, or ends are censored.
+    """
+    _check_paid(told)
+    level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+    chain, known = _whole(told), known_rows(told)
+    ours, usual = _side(chain, policy, known), _side(chain, None, known)
+    visits, free = np.maximum(ours.visits, 0.0), _free(told)
+    decisions = float(visits[free].sum())
+    lacking = float((visits * ours.lacking)[free].sum()) / decisions if decisions > 0.0 else 0.0
+    if lacking > _LACKING:
+        return Judgement(None, None, lacking, 0.0)
+    width = -float(ndtri(0.5 * (1.0 - level)))
+    least, most = told.question.bounds
+    base = (min(max(0.0, least), most) - least) / (most - least)
+    value = _less(chain, ours, None)
+    return Judgement(
+        _gain(told, _less(chain, ours, usual), width, level),
+        _gain(told, value._replace(value=base + value.value), width, level, 0.0),
+        lacking,
+        _effective(told, policy, visits, known),
+    )
+
+
+def _free(told: Told) -> Bools:
+    """Return (S + 1,) the states in which there is a choice."""
+    return np.asarray(told.per_state(told.decided.astype(np.float64)) > 0.0)
+
+
+def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> float:
+    """Return (sum N rho)^2 / sum N rho^2 with rho = d(s) pi(a | s) / N(s, a), over decisions where there is a
+    choice.
+    """
+    layout, counts, free = told.layout, np.maximum(told.visits, 0.0), _free(told)
+    seen = np.maximum(told.per_state(counts), 1.0)
+    weights = np.where(policy.named[layout.row_state], np.where(known, policy.weights, 0.0), 0.0)
+    of_rows = visits[layout.row_state] * weights
+    of_people = np.where(policy.named, 0.0, visits) * free
+    squared = float((of_rows**2 / np.maximum(counts, 1.0)).sum() + (of_people**2 / seen).sum())
+    return float(of_rows.sum() + of_people.sum()) ** 2 / squared if squared > 0.0 else 0.0
+
+
+# ---------------------------------------------------------------------- values in changed states
+class StateValues(NamedTuple):
+    """Return of an episode after its first visits to changed states, if all changes are made.
+
+    All fields are (S + 1,) floats in the user's units, NaN in other states and in states without visits. Each
+    interval from low to high holds at the path's level, for its state alone.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    deviation: Floats
+
+
+def state_values(path: Path, count: int, within: float = math.inf) -> StateValues:
+    """Return sum_h f_h(s) V_h(s) / x(s) in the changed states s, in the chain of the policy.
+
+    f_h(s) is the chance that the first visit to s is at step h, and x is its sum over h. V_h is the value of
+    the policy that changes the first ``count`` states of the path. ``value`` uses the projected counts of the
+    whole release. The changes were chosen by these counts, so the interval is that of the judging half
+    (module docstring of :mod:`discreet.learners.ope.transition_gains`), with the larger deviation of both
+    halves. It is widened to hold ``value``. Deviations are by the delta method, with f and x held fixed.
+
+    within : the largest deviation, as a share of the range of returns, of a value that is returned.
+
+    Raises ``ValueError`` if rewards are not paid by a rule, or ends are censored.
+    """
+    told = path.told
+    _check_paid(told)
+    least, most = told.question.bounds
+    scale, empty = most - least, np.full(told.layout.states, np.nan)
+    if not count:
+        return StateValues(empty, empty, empty, empty)
+    own = path.order[:count]
+    rows = told.layout.row_index[own, path.action[own]]
+    projected = told.consistent()
+    whole = Chain(told, Counts(projected, projected.sum(axis=1)), 1.0)
+    value, deviation = _values(whole, own, rows, np.ones(count, bool))
+    known = deviation <= within
+    value, deviation = np.where(known, value, np.nan), np.where(known, deviation, np.nan)
+    choosing, judging = (_values(Chain(told, counts), own, rows, known) for counts in halves(told, path.key))
+    off = -float(ndtri(0.5 * (1.0 - path.level))) * np.maximum(choosing[1], judging[1])
+    middle = np.where(np.isfinite(judging[0]), judging[0], value)
+    off = np.where(np.isfinite(off), off, 1.0)  # that half has no episode in this state
+    zero = min(max(0.0, least), most)
+    found = []
+    for one in (value, np.minimum(middle - off, value), np.maximum(middle + off, value)):
+        table = empty.copy()
+        table[own] = np.clip(zero + scale * one, least, most)
+        found.append(table)
+    table = empty.copy()
+    table[own] = scale * deviation
+    return StateValues(found[0], found[1], found[2], table)
+
+
+def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats, Floats]:
+    """Return (K,) values and standard deviations, in units of the range of returns, of the policy that takes
+    these rows in these states; deviations of the ``wanted`` (K,) states, else NaN.
+    """
+    told, size = chain.told, chain.told.layout.states
+    steps, taken = told.layout.horizon, chain.moves[rows] / chain.taken[rows][:, None]
+    moves = chain.usual.copy()
+    moves[own] = taken
+    worth, _ = chain.followed(moves)
+    # noise can make chances negative; a state's weights must stay those of a mean over steps
+    first = np.maximum(first_visits(moves, np.eye(size)[told.question.start], own, steps), 0.0)
+    once = first.sum(axis=0)
+    weight = np.where(once > 1e-12, first / np.where(once > 1e-12, once, 1.0), np.nan)
+    value = (weight * worth[:-1, own]).sum(axis=0)
+
+    # variances of a cell's share by state, from the row of the new action, else from all that people did
+    every = told.per_state(chain.luck + chain.noise)
+    seen, clear, law = chain.seen.copy(), chain.clear.copy(), chain.usual.copy()
+    every[own], seen[own], clear[own] = chain.luck[rows] + chain.noise[rows], chain.taken[rows], False
+    clear[own], law[own] = chain.clear_rows[rows], taken
+    episodes = told.question.episodes
+    among = np.maximum(chain.usual[own], 0.0)
+    among /= np.maximum(among.sum(axis=1, keepdims=True), 1e-300)
+    noise, ahead = chain.noise[rows], chain.paid + worth[1:]
+    reached = np.zeros((steps, own.size, size))
+    each, there = np.arange(own.size), np.zeros((own.size, size))
+    for h in range(steps):
+        there = there @ moves
+        there[each, own] += np.nan_to_num(weight[h])
+        reached[h] = there
+    deviation = np.full(own.size, np.nan)
+    for i in np.flatnonzero(wanted).tolist():
+        slopes = reached[:, i].T @ ahead
+        slopes -= (law * slopes).sum(axis=1, keepdims=True)
+        variance = (slopes**2 * every).sum(axis=1) / seen**2
+        changed = slopes[own] - (among * slopes[own]).sum(axis=1, keepdims=True)
+        usual = chain.copies * episodes * (among * changed**2).sum(axis=1) / seen[own]
+        usual += (slopes[own] ** 2 * noise).sum(axis=1) / seen[own] ** 2
+        variance[own] = np.maximum(variance[own], usual)  # a few equal outcomes are not certain
+        most = np.ptp(slopes, axis=1)
+        variance = np.where(clear, variance, np.minimum(variance, most**2))
+        variance[chain.ends] = 0.0
+        unseen = float(chain.unseen(rows, (slopes[own] / seen[own][:, None])[None])[0, 0])
+        deviation[i] = math.sqrt(float(variance.sum()) + unseen)
+    return value, np.where(np.isfinite(value), deviation, np.nan)
+
+
+# ------------------------------------------------------------------------ learned less brought
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A learned policy beside one that was brought.
+
+    Attributes
+    ----------
+    policy : Policy
+        The brought policy.
+    rule : Judgement
+        Gain of the brought policy over what people did.
+    difference : Gain, optional
+        Value of the learned policy less that of the brought one. None if nothing is changed or the brought
+        policy lacks support.
+    differs : (S + 1,) bool
+        States in which the two act differently.
+    each_step, lasting : float
+        Strength of a hidden cause up to which the difference stays above 0.
+    kind : str
+        Kind of a verdict on the difference, by the rules of the verdict on the gain; "not shown" if the gain
+        is not shown.
+    """
+
+    __repr__ = brief
+
+    policy: Policy
+    rule: Judgement
+    difference: Gain | None
+    differs: Bools
+    each_step: float
+    lasting: float
+    kind: str
+
+    @property
+    def shown(self) -> bool:
+        """Return True if the learned policy is shown to be better, on the conditions of ``each_step``."""
+        return self.kind == "shown"
+
+
+def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: float) -> Comparison:
+    """Compare the policy that changes the first ``count`` states of a path with one that was brought.
+
+    verdict : the verdict on the learned policy. policy : a policy that was not made from this release.
+    level : level of the intervals, in (0, 1).
+
+    Raises ``ValueError`` if rewards are not paid by a rule, or ends are censored.
+    """
+    told = path.told
+    rule = judge(told, policy, level)
+    learned = learned_policy(path, count)
+    differs = _differ(told, learned, policy)
+    found = None
+    if count and rule.gain is not None:
+        same = Gain(
+            0.0, 0.0, 0.0, level, 0.0, 0.0, 1.0, 0.0
+        )  # of a policy less itself, whatever it is read off
+        found = _difference(path, count, learned, policy, level) if differs.any() else same
+    if found is None or not verdict.shown or found.low <= 0.0:
+        return Comparison(policy, rule, found, differs, 1.0, 1.0, "not shown")
+    test = verdict.consistency
+    model = test.model
+    each_step = largest_strength(
+        found, path, _with_errors(path, lambda m, s: _lost(told, m, learned, policy, s), found, model)
+    )
+    lasting = largest_strength(
+        found, path,
+        lambda s: Loss(*_lost_once(path, model, learned, policy, s, found.revisits)),
+    )  # fmt: skip
+    apart = np.abs(learned.weights - policy.weights)
+    rows = np.flatnonzero(apart)
+    share = covered(test.rows, np.maximum(path.visits, 0.0)[told.layout.row_state[rows]] * apart[rows], rows)
+    kind = kind_of(
+        1, found, test, each_step >= verdict.asked, test.tested and share >= COVERED and not verdict.hinted
+    )
+    return Comparison(policy, rule, found, differs, each_step, lasting, kind)
+
+
+def _differ(told: Told, one: Policy, other: Policy) -> Bools:
+    apart = told.per_state(np.abs(one.weights - other.weights)) > 0.0
+    apart |= one.named != other.named
+    apart[list(told.question.returns.terminal)] = False
+    return np.asarray(apart)
+
+
+def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: float) -> Gain:
+    """Return learned less brought with its interval: by (3), or by returns from two intervals."""
+    told = path.told
+    if not isinstance(path, TransitionPath):
+        half = 0.5 * (1.0 + level)
+        ours, theirs = deviations.path_of(told, half).gain(count), judge(told, policy, half).gain
+        assert theirs is not None
+        least, most = told.question.bounds
+        scale = most - least
+        estimate, low, high = (float(np.clip(x, -scale, scale)) for x in (
+            ours.estimate - theirs.estimate, ours.low - theirs.high, ours.high - theirs.low,
+        ))  # fmt: skip
+        return Gain(
+            estimate, low, high, level, math.hypot(ours.noise, theirs.noise),
+            math.hypot(ours.sampling, theirs.sampling), ours.revisits, ours.revisits_error,
+        )  # fmt: skip
+    known = known_rows(told)
+    parts = []
+    for counts in halves(told, path.key):
+        chain = Chain(told, counts)
+        parts.append(_less(chain, _side(chain, learned, known), _side(chain, policy, known)))
+    choosing, judging = parts
+    part = judging._replace(deviation=max(choosing.deviation, judging.deviation))
+    failure = 1.0 - level
+    share = DEFAULT if count == path.default else (1.0 - DEFAULT) / max(path.points.size - 1, 1)
+    return _gain(told, part, -float(ndtri(0.5 * failure * share)), level)
+
+
+# -------------------------------------------------------------------------------- hidden causes
+def _with_errors(
+    path: Path, loss: Callable[[Model, float], float], found: Gain, model: Model
+) -> Callable[[float], Loss]:
+    """Return a loss with its deviation, measured by refits at the strength that uses the gain up."""
+    told = path.told
+    plain = largest_strength(found, path, lambda s: Loss(loss(model, s), 0.0))
+    at = max(plain, 1.0 + 1e-3)
+    draw, moves = generator_at(path.key, ROLE_BOOTSTRAP, 2**35), told.consistent()
+    here, off = loss(model, at), 0.0
+    for _ in range(_REFITS):
+        off += (loss(_refitted(told, *told.sampled(moves, draw)), at) - here) ** 2 / _REFITS
+    relative = math.sqrt(off) / max(here, 1e-12)
+
+    def both(strength: float) -> Loss:
+        lost = loss(model, strength)
+        return Loss(lost, relative * lost)
+
+    return both
+
+
+def _refitted(told: Told, moves: Floats, visits: Floats) -> Model:
+    return model_of(
+        told.question.told_of(visits, moves, told.returns, *told.noise, people=told.people, heavy=told.heavy)
+    )
+
+
+def _lost(told: Told, model: Model, one: Policy, other: Policy, strength: float) -> float:
+    """Return the difference of two policies less W_0 of the module docstring, at the start."""
+    layout, arrival, start = told.layout, told.question.arrival, told.question.start
+    known = known_rows(told)
+    rows = np.flatnonzero(known & ((one.weights > 0.0) | (other.weights > 0.0)))
+    laws, state = model.moves[rows], layout.row_state[rows]
+    rest = 1.0 - np.clip(model.share[rows], 0.0, 1.0)[:, None]
+    live = (~model.terminal).astype(np.float64)
+
+    def side(policy: Policy) -> tuple[Floats, Floats]:
+        weights = policy.weights[rows]
+        taken = np.bincount(state, weights, layout.states)
+        return weights, np.where(policy.named, np.clip(1.0 - taken, 0.0, 1.0), 1.0) * live
+
+    def least(weights: Floats, mixed: Floats, y: Floats) -> Floats:
+        """Return (S + 1,) the least value of y after this part of a policy."""
+        each = (((1.0 - rest) + rest * lowest(y, laws, strength)[0]) * laws) @ y
+        return np.asarray(np.bincount(state, weights * each, layout.states) + mixed * (model.usual @ y))
+
+    (w_one, u_one), (w_other, u_other) = side(one), side(other)
+    plus, minus = np.maximum(w_one - w_other, 0.0), np.maximum(w_other - w_one, 0.0)
+    u_plus, u_minus = np.maximum(u_one - u_other, 0.0), np.maximum(u_other - u_one, 0.0)
+    alike = (np.bincount(state, plus + minus, layout.states) == 0.0) & (u_plus + u_minus == 0.0)
+
+    def mixture(weights: Floats, mixed: Floats) -> Floats:
+        found = mixed[:, None] * model.usual
+        np.add.at(found, state, weights[:, None] * laws)
+        return np.asarray(found)
+
+    ours, theirs = mixture(w_one, u_one), mixture(w_other, u_other)
+    moved = np.abs(mixture(plus, u_plus) - mixture(minus, u_minus))
+    np.add.at(moved, state, (strength - 1.0) * (plus + minus)[:, None] * rest * laws)
+    size = layout.states
+    v_one, v_other, low_one, low, high, gap = (np.zeros(size) for _ in range(6))
+    for _ in range(layout.horizon):
+        y_low, y_high = arrival + low, arrival + high
+        middle, radius = 0.5 * (y_low + y_high), 0.5 * (y_high - y_low)
+        together = least(w_one, u_one, gap)
+        apart = together + least(plus, u_plus, middle) + least(minus, u_minus, -middle) - moved @ radius
+        v_one, v_other = ours @ (arrival + v_one), theirs @ (arrival + v_other)
+        low_one = least(w_one, u_one, arrival + low_one)
+        low, high = least(w_other, u_other, y_low), -least(w_other, u_other, -y_high)
+        gap = np.where(alike, together, np.maximum(apart, low_one - high))
+    return float(v_one[start] - v_other[start] - gap[start])
+
+
+def _lost_once(
+    path: Path, model: Model, one: Policy, other: Policy, strength: float, revisits: float
+) -> tuple[float, float]:
+    """Return the loss of the difference of single changes under any cause, and its deviation."""
+    told, layout = path.told, path.told.layout
+    apart = one.weights - other.weights
+    rows = np.flatnonzero(apart)
+    state, known = layout.row_state[rows], path.supported[rows]
+    q = np.where(known, np.clip(path.whole.q[rows], 0.0, 1.0), 0.5)
+    outcome = np.where(apart[rows] > 0.0, q, 1.0 - q)  # from below; from above by the bad ends
+    by_ratio, by_rest = outcome / strength, 1.0 - strength * (1.0 - outcome)
+    lost = np.where(known, outcome - np.maximum(by_ratio, by_rest), 1.0)
+    slope = np.where(known, 1.0 - np.where(by_ratio >= by_rest, 1.0 / strength, strength), 0.0)
+    weight = np.maximum(path.visits[state], 0.0) * np.abs(apart[rows])
+    weight = weight * (1.0 - np.clip(model.share[rows], 0.0, 1.0)) * max(revisits, 1.0)
+    visits = np.maximum(told.visits[rows], 1.0)
+    noise = told.noise
+    of_q = (noise.returns**2 + ((q - 0.5) * noise.visits) ** 2) / visits**2
+    of_q += told.question.episodes * np.maximum(q * (1.0 - q), 0.02) / visits
+    variance = np.square(weight * slope) * np.minimum(of_q, 0.25)
+    return float(weight @ lost), math.sqrt(float(variance.sum()))

@@ -1,0 +1,1195 @@
+"""The ledger: every release about a dataset's people, what they cost together, and the owner's limit.
+
+A ledger is one SQLite file, with one table of entries that are only ever added:
+
+==========  ==========================================================================================
+``begin``   the first one: a random identity and the version of the library
+``limit``   the owner's total for one dataset, (epsilon, delta), perhaps signed; the latest one holds
+``reserve`` what is about to be spent on one dataset: the records of all mechanisms of one release
+``mark``    a reservation whose files were published, with their SHA-256
+``owner``   the limit of one dataset was handed over to another key
+==========  ==========================================================================================
+
+The order of a release is: reserve, draw the noise, write the files aside, rename them, mark. A reservation
+is on the disk before :meth:`Ledger.reserve` returns, so nothing is ever drawn that the ledger does not know.
+A crash leaves a reservation without a mark: it counts as spent, since noise may have been drawn and seen.
+Nothing here takes an entry back.
+
+*Datasets* are populations. Entries of one name compose, entries of two names never do: each name's total
+protects a person only as far as nobody is in two of them. A dataset that gets a new name starts from
+nothing; whether the people are new too is known to its owner alone, who answers for it. New rows about the
+same people are the same dataset.
+
+Names are therefore compared before one is taken in: a new name that differs from one in the ledger by case,
+spaces or Unicode form only is refused, since its total would start from nothing unseen.
+
+*What is stored* is public: noise, sensitivities, limits, numbers of users, times, names and purposes as the
+owner typed them, and hashes of published files. No row of data, no noise, no seed.
+
+*The limit* is a privacy filter (:mod:`discreet.accounting.privacy_filter`): a reservation with which the
+composition would pass the owner's total raises :class:`BudgetError` and records nothing.
+
+*The chain.* An entry's text holds its number and the SHA-256 of the entry before; its own hash stands beside
+it. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry; it is written aside and
+renamed after each commit, under the ledger's lock. Every opening checks all hashes, and that the head is in
+the chain, so that an edited, shortened, replaced or missing ledger is a :class:`LedgerError`. A crash
+between commit and head leaves a chain longer than its head, which is in order: the next writer brings the
+head up. A head that is missing is an error too, unless the ledger holds its first entry alone (a crash
+during creation): were it accepted, who deletes the head could shorten the chain unseen. There is no repair
+command. Who knows that the ledger is whole, by comparing its last hash with the one in the latest privacy
+statement, can write that line by hand.
+
+*Signed limits.* A limit may be signed with an owner's key (:mod:`discreet.ledger.signatures`). What is
+signed is the entry but for the signature (with its number and the hash of the entry before it) and the
+ledger's identity, so that it holds in this ledger and at this place only. From then on a limit of that
+dataset by anybody else, or a reservation that sets the limit aside, is refused, and a chain that holds one is
+damaged: whoever runs can spend, but not move the limit. Signed limits cannot be opened without
+``cryptography``.
+
+*Handing over.* Keys are lost, and people leave. An entry ``owner`` names the key that may change a dataset's
+limit from then on. It is signed, as a limit is, with the key that may do so until then, or with the
+*recovery key*, whose public half a signed limit declared: once, and nobody changes it. So who can only write
+the ledger takes nothing over: nothing that he adds has either signature, and what he takes away is the
+head's and the statements' to tell. Who holds a key can ask whether the owner of now has the limit from him
+(:meth:`Ledger.heirs`): only entries after one that he signed himself count, since what stands before his
+own signature is under it, and a forged beginning that merely names his key is not.
+
+*What cannot be seen here.* Entries themselves have no key: who can write both files can forge reservations
+and marks, or put back an older pair, from before a limit, or delete both. The witnesses are the statements,
+each of which holds the hash of its own reservation and the key of the limit that bound it:
+:meth:`Ledger.contains` tells whether this ledger knows it. Locks and durability are as good as the file
+system's: on a network file system they may be none, so keep the ledger on a local disk.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import secrets
+import sqlite3
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TextIO, get_args
+
+from discreet.accounting import privacy_filter as filters
+from discreet.accounting.budget import check_epsilon
+from discreet.accounting.privacy_filter import Record
+from discreet.accounting.randomized_response_event import ReportRecord, composable_from_dict
+from discreet.accounting.text.guarantee_sentences import up
+from discreet.core import checks
+from discreet.core.guarantee import MechanismRecord
+from discreet.core.short_repr import brief
+from discreet.core.user_data_dir import user_folder
+from discreet.ledger import signatures
+from discreet.ledger.signatures import PrivateKey
+from discreet.utils.sync_folder import sync_folder
+
+__all__ = [
+    "COLUMNS", "BudgetError", "Certified", "Entry", "Ledger", "LedgerError", "Reservation", "Totals",
+    "default_path", "read_export", "spent", "table",
+]  # fmt: skip
+
+PATH_VARIABLE = "DISCREET_LEDGER"
+VERSION = 1
+COLUMNS = (
+    "number", "time", "dataset", "entry", "epsilon", "delta", "rho", "users", "mechanisms", "purpose",
+    "state", "hash",
+)  # fmt: skip
+
+_ROUNDING = 1e-9  # relative: a third of a limit may be spent three times
+_WAIT_SECONDS = 60.0
+_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the journal's removal included
+
+PathLike = str | os.PathLike[str]
+Kind = Literal["begin", "limit", "reserve", "mark", "owner"]
+_TEXTS = (
+    "previous", "time", "dataset", "method", "purpose", "key", "signature", "recovery", "to", "identity",
+    "library",
+)  # fmt: skip
+
+
+class LedgerError(ValueError):
+    """The ledger is missing, damaged, shortened, replaced, locked or not writable."""
+
+
+class BudgetError(ValueError):
+    """A reservation that would pass the owner's limit; nothing was recorded.
+
+    dataset; spent, asked, together : epsilon at the limit's delta of what the ledger holds, of the
+    reservation alone, and of both by the filter; limit : (epsilon, delta).
+    """
+
+    def __init__(
+        self, dataset: str, spent: float, asked: float, together: float, rule: str, limit: tuple[float, float]
+    ) -> None:
+        self.dataset, self.limit = dataset, limit
+        self.spent, self.asked, self.together = spent, asked, together
+        hint = (
+            "" if math.isfinite(together) else " (Gaussian noise has no finite epsilon at so small a delta)"
+        )
+        super().__init__(
+            f"dataset = {dataset!r}: {_epsilon(spent)} is spent, {_epsilon(asked)} is asked for, together "
+            f"{_epsilon(together)} (by the filter: {rule}), all at delta {limit[1]:g}{hint}; the owner's "
+            f"limit is epsilon {limit[0]:.6g} at delta {limit[1]:g}. Nothing was recorded."
+        )
+
+
+def _epsilon(value: float) -> str:
+    return f"epsilon {value:.6g}" if math.isfinite(value) else "no finite epsilon"
+
+
+def default_path() -> Path:
+    """Where a user's ledger is: ``$DISCREET_LEDGER``, else ``discreet/ledger.sqlite`` in the folder for user
+    data.
+
+    That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS
+    ``~/Library/Application Support``. Raises ``LedgerError`` where there is no home folder.
+    """
+    chosen = os.environ.get(PATH_VARIABLE)
+    if chosen:
+        return Path(os.path.abspath(chosen))
+    try:
+        return user_folder("data") / "ledger.sqlite"
+    except ValueError:
+        raise LedgerError(f"ledger: there is no home folder, set {PATH_VARIABLE}") from None
+
+
+# ------------------------------------------------------------------------------ entries
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger. ``text`` is what is hashed; everything else was read from it.
+
+    number : 1, 2, ...; hash, previous : SHA-256, hexadecimal; time : UTC, ISO 8601; dataset : empty for
+    ``begin``.
+    epsilon, delta : of a limit; of a reservation, computed from its records at the delta of its statement
+    (None: it has no epsilon there), and ``method`` tells how. records, users, purpose, checked : of a
+    reservation; ``checked`` is false where the owner's limit was set aside. reservation, files : of a mark.
+    key, signature : of a limit that was signed and of ``owner``, the public key in hexadecimal; else empty.
+    recovery : of a signed limit, the public key that may hand over too, or empty. to : of ``owner``, whose
+    the limit is from then on.
+    """
+
+    number: int
+    hash: str
+    previous: str
+    time: str
+    kind: Kind
+    dataset: str
+    text: str = field(repr=False)
+    epsilon: float | None = None
+    delta: float | None = None
+    method: str = ""
+    records: tuple[Record, ...] = ()
+    users: int | None = None
+    purpose: str = ""
+    checked: bool = True
+    reservation: int | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
+    signature: str = ""
+    recovery: str = ""
+    to: str = ""
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """What :meth:`Ledger.reserve` recorded: number and hash of its entry, which a statement should hold."""
+
+    __repr__ = brief
+
+    dataset: str
+    number: int
+    hash: str
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What all reservations of one dataset cost together, marked or not.
+
+    reservations, unmarked : how many; an unmarked one counts as spent.
+    epsilon, delta, method : the least epsilon at this delta (infinite where there is none) and how it was
+    found.
+    pure : sum of epsilons, None where some noise has none. mu : of Gaussian DP, if all noise is continuous
+    Gaussian.
+    rho : of zCDP. limit : the owner's (epsilon, delta), None if unset.
+    filtered, rule : epsilon at the limit's delta by the filter that the limit is held against; None without
+    limit.
+    limit_key : the public key whose holder alone can change the limit, None if it is not signed.
+    """
+
+    __repr__ = brief
+
+    dataset: str
+    reservations: int
+    unmarked: int
+    epsilon: float
+    delta: float
+    method: str
+    pure: float | None
+    mu: float | None
+    rho: float
+    limit: tuple[float, float] | None
+    filtered: float | None
+    rule: str | None
+    limit_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What the filter certifies of the reservations of one dataset, however later ones depend on earlier.
+
+    reservations : how many.
+    epsilon, delta, rule : the least epsilon at this delta and by which rule; infinite where there is none.
+    pure, rho : sums of pure epsilons (None where some noise has none) and of zCDP.
+    mu : of Gaussian DP, where the Gaussian filter is the rule of this dataset; else None.
+    """
+
+    __repr__ = brief
+
+    reservations: int
+    epsilon: float
+    delta: float
+    rule: str
+    pure: float | None
+    mu: float | None
+    rho: float
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _canonical(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> Entry:
+    """One entry, checked against its hash and the entry before. Raises ``LedgerError``."""
+    if not isinstance(text, str) or _digest(text) != stored:
+        raise LedgerError(f"{where}: entry {number} was changed (its hash does not fit)")
+    try:
+        content = json.loads(text)
+        if _canonical(content) != text or not text.isprintable():  # so says it nothing twice, and no NaN
+            raise ValueError("its text is not in the form in which ledgers write")
+        values = {
+            name: value for name, value in content.items() if name not in ("version", "identity", "library")
+        }
+        values["records"] = composable_from_dict(content.get("records", ()))
+        entry = Entry(hash=stored, text=text, **values)
+        _check_types(entry, content)
+        fits = (entry.number, entry.previous, content["version"]) == (number, previous, VERSION)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise LedgerError(
+            f"{where}: entry {number} is not one that this version can read ({error!r})"
+        ) from error
+    if not fits:
+        raise LedgerError(
+            f"{where}: entry {number} does not follow the entry before it (of another chain or version)"
+        )
+    return entry
+
+
+def _check_types(entry: Entry, content: Mapping[str, Any]) -> None:
+    """``ValueError`` where a value is none that such an entry has: whoever forges one can hash it too."""
+    checks.choice("kind", entry.kind, get_args(Kind))
+    for name in _TEXTS:
+        _line(name, content.get(name, ""))
+    checks.integer("version", content["version"], VERSION)
+    number = checks.integer("number", entry.number, 1)
+    if entry.users is not None:
+        checks.integer("users", entry.users, 0)
+    if entry.reservation is not None or entry.kind == "mark":
+        checks.integer("reservation", entry.reservation, 1, number - 1)
+    for name in ("epsilon", "delta"):
+        value = getattr(entry, name)
+        if value is None and entry.kind != "limit" and (entry.kind, name) != ("reserve", "delta"):
+            continue
+        checks.real(name, value, 0.0, math.inf if name == "epsilon" else 1.0, open_high=name == "delta")
+    for record in entry.records:
+        filters.zcdp_loss(record)  # whole numbers may have any size
+    if type(entry.checked) is not bool:
+        raise ValueError(f"checked = {checks.said(entry.checked)}: must be true or false")
+    if not isinstance(entry.files, Mapping) or not isinstance(content.get("records", []), list):
+        raise ValueError("files, records: must be a table and a list")
+    for name, value in entry.files.items():
+        _line("files", name)
+        _line(f"files[{name!r}]", value)
+
+
+def _parse_chain(
+    where: str, rows: Sequence[tuple[Any, Any, Any]], known: Sequence[Entry] = ()
+) -> list[Entry]:
+    """The entries of rows (number, text, hash) that come after the ``known`` ones."""
+    found = list(known)
+    owners = _owners(found)
+    for row_number, text, stored in rows:
+        if row_number != len(found) + 1:
+            raise LedgerError(f"{where}: entry {len(found) + 1} is missing")
+        entry = _parse(where, row_number, text, stored, found[-1].hash if found else "")
+        if (entry.kind == "begin") != (not found):
+            raise LedgerError(
+                f"{where}: entry {entry.number} is a {entry.kind!r}: only the first one begins a ledger"
+            )
+        found.append(entry)
+        _check_signed(where, entry, found[0], owners.get(entry.dataset, _NOBODY))
+        owners |= _owners([entry], owners)
+    return found
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """Public keys, or empty: whose the limit is, and who may hand it over besides."""
+
+    key: str = ""
+    recovery: str = ""
+
+
+_NOBODY = _Owner()
+_SIGNED: dict[str, signatures.Kind] = {"limit": "discreet limit, 1", "owner": "discreet owner, 1"}
+
+
+def _owners(entries: Sequence[Entry], before: Mapping[str, _Owner] | None = None) -> dict[str, _Owner]:
+    """Dataset to who signed its limit, or was handed it, which nobody else can change."""
+    found = dict(before or {})
+    for entry in entries:
+        if entry.key:
+            recovery = found.get(entry.dataset, _NOBODY).recovery or entry.recovery
+            found[entry.dataset] = _Owner(entry.to or entry.key, recovery)
+    return found
+
+
+def _signed_part(content: Mapping[str, Any], identity: str) -> dict[str, Any]:
+    """What the signature of an entry covers: all of it, in this ledger."""
+    return {**{key: value for key, value in content.items() if key != "signature"}, "ledger": identity}
+
+
+def _check_signed(where: str, entry: Entry, first: Entry, owner: _Owner) -> None:
+    """A limit that was signed may be changed with that key only, and not be set aside."""
+    if entry.kind == "reserve" and owner.key and not entry.checked:
+        raise LedgerError(
+            f"{where}: entry {entry.number} sets aside a limit that was signed with the key {owner.key}"
+        )
+    if entry.kind == "limit" and owner.key and entry.key != owner.key:
+        raise LedgerError(
+            f"{where}: entry {entry.number} changes a limit that was signed with the key {owner.key}, "
+            "without it"
+        )
+    if entry.kind == "owner":
+        wrong = _cannot_hand_over(owner, entry.key, entry.to)
+        if wrong:
+            raise LedgerError(f"{where}: entry {entry.number} hands a limit over, but {wrong}")
+    elif entry.to:
+        raise LedgerError(f"{where}: entry {entry.number} is none that hands a limit over, and names a key")
+    if entry.recovery:
+        wrong = _cannot_declare(owner, entry.key, entry.recovery) if entry.kind == "limit" else "is no limit"
+        if wrong:
+            raise LedgerError(f"{where}: entry {entry.number} declares a recovery key, but {wrong}")
+    if not entry.key and not entry.signature:
+        return
+    content = json.loads(entry.text)
+    try:
+        fits = entry.kind in _SIGNED and signatures.is_valid(
+            entry.key, _SIGNED[entry.kind], _signed_part(content, _identity_of(first)), entry.signature
+        )
+    except signatures.SigningMissing as missing:
+        raise LedgerError(f"{where}: holds a signed limit, and {missing}") from None
+    if not fits:
+        raise LedgerError(
+            f"{where}: the signature of entry {entry.number} does not fit (changed, or of another place or "
+            "ledger)"
+        )
+
+
+def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
+    """Why the holder of a key cannot hand a limit over to another one; empty if he can."""
+    if not owner.key:
+        return "it is signed by nobody"
+    if not key or key not in (owner.key, owner.recovery):
+        other = f", or the recovery key {owner.recovery}" if owner.recovery else ""
+        return f"its signature must be that of {owner.key}{other}"
+    if not signatures.is_key(to) or to in (owner.key, owner.recovery):
+        return f"{checks.said(to)} must be a public key other than the owner's and the recovery key"
+    return ""
+
+
+def _cannot_declare(owner: _Owner, key: str, recovery: str) -> str:
+    """Why a limit that is signed with a key cannot declare a recovery key; empty if it can."""
+    if not key:
+        return "it is not signed"
+    if owner.recovery:
+        return f"{owner.recovery} was declared, which nobody changes"
+    if not signatures.is_key(recovery) or recovery == key:
+        return f"{checks.said(recovery)} must be a public key other than the one that signs"
+    return ""
+
+
+def _identity_of(first: Entry) -> str:
+    return str(json.loads(first.text).get("identity", ""))
+
+
+# ------------------------------------------------------------------------------ the ledger
+
+
+class Ledger:
+    """An open ledger: what was released of a dataset's people, what it costs them together, and the limit.
+
+    Made by :meth:`open`, which checks all of it, and a context manager. Any number of processes may use one
+    ledger at once; one object belongs to one thread of one process.
+
+    Parameters
+    ----------
+    path, connection, readonly, timeout
+        Of the file, by :meth:`open` alone; seconds of waiting for another process's lock.
+
+    Raises
+    ------
+    LedgerError
+        A ``ValueError``: it is missing, damaged, shortened, replaced, locked for too long or not writable.
+    BudgetError
+        A ``ValueError``, of :meth:`reserve`: the limit would be passed; nothing was recorded.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, readonly: bool, timeout: float) -> None:
+        self._path, self._connection, self._readonly, self._timeout = path, connection, readonly, timeout
+        self._file = _identity(path)
+        self._entries: list[Entry] = []
+
+    def __repr__(self) -> str:
+        return f"<Ledger {str(self._path)!r}{', read-only' if self._readonly else ''}>"
+
+    # -------------------------------------------------------------- opening
+
+    @classmethod
+    def open(
+        cls,
+        path: PathLike | None = None,
+        *,
+        create: bool = True,
+        readonly: bool = False,
+        timeout: float = _WAIT_SECONDS,
+    ) -> Ledger:
+        """Open a ledger and check all of it.
+
+        Parameters
+        ----------
+        path : default :func:`default_path`.
+        create : make one, with mode 0600, where neither a ledger nor its head is.
+        readonly : change nothing at all, not even a head that a crash left behind; never creates.
+        timeout : seconds to wait for another process's lock.
+
+        Raises
+        ------
+        LedgerError
+            If it is missing while its head is there (or while ``create`` is false), damaged, edited,
+            shortened, replaced, without a head, locked for too long or not writable.
+        """
+        chosen = path if path is not None else default_path()
+        where = Path(os.path.realpath(chosen))  # one head for all links to one file
+        timeout = checks.real("timeout", timeout, 0.0)
+        create = create and not readonly
+        with _clear_errors(where, timeout):
+            _check_there(where, create)
+            if create:
+                where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
+            elif not readonly:
+                os.close(os.open(where, os.O_RDWR))  # else SQLite would fall back to reading, and fail later
+            uri = f"{where.as_uri()}?mode={'ro' if readonly else 'rw'}"
+            connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None)
+        ledger = cls(where, connection, readonly, timeout)
+        try:
+            with _clear_errors(where, timeout):
+                connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
+                if readonly:
+                    ledger.check()
+                else:
+                    ledger._begin(create)
+        except BaseException:
+            connection.close()
+            raise
+        return ledger
+
+    def _begin(self, create: bool) -> None:
+        """Check everything under the lock; begin a new ledger; write a head that lags behind."""
+        with self._locked():
+            names = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")]
+            if "entries" not in names:
+                if names or not create or _read_head(self._path) is not None:
+                    raise LedgerError(f"{self}: holds no ledger (it is empty, cut short or another file)")
+                self._connection.execute(
+                    "CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL, hash TEXT)"
+                )
+                self._append("begin", "", identity=secrets.token_hex(16), library=_library())
+                self._connection.execute("COMMIT")
+        sync_folder(self._path.parent)
+        with self._locked():
+            self._reload()
+            if _read_head(self._path) != self._head():
+                self._write_head()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. A reservation that is not marked stays spent."""
+        self._connection.close()
+
+    def __str__(self) -> str:
+        return f"ledger {str(self._path)!r}"
+
+    @property
+    def path(self) -> Path:
+        """The SQLite file."""
+        return self._path
+
+    @property
+    def head(self) -> str:
+        """Hash of the last entry that this object has read."""
+        return self._entries[-1].hash
+
+    @property
+    def identity(self) -> str:
+        """32 hexadecimal digits, drawn when the ledger was made: no other ledger has them."""
+        return _identity_of(self._entries[0])
+
+    # -------------------------------------------------------------- reading
+
+    def check(self) -> None:
+        """Read and check the whole chain again, and that the head is in it. Raises ``LedgerError``."""
+        with _clear_errors(self._path, self._timeout):
+            if self._readonly:
+                self._reload(tries=2)
+            else:
+                with self._locked():
+                    self._reload()
+
+    def entries(self, dataset: str | None = None) -> tuple[Entry, ...]:
+        """Every entry in order, or those of one dataset; others' new ones included."""
+        self.check()
+        return tuple(entry for entry in self._entries if dataset is None or entry.dataset == dataset)
+
+    def _of(self, dataset: str) -> list[Entry]:
+        return [entry for entry in self._entries if entry.dataset == dataset]
+
+    def contains(self, hash: str) -> bool:
+        """Is an entry with this hash in the chain? What ``discreet verify`` asks of a statement's."""
+        return any(entry.hash == hash for entry in self.entries())
+
+    def limit(self, dataset: str) -> tuple[float, float] | None:
+        """The owner's (epsilon, delta) for this dataset; None if none was set."""
+        return _limit(self.entries(_name(dataset)))
+
+    def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Totals:
+        """What is spent on a dataset; ``ValueError`` if its name is no name, or delta not in [0, 1).
+
+        delta : at which epsilon is told; default the limit's, else the least positive one of the
+        reservations.
+        upto : count entries up to this number only, as a statement does that tells of before and after.
+        """
+        if delta is not None:
+            delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+        entries = [entry for entry in self.entries(_name(dataset)) if upto is None or entry.number <= upto]
+        return _totals(dataset, entries, delta)
+
+    def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Certified:
+        """What the filter certifies at ``delta`` of a dataset's reservations, up to entry ``upto``.
+
+        A first reservation alone is told as it was recorded, if this is its delta. Raises ``ValueError`` if
+        the dataset's name is no name, or ``delta`` is not in [0, 1).
+        """
+        delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+        made = [
+            entry
+            for entry in self.entries(_name(dataset))
+            if entry.kind == "reserve" and (upto is None or entry.number <= upto)
+        ]
+        records = [record for entry in made for record in entry.records]
+        if len(made) == 1 and made[0].delta == delta and made[0].epsilon is not None:
+            epsilon, rule = made[0].epsilon, made[0].method
+        else:
+            epsilon, rule = filters.filtered(_reserved(made), delta)
+        losses = [filters.pure_loss(record) for record in records]
+        squares = [filters.gdp_loss(record) for record in records]
+        first = made[0].records if made else ()
+        gaussian = all(isinstance(one, MechanismRecord) and one.noise == "gaussian" for one in first)
+        return Certified(
+            reservations=len(made),
+            epsilon=epsilon,
+            delta=delta,
+            rule=rule,
+            pure=None if None in losses else math.fsum(loss for loss in losses if loss is not None),
+            mu=math.sqrt(math.fsum(one for one in squares if one is not None))
+            if made and gaussian and None not in squares
+            else None,
+            rho=math.fsum(map(filters.zcdp_loss, records)),
+        )
+
+    def export(self, to: PathLike | TextIO, format: Literal["jsonl", "csv"] = "jsonl") -> None:
+        """Write all entries to a path (aside, then renamed; must not exist) or an open text stream.
+
+        Raises ``ValueError`` if the path exists, or ``format`` is another word.
+
+        ``jsonl``: a line for each entry, ``{"hash": ..., "text": ...}``, from which :func:`read_export` gets
+        the same entries and checks the chain. ``csv``: the columns of :func:`table`.
+        """
+        checks.choice("format", format, ("jsonl", "csv"))
+        text = io.StringIO()
+        entries = self.entries()
+        if format == "csv":
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows(table(entries))
+        else:
+            for entry in entries:
+                text.write(json.dumps({"hash": entry.hash, "text": entry.text}, ensure_ascii=False) + "\n")
+        if isinstance(to, str | os.PathLike):
+            target = Path(os.path.abspath(to))
+            if os.path.lexists(target):
+                raise ValueError(f"to = {str(to)!r}: exists already, an export overwrites nothing")
+            _write_aside(target, text.getvalue())
+        else:
+            to.write(text.getvalue())
+
+    # -------------------------------------------------------------- writing
+
+    def set_limit(
+        self,
+        dataset: str,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        key: PrivateKey | None = None,
+        recovery: str | None = None,
+    ) -> Entry:
+        """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
+
+        It binds later reservations, also where more than that is spent already. ``key`` signs it
+        (:func:`discreet.ledger.signatures.read_private_key`): from then on only its holder can change it,
+        or hand it over (:meth:`hand_over`). ``recovery``, a public key in hexadecimal, may hand it over too;
+        it is declared once, with a signed limit. ``ValueError`` where the name is nearly that of another
+        dataset, the limit is signed with another key, or the recovery key cannot be declared.
+        """
+        dataset, epsilon = _name(dataset), check_epsilon(epsilon)
+        delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+        if key is not None and not isinstance(key, PrivateKey):
+            raise ValueError(f"key = {checks.said(key)}: must be a PrivateKey, as read_private_key gives it")
+        with self._writing():
+            self._check_name(dataset)
+            owner = _owners(self._entries).get(dataset, _NOBODY)
+            if owner.key and (key is None or key.public != owner.key):
+                given = "none was given" if key is None else f"that of {key.public} was given"
+                raise ValueError(
+                    f"key: must be that of {owner.key}, with which the limit of {dataset!r} is signed; "
+                    f"{given}"
+                )
+            more = {}
+            if recovery is not None:
+                wrong = _cannot_declare(owner, "" if key is None else key.public, recovery)
+                if wrong:
+                    raise ValueError(f"recovery = {checks.said(recovery)}: cannot be declared, {wrong}")
+                more = {"recovery": recovery}
+            return self._append("limit", dataset, key, epsilon=epsilon, delta=delta, **more)
+
+    def hand_over(self, dataset: str, to: str, key: PrivateKey) -> Entry:
+        """From now on the dataset's limit is the holder's of the public key ``to``, in hexadecimal.
+
+        ``key`` is the one that may change the limit until now, or the recovery key that was declared with it.
+        ``ValueError`` if it is neither, or ``to`` is no other key. Reservations go on as they were.
+        """
+        dataset = _name(dataset)
+        if not isinstance(key, PrivateKey):
+            raise ValueError(f"key = {checks.said(key)}: must be a PrivateKey, as read_private_key gives it")
+        with self._writing():
+            wrong = _cannot_hand_over(_owners(self._entries).get(dataset, _NOBODY), key.public, to)
+            if wrong:
+                raise ValueError(f"hand over the limit of {dataset!r}: cannot be done, {wrong}")
+            return self._append("owner", dataset, key, to=to)
+
+    def owner(self, dataset: str) -> str | None:
+        """The public key whose holder alone can change the dataset's limit, in hexadecimal; None if anybody
+        can.
+        """
+        return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
+
+    def recovery(self, dataset: str) -> str | None:
+        """The public key that may hand the limit over besides, None if none was declared."""
+        return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).recovery or None
+
+    def heirs(self, dataset: str, key: str) -> tuple[str, ...]:
+        """This key and those that the limit was handed over to since it signed; empty if it never did."""
+        entries = self.entries(_name(dataset))
+        own = next((i for i, entry in enumerate(entries) if entry.key == key != ""), None)
+        if own is None:
+            return ()
+        return tuple(dict.fromkeys([key, *(entry.to for entry in entries[own:] if entry.to)]))
+
+    def reserve(
+        self,
+        dataset: str,
+        records: Sequence[Record],
+        *,
+        delta: float = 0.0,
+        users: int | None = None,
+        purpose: str = "",
+        limit_check: bool = True,
+        once: bool = False,
+    ) -> Reservation:
+        """Record what is about to be spent; it is on the disk before this returns. Draw no noise before.
+
+        Parameters
+        ----------
+        dataset : the population, as the schema names it.
+        records : of all mechanisms of this release; what is decided together is reserved together.
+        delta : of the release's own statement, in [0, 1).
+        users : how many people, if their number is public.
+        purpose : one line for the reader of the ledger, e.g. the command; public.
+        limit_check : False sets the owner's limit aside for this one, which the entry tells for good; refused
+            where the limit is signed.
+        once : True gives the reservation of the same records, delta, users and purpose that is not marked
+            yet, if there is one, and records nothing. Only for releases that are marked before their noise is
+            drawn, and whose ``purpose`` is of them alone: then what is not marked was never drawn.
+
+        Raises
+        ------
+        BudgetError
+            If with it the dataset would pass the owner's limit; nothing is recorded.
+        ValueError
+            If an argument is not allowed, or the dataset's name is nearly that of another one.
+        LedgerError
+            If the ledger is not in order or cannot be written. Should the entry be in it after all (the
+            disk filled between entry and head), it counts as spent.
+        """
+        dataset, records = _name(dataset), tuple(records)
+        if not records or not all(isinstance(record, MechanismRecord | ReportRecord) for record in records):
+            raise ValueError(
+                "records: must be at least one MechanismRecord or ReportRecord (batches of the shuffle model "
+                "have a guarantee of their own, which no ledger composes)"
+            )
+        delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+        if users is not None:
+            users = checks.integer("users", users, 0)
+        limit_check = checks.flag("limit_check", limit_check)
+        once = checks.flag("once", once)
+        if once and not purpose:
+            raise ValueError("purpose = '': must name the release, with once = True")
+        _line("purpose", purpose)
+        epsilon, method = filters.composed(records, delta)  # may take seconds: before the lock
+        alone = {delta: epsilon}
+        if limit_check:
+            with _clear_errors(self._path, self._timeout), self._locked():
+                self._catch_up()
+            alone |= _alone(self._of(dataset), records, alone)
+        content: dict[str, Any] = {
+            "records": [record.to_dict() for record in records],
+            "epsilon": epsilon if math.isfinite(epsilon) else None,
+            "delta": delta,
+            "method": method,
+            "users": users,
+            "purpose": purpose,
+            "checked": limit_check,
+        }
+        with self._writing():
+            self._check_name(dataset)
+            if once and (known := self._unmarked(dataset, content)) is not None:
+                return Reservation(dataset, known.number, known.hash)
+            owner = _owners(self._entries).get(dataset, _NOBODY)
+            if owner.key and not limit_check:
+                raise ValueError(
+                    f"limit_check = False: must be True, the limit of {dataset!r} is signed with the key "
+                    f"{owner.key}"
+                )
+            if limit_check:
+                _check_limit(dataset, self._of(dataset), records, alone)
+            entry = self._append("reserve", dataset, **content)
+        return Reservation(dataset, entry.number, entry.hash)
+
+    def _unmarked(self, dataset: str, content: Mapping[str, Any]) -> Entry | None:
+        """The last reservation of the same content that nothing was published under."""
+        marked = {entry.reservation for entry in self._entries}
+        for entry in reversed(self._entries):
+            if entry.kind != "reserve" or entry.dataset != dataset or entry.number in marked:
+                continue
+            held = json.loads(entry.text)
+            if all(held[name] == value for name, value in content.items()):
+                return entry
+        return None
+
+    def mark(self, reservation: Reservation, files: Mapping[str, str]) -> Entry:
+        """Record that a reservation's files were published: name to SHA-256 (64 hexadecimal digits).
+
+        Raises ``ValueError`` if the reservation is not in this ledger, or marked already.
+        """
+        for name, digest in files.items():
+            _line("files", name)
+            if not isinstance(digest, str) or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+                raise ValueError(f"files[{name!r}] = {checks.said(digest)}: must be a SHA-256 in hexadecimal")
+        with self._writing():
+            number = checks.integer("reservation", reservation.number, 1)
+            known = self._entries[number - 1] if number <= len(self._entries) else None
+            if known is None or known.kind != "reserve" or known.hash != reservation.hash:
+                raise ValueError(f"reservation = {reservation!r}: is not in this ledger")
+            if any(entry.reservation == number for entry in self._entries):
+                raise ValueError(f"reservation = {reservation!r}: is marked already")
+            return self._append("mark", known.dataset, reservation=number, files=dict(files))
+
+    # -------------------------------------------------------------- one transaction
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone with the file; rolls back what was not committed."""
+        if self._readonly:
+            raise LedgerError(f"{self}: was opened for reading only")
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            if _identity(self._path) != self._file:
+                raise LedgerError(f"{self}: was moved or replaced while it was open")
+            yield
+        finally:
+            if self._connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Inside: alone, all entries read, head checked; what is appended is committed on the way out.
+
+        The head is written under a second lock, from what is then the last entry: so heads never go back.
+        """
+        with _clear_errors(self._path, self._timeout):
+            before = len(self._entries)
+            try:
+                with self._locked():
+                    self._catch_up()
+                    yield
+                    self._connection.execute("COMMIT")
+            except BaseException:
+                del self._entries[before:]  # perhaps not committed: to be read again
+                raise
+            with self._locked():
+                self._catch_up()
+                self._write_head()
+
+    def _check_name(self, dataset: str) -> None:
+        """A new name must not look like one that is held already."""
+        held = {entry.dataset for entry in self._entries if entry.dataset}
+        alike = sorted(name for name in held if _key(name) == _key(dataset))
+        if dataset not in held and alike:
+            raise ValueError(
+                f"dataset = {dataset!r}: differs from {alike[0]!r}, which this ledger holds, by case, spaces "
+                "or Unicode form only; must be that name, or one that nobody can take for it (two names "
+                "never compose, so that the total would start from nothing)"
+            )
+
+    def _append(self, kind: Kind, dataset: str, key: PrivateKey | None = None, **values: Any) -> Entry:
+        number, previous = len(self._entries) + 1, self._entries[-1].hash if self._entries else ""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        content: dict[str, Any] = {"version": VERSION, "number": number, "previous": previous}
+        content |= {"time": now, "kind": kind, "dataset": dataset, **values}
+        if key is not None:
+            content["key"] = key.public
+            content["signature"] = key.sign(_SIGNED[kind], _signed_part(content, self.identity))
+        text = _canonical(content)
+        entry = _parse(str(self), number, text, _digest(text), previous)
+        self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, text, entry.hash))
+        self._entries.append(entry)
+        return entry
+
+    def _catch_up(self) -> None:
+        """Read what other processes have added; then the head must be in the chain."""
+        last = len(self._entries)
+        query = "SELECT number, text, hash FROM entries WHERE number >= ? ORDER BY number"
+        rows = self._connection.execute(query, (last,)).fetchall()
+        if last and (not rows or (rows[0][0], rows[0][2]) != (last, self._entries[-1].hash)):
+            raise LedgerError(f"{self}: entry {last} was removed or changed while the ledger was open")
+        self._entries = _parse_chain(str(self), rows[1:] if last else rows, self._entries)
+        self._check_head(_read_head(self._path))
+
+    def _reload(self, tries: int = 1) -> None:
+        """Read everything again. Without a lock the head is read first, as the chain may only grow after."""
+        for left in reversed(range(tries)):
+            head = _read_head(self._path)
+            rows = self._connection.execute(
+                "SELECT number, text, hash FROM entries ORDER BY number"
+            ).fetchall()
+            self._entries = _parse_chain(str(self), rows)
+            if head is None and left and len(rows) != 1:
+                continue  # it may just have been made
+            return self._check_head(head)
+
+    def _check_head(self, head: tuple[int, str] | None) -> None:
+        number = len(self._entries)
+        if number == 0:
+            raise LedgerError(f"{self}: holds no entries, not even its first one")
+        if head is None and number > 1:
+            raise LedgerError(
+                f"{self}: its head, {str(_head_path(self._path))!r}, is missing, so that nobody could tell "
+                "whether entries were cut off. Put it back. If it is lost: compare the last entry with the "
+                "latest privacy statement; if the ledger is whole, write the line "
+                f"'{number} {self._entries[-1].hash}' into that file"
+            )
+        if head is not None and (head[0] > number or self._entries[head[0] - 1].hash != head[1]):
+            raise LedgerError(
+                f"{self}: entry {head[0]}, which its head {str(_head_path(self._path))!r} names, is not in "
+                "it: the ledger was shortened, edited or replaced. Put the right one back"
+            )
+
+    def _head(self) -> tuple[int, str]:
+        return len(self._entries), self._entries[-1].hash
+
+    def _write_head(self) -> None:
+        number, digest = self._head()
+        _write_aside(_head_path(self._path), f"{number} {digest}\n")
+
+
+# ------------------------------------------------------------------------------ files
+
+
+def _head_path(path: Path) -> Path:
+    return path.with_name(path.name + ".head")
+
+
+def _read_head(path: Path) -> tuple[int, str] | None:
+    """(number, hash) of the entry that must be in the chain; None where there is no such file."""
+    head = _head_path(path)
+    try:
+        with open(head, encoding="utf-8") as file:
+            number, digest = file.read(1000).split()
+            return checks.integer("number", int(number), 1), digest
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise LedgerError(
+            f"head {str(head)!r}: must be one line, the number and the hash of an entry"
+        ) from None
+
+
+def _write_aside(target: Path, text: str) -> None:
+    """Replace a file by one rename, mode 0600, down to the disk. One writer at a time."""
+    aside = target.with_name(f".{target.name}.part")
+    with open(aside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, target)
+    sync_folder(target.parent)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode: another file under this name is another ledger."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _check_there(path: Path, create: bool) -> None:
+    if path.is_dir():
+        raise LedgerError(f"ledger {str(path)!r}: is a folder, must be a file")
+    if _read_head(path) is not None and not path.exists():  # in this order: a ledger is made before its head
+        raise LedgerError(
+            f"ledger {str(path)!r}: is missing, but its head {str(_head_path(path))!r} is there: put it back"
+        )
+    if not path.exists() and not create:
+        raise LedgerError(f"ledger {str(path)!r}: does not exist")
+
+
+@contextmanager
+def _clear_errors(path: Path, timeout: float) -> Iterator[None]:
+    """Errors of SQLite and of the file system, as what they mean for a ledger."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        said = str(error)
+        if "locked" in said:
+            said = f"another process has held it for more than {timeout:g} seconds ({said})"
+        elif "readonly" in said:
+            said = f"cannot be written ({said})"
+        elif "no such table" in said:
+            said = "holds no ledger (it is empty, cut short or another file)"
+        raise LedgerError(f"ledger {str(path)!r}: {said}") from error
+    except OSError as error:
+        raise LedgerError(f"ledger {str(path)!r}: cannot be used ({error})") from error
+
+
+def _library() -> str:
+    from discreet import __version__
+
+    return f"discreet {__version__}"
+
+
+def read_export(lines: Iterator[str] | TextIO) -> tuple[Entry, ...]:
+    """The entries of a ``jsonl`` export, its chain checked. Raises ``LedgerError`` if it is not in order."""
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            rows.append((number, row["text"], row["hash"]))
+        except (ValueError, KeyError, TypeError):
+            raise LedgerError(f"export: line {number} is not a line of an exported ledger") from None
+    return tuple(_parse_chain("export", rows))
+
+
+# ------------------------------------------------------------------------------ what it adds to
+
+
+def _name(dataset: Any) -> str:
+    _line("dataset", dataset)
+    if not dataset.strip():
+        raise ValueError(f"dataset = {dataset!r}: must name the population")
+    if dataset != unicodedata.normalize(
+        "NFC", dataset.strip()
+    ):  # looks like another name, composes with none
+        raise ValueError(
+            f"dataset = {dataset!r}: must have no space at its ends, and be in Unicode's normal form C"
+        )
+    return str(dataset)
+
+
+def _key(dataset: str) -> str:
+    """One text for all names that look the same."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", dataset).casefold())
+    return "".join(folded.split())
+
+
+def _line(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value.isprintable():
+        raise ValueError(f"{name} = {checks.said(value)}: must be text on one line")
+
+
+def _limit(entries: Sequence[Entry]) -> tuple[float, float] | None:
+    for entry in reversed(entries):
+        if entry.kind == "limit" and entry.epsilon is not None and entry.delta is not None:
+            return entry.epsilon, entry.delta
+    return None
+
+
+def _reserved(entries: Sequence[Entry]) -> list[tuple[Record, ...]]:
+    return [entry.records for entry in entries if entry.kind == "reserve"]
+
+
+def _alone(
+    entries: Sequence[Entry], records: tuple[Record, ...], known: Mapping[float, float]
+) -> dict[float, float]:
+    """Delta of the limit to epsilon of a first reservation, where closed forms do not let it pass."""
+    limit = _limit(entries)
+    if limit is None or limit[1] in known or _reserved(entries):
+        return {}
+    if filters.closed(records, limit[1])[0] <= limit[0]:
+        return {}
+    return {limit[1]: filters.composed(records, limit[1])[0]}
+
+
+def _check_limit(
+    dataset: str, entries: Sequence[Entry], records: tuple[Record, ...], alone: Mapping[float, float]
+) -> None:
+    limit = _limit(entries)
+    if limit is None:
+        return
+    most = limit[0] * (1 + _ROUNDING)
+    spent, delta = _reserved(entries), limit[1]
+    together, rule = filters.filtered([*spent, records], delta, numerical=False)
+    if together > most and not spent:  # computed under the lock only if the limit was changed meanwhile
+        together = {**alone, **_alone(entries, records, alone)}.get(delta, together)
+    if together > most:
+        before = filters.filtered(spent, delta, numerical=False)[0]
+        asked = filters.closed(records, delta)[0] if spent else together
+        raise BudgetError(dataset, before, asked, together, rule, limit)
+
+
+def _totals(dataset: str, entries: Sequence[Entry], delta: float | None) -> Totals:
+    reserved, limit = _reserved(entries), _limit(entries)
+    records = [record for group in reserved for record in group]
+    if delta is None:
+        own = [entry.delta for entry in entries if entry.kind == "reserve" and entry.delta]
+        delta = limit[1] if limit is not None else min(own, default=0.0)
+    made = [entry for entry in entries if entry.kind == "reserve"]
+    if len(made) == 1 and made[0].delta == delta and made[0].epsilon is not None:
+        epsilon, method = made[0].epsilon, made[0].method  # computed when it was made
+    else:
+        epsilon, method = filters.composed(records, delta)
+    pure = [filters.pure_loss(record) for record in records]
+    gaussian = all(isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in records)
+    found: float | None = None
+    rule: str | None = None
+    if limit is not None and len(made) == 1 and delta == limit[1]:
+        found, rule = epsilon, method
+    elif limit is not None:
+        found, rule = filters.filtered(reserved, limit[1])
+    return Totals(
+        dataset=dataset,
+        reservations=len(reserved),
+        unmarked=len(reserved) - sum(entry.kind == "mark" for entry in entries),
+        epsilon=epsilon,
+        delta=delta,
+        method=method,
+        pure=None if None in pure else sum(loss for loss in pure if loss is not None),
+        mu=sum(record.loss**2 for record in records) ** 0.5 if gaussian and records else None,
+        rho=sum(map(filters.zcdp_loss, records)),
+        limit=limit,
+        filtered=found,
+        rule=rule,
+        limit_key=_owners(entries).get(dataset, _NOBODY).key or None,
+    )
+
+
+@contextmanager
+def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[None]:
+    """An error from here on has cost what was reserved, and says so."""
+    try:
+        yield
+    except BaseException as error:
+        if ledger is not None and reservation is not None:
+            error.add_note(f"Entry {reservation.number} of the ledger {ledger.path} counts as spent.")
+        raise
+
+
+def table(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
+    """Entries as rows of text under :data:`COLUMNS`, for people; empty where a column does not apply.
+
+    A reservation's epsilon is its own, at its own delta; its state is ``published``, or ``SPENT, NOT
+    PUBLISHED``.
+    """
+    marked = {entry.reservation for entry in entries if entry.kind == "mark"}
+    rows: list[tuple[str, ...]] = []
+    for entry in entries:
+        epsilon = rho = state = ""
+        if entry.kind == "reserve":
+            epsilon = "none" if entry.epsilon is None else up(entry.epsilon, 6)
+            rho = up(sum(map(filters.zcdp_loss, entry.records)), 6)
+            state = "published" if entry.number in marked else "SPENT, NOT PUBLISHED"
+            state += "" if entry.checked else "; LIMIT SET ASIDE"
+        elif entry.kind == "limit":
+            epsilon = f"{entry.epsilon:.6g}"
+            state = f"signed: {signatures.short(entry.key)}" if entry.key else ""
+            state += f", recovery: {signatures.short(entry.recovery)}" if entry.recovery else ""
+        elif entry.kind == "owner":
+            state = f"to {signatures.short(entry.to)}, signed: {signatures.short(entry.key)}"
+        elif entry.kind == "mark":
+            state = f"of {entry.reservation}: {', '.join(sorted(entry.files))}"
+        rows.append(
+            (
+                str(entry.number), entry.time, entry.dataset, entry.kind, epsilon,
+                "" if entry.delta is None else f"{entry.delta:g}", rho,
+                "" if entry.users is None else str(entry.users),
+                "; ".join(record.mechanism for record in entry.records), entry.purpose, state,
+                entry.hash[:16],
+            )
+        )  # fmt: skip
+    return rows

@@ -1,0 +1,263 @@
+"""Signatures: Ed25519 keys in files, through ``cryptography`` (``pip install 'discreet[sign]'``).
+
+What is signed is a *kind* (one of the names below), a line break, and canonical JSON: a signature of one kind
+never passes for another's, and the order of fields in a file does not matter. What the content must hold, so
+that a signature cannot be played again elsewhere, is said where it is made (:mod:`discreet.ledger.ledger`,
+:mod:`discreet.ledger.owner_rules`, :mod:`discreet.reports.signature_file`).
+
+A private key is a file for its holder alone: PKCS 8 in PEM, mode 0600; one that others could read is refused.
+It may be encrypted under a passphrase: by AES-256, under a key that PBKDF2 (2 048 rounds of HMAC-SHA-256,
+what ``cryptography`` writes) makes of it. Who steals the file can try passphrases at some millions a second,
+so that it has to be long; files that OpenSSL has encrypted with scrypt are read too. Its public key lies
+beside it, ``NAME.pub``, as OpenSSL writes it, and is named by its 32 bytes in hexadecimal. A signature says
+that the holder of a key signed; whose key it is, people tell each other: nothing here knows it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from discreet.core import checks
+from discreet.utils.atomic_file import write_aside
+
+__all__ = [
+    "Kind", "Passphrase", "PassphraseMissing", "PrivateKey", "SigningMissing", "change_passphrase", "is_key",
+    "is_valid", "new_key", "read_passphrase", "read_private_key", "read_public_key", "short",
+]  # fmt: skip
+
+Kind = Literal[
+    "discreet limit, 1",
+    "discreet owner, 1",
+    "discreet ledger rule, 1",
+    "discreet statement, 1",
+    "discreet codebook, 1",
+    "discreet plan, 1",
+    "discreet service, 1",
+    "discreet shuffler, 1",
+]
+Passphrase = str | Callable[[], str] | None
+"""A passphrase, or what asks for it: called for a file that is encrypted, and for no other."""
+
+_SIGNATURE = re.compile("[0-9a-f]{128}")
+_LARGEST = 100_000  # bytes of a file that could be a key
+_SHORTEST, _LONGEST = 12, 1000  # characters of a new passphrase
+
+
+class SigningMissing(ValueError):
+    """``cryptography`` is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("signatures need the package cryptography: pip install 'discreet[sign]'")
+
+
+class PassphraseMissing(ValueError):
+    """A private key is encrypted, and no passphrase was given."""
+
+
+def _ed25519() -> tuple[Any, Any]:
+    """The modules that are needed."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise SigningMissing from None
+    return ed25519, serialization
+
+
+def _message(kind: Kind, content: Mapping[str, Any]) -> bytes:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return f"{kind}\n{text}".encode()
+
+
+@dataclass(frozen=True)
+class PrivateKey:
+    """A key that signs. Made by :func:`read_private_key`; ``public`` names it."""
+
+    public: str
+    _key: Any = field(repr=False, compare=False)
+
+    def sign(self, kind: Kind, content: Mapping[str, Any]) -> str:
+        """The signature, 128 hexadecimal digits."""
+        return str(self._key.sign(_message(kind, content)).hex())
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a private key is not copied to other processes or files")
+
+
+def is_key(text: Any) -> bool:
+    """Whether a text can name a public key."""
+    return isinstance(text, str) and len(text) == 64 and not set(text) - set("0123456789abcdef")
+
+
+def short(public: str) -> str:
+    """A public key for people; who compares keys compares all 64 digits."""
+    return f"{public[:16]}..."
+
+
+def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str) -> bool:
+    """Whether the holder of a public key signed this. Raises :class:`SigningMissing`."""
+    ed25519, _ = _ed25519()
+    from cryptography.exceptions import InvalidSignature
+
+    if not is_key(public) or not isinstance(signature, str) or not _SIGNATURE.fullmatch(signature):
+        return False
+    try:
+        key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(signature), _message(kind, content))
+    except (ValueError, InvalidSignature):
+        return False
+    return True
+
+
+def new_key(path: str | Path, passphrase: str | None = None) -> str:
+    """Make a key: a private file ``path`` (mode 0600), ``NAME.pub`` beside it, neither of which may exist.
+
+    passphrase : 12 to 1000 characters, under which the private file is encrypted; None leaves it plain.
+    Returns the public key in hexadecimal. Raises ``ValueError`` if a file exists or the passphrase is of
+    another length.
+    """
+    ed25519, serialization = _ed25519()
+    path = Path(path)
+    beside = path.with_name(path.name + ".pub")
+    for one in (path, beside):
+        if os.path.lexists(one):
+            raise ValueError(f"key = {str(one)!r}: exists already, a key overwrites nothing")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = _private_bytes(key, passphrase)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    for where, content, mode in ((path, private, 0o600), (beside, public, 0o644)):
+        with os.fdopen(os.open(where, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    return _raw(key.public_key())
+
+
+def _private_bytes(key: Any, passphrase: str | None) -> bytes:
+    _, serialization = _ed25519()
+    how = serialization.NoEncryption()
+    if passphrase is not None:
+        if not (isinstance(passphrase, str) and _SHORTEST <= len(passphrase) <= _LONGEST):
+            raise ValueError(  # not repeated: it is a secret
+                f"passphrase: must have {_SHORTEST} to {_LONGEST} characters"
+            )
+        how = serialization.BestAvailableEncryption(_as_bytes(passphrase))
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return bytes(key.private_bytes(pem, pkcs8, how))
+
+
+def _as_bytes(passphrase: str) -> bytes:
+    """One text for what looks alike, however a keyboard writes it."""
+    return unicodedata.normalize("NFC", passphrase).encode()
+
+
+def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str:
+    """Encrypt a private key's file anew, or leave it plain (``new`` None); returns the public key.
+
+    The file is exchanged by one rename; copies of the old one open with the old passphrase for good. Raises
+    ``ValueError`` as :func:`read_private_key` and :func:`new_key` do; then nothing was changed.
+    """
+    path = Path(path)
+    key = read_private_key(path, passphrase=old)
+    content = _private_bytes(key._key, new)
+    write_aside(path, content, 0o600)
+    return key.public
+
+
+def read_passphrase(path: str | Path, name: str = "passphrase-file") -> str:
+    """The first line of a file that its owner alone can read (mode 0600), for jobs without a terminal."""
+    content = _content(name, Path(path), private=True)
+    try:
+        line = content.decode().splitlines()[0]
+    except (UnicodeDecodeError, IndexError):
+        line = ""
+    if not line:
+        raise ValueError(f"{name} = {str(path)!r}: must hold a passphrase in its first line, as UTF-8")
+    return line
+
+
+def _raw(public: Any) -> str:
+    _, serialization = _ed25519()
+    return str(public.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw).hex())
+
+
+def _content(name: str, path: Path, *, private: bool) -> bytes:
+    """The bytes of a small file; of a private one, only if nobody else can read it."""
+    try:
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ValueError(f"{name} = {str(path)!r}: must be a file")
+            if private and os.name == "posix":
+                if found.st_mode & 0o077:
+                    raise ValueError(
+                        f"{name} = {str(path)!r}: others than its owner can read or write it (mode "
+                        f"{found.st_mode & 0o777:04o}), must have mode 0600 (and if they may have read it, "
+                        "make a new key)"
+                    )
+                if found.st_uid != os.geteuid():
+                    raise ValueError(f"{name} = {str(path)!r}: belongs to another user, must be your own")
+            return file.read(_LARGEST)
+    except OSError as error:
+        raise ValueError(f"{name} = {str(path)!r}: cannot be read ({error.strerror or error})") from None
+
+
+def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase = None) -> PrivateKey:
+    """The private key in the file ``path``; ``name`` is what the argument is called in messages.
+
+    passphrase : of a file that is encrypted, or a function that asks for it; a plain file needs none.
+    Raises ``ValueError`` if it is no key, can be read by others than its owner, or the passphrase is not its
+    own (:class:`PassphraseMissing` if none was given).
+    """
+    ed25519, serialization = _ed25519()
+    path = Path(path)
+    content = _content(name, path, private=True)
+    secret: bytes | None = None
+    if b"ENCRYPTED" in content:
+        given = passphrase() if callable(passphrase) else passphrase
+        if given is None:
+            raise PassphraseMissing(f"{name} = {str(path)!r}: is encrypted, its passphrase must be given")
+        secret = _as_bytes(given)
+    try:
+        key = serialization.load_pem_private_key(content, secret)
+    except Exception:  # what is wrong with a secret is not repeated
+        key = None
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        wrong = "this is not its passphrase, or it is damaged: it " if secret is not None else ""
+        raise ValueError(
+            f"{name} = {str(path)!r}: {wrong}must be a private Ed25519 key in PEM, as `discreet keys new` "
+            "makes it"
+        )
+    return PrivateKey(_raw(key.public_key()), key)
+
+
+def read_public_key(path: str | Path, name: str = "public-key") -> str:
+    """The public key in the file ``path``, in hexadecimal; ``name`` is what the argument is called in
+    messages.
+
+    Raises ``ValueError`` if it is none.
+    """
+    ed25519, serialization = _ed25519()
+    path = Path(path)
+    content = _content(name, path, private=False)
+    try:
+        key = serialization.load_pem_public_key(content)
+    except Exception as error:
+        raise ValueError(
+            f"{name} = {str(path)!r}: must be a public Ed25519 key in PEM, as the file NAME.pub that "
+            f"`discreet keys new` makes ({checks.said(str(error))})"
+        ) from None
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        raise ValueError(f"{name} = {str(path)!r}: must be an Ed25519 key, is another kind")
+    return _raw(key)

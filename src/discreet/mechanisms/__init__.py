@@ -1,0 +1,1 @@
+"""Mechanisms, their sessions, and privatizers that choose a mechanism for a learner."""

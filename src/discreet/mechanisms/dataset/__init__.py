@@ -1,0 +1,1 @@
+"""One release from a stored dataset, from one table or from partial aggregates."""

@@ -1,0 +1,145 @@
+r"""Sums over people of one vector each, the mean over her own steps, with exact discrete Gaussian noise.
+
+Every step of a person lies in one of k public cells (the nearest centre, or the bin of a fine public grid),
+with a public function y of her values, of l2 norm at most B; in one cell two values of y are at most D apart.
+Her vector is the mean over her own steps,
+
+    v = (1 / T) sum_t e_(cell_t) (x) y_t      in  R^(k p),
+
+so that a person counts once however long she stays. Vectors of people lie in the convex hull of 0 and the
+points e_j (x) y. The distance of two points of a convex hull is largest at two of its corners, which are of
+one cell or of two: for *replaced* people
+
+    ||v - v'||_2 <= max(D, sqrt(2) B).
+
+**A grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a step each. A person has at
+most c = min(k, her most steps) cells, so two people's rounded vectors differ by at most sqrt(c p) / GRID more
+(both touch a coordinate: a whole step there; one does: half a step, on twice as many). The sums are
+integers of 64 bits. The number of people is limited such that no sum with its noise passes 2^52
+(:meth:`PersonSums.check_people`, from public numbers). A sum that wrapped around would move by 2^64 where one
+person is replaced. The noise on the sums is discrete Gaussian of an integer sigma, drawn exactly
+(:mod:`discreet.core.noise.discrete_samplers`): each sum
+costs rho = Delta^2 / (2 sigma^2) of zCDP. Sums that are asked one after the other, each chosen by what the
+earlier ones released, add up (``levels`` of the record).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.events import Source
+from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of
+from discreet.core.noise.discrete_samplers import discrete_gaussian
+from discreet.core.rng import checked_on_grid
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+GRID = 2**20
+# MOST_UNITS bounds the sum of all people in a cell: far from 2^63, and float64 holds such a sum exactly.
+# _TAIL is in sigmas: one of 10^10 draws of noise is beyond with probability 10^10 2 exp(-72) < 1.1e-21.
+# _SLACK is the relative error of a norm that floating point may add.
+MOST_UNITS = 2**52
+_TAIL = 12
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class PersonSums:
+    """Public sizes of a sum over people of one vector each (module's text).
+
+    cells, width : k, p. bound, apart : B, D. touched : the most cells of one person. largest : no coordinate
+    of a value is larger (B at most, which is the default).
+    """
+
+    cells: int
+    width: int
+    bound: float
+    apart: float
+    touched: int
+    largest: float = math.inf
+
+    @property
+    def sensitivity(self) -> float:
+        """l2, of replaced people, in units of the values, with what rounding adds."""
+        rounding = 1.01 * math.sqrt(min(self.touched, self.cells) * self.width) / GRID
+        return max(self.apart, math.sqrt(2.0) * self.bound) + rounding
+
+    def check_people(self, people: int, said: str = "", sigma: int = 0) -> None:
+        """Raise ``ValueError`` unless sums over this number of people stay within 2^52 grid units.
+
+        said : a remedy, at the end of the message. sigma : standard deviation of the noise, in grid units.
+        Its tail is counted too, and what rounding adds to a person's part. Call this before anything is
+        reserved: a noisy sum that is too large is not released
+        (:func:`discreet.core.rng.checked_on_grid`).
+        """
+        largest = min(self.bound, self.largest)
+        one, room = largest * GRID, MOST_UNITS - _TAIL * sigma
+        if sigma:
+            one = one * (1.0 + _SLACK) + 0.5
+        if people * one > room:
+            most, noisy = max(0, math.floor(room / one)), " with their noise" if sigma else ""
+            raise ValueError(
+                f"people = {people}: must be at most {most} where one of them adds up to {largest:.6g} to a "
+                f"sum, for sums{noisy} to stay exact{said}"
+            )
+
+    def exact(self, owner: Ints, cell: Ints, payload: Floats) -> Ints:
+        """(k, p) the sum in grid units; owner (n,) never falls, payload (n, p). RAW DATA.
+
+        Raises ``ValueError`` where a step, a person, or all of them are more than the public sizes allow.
+        """
+        out = np.zeros((self.cells, self.width), np.int64)
+        if not len(owner):
+            return out
+        if (owner[1:] < owner[:-1]).any() or not 0 <= cell.min() <= cell.max() < self.cells:
+            raise ValueError("owner, cell: must not fall, and be cells")
+        if not (np.linalg.norm(payload, axis=1) <= self.bound * (1 + _SLACK)).all():
+            raise ValueError(f"payload: must have norms of at most {self.bound:g}")
+        starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+        self.check_people(len(starts))
+        person = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(owner)))
+        steps = np.bincount(person).astype(np.float64)
+        key = person * self.cells + cell
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        heads = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+        at, whose = key[heads] % self.cells, key[heads] // self.cells
+        if np.bincount(whose).max() > self.touched:
+            raise ValueError(f"cell: a person is in more than {self.touched} cells")
+        for column in range(self.width):
+            own = np.add.reduceat(payload[order, column], heads) / steps[whose]
+            np.add.at(out[:, column], at, np.rint(own * GRID).astype(np.int64))
+        return out
+
+    def record(self, name: str, sigma: int, times: int) -> MechanismRecord:
+        """What ``times`` such sums cost under noise of ``sigma`` grid units."""
+        scale = sigma / GRID
+        return MechanismRecord(
+            mechanism=f"{name}: sums over people of each one's mean",
+            noise="discrete_gaussian",
+            scales={"sums": scale},
+            sensitivities={"sums": self.sensitivity},
+            joint=self.sensitivity / scale,
+            levels=times,
+        )
+
+    def sigma(self, rho: float, times: int) -> int:
+        """The least whole number of grid units with which ``times`` sums cost at most rho."""
+        return math.ceil(self.sensitivity * GRID * math.sqrt(times / (2.0 * rho)) * (1 + 1e-12))
+
+
+def noisy(sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Floats:
+    """Sums with discrete Gaussian noise, in units of the values."""
+    found = checked_on_grid(sums, 1) + discrete_gaussian(sigma, sums.shape, source)
+    return checked_on_grid(found, 1).astype(np.float64) / GRID
+
+
+def guaranteed(record: MechanismRecord, delta: float, randomness: Source) -> Guarantee:
+    """Of these sums, asked of the same people."""
+    return guarantee_of("central", [record], randomness=randomness, delta=delta)

@@ -1,0 +1,115 @@
+"""The session of local privacy in every counter: each user's own counters, with noise from her device.
+
+The server adds up messages; it sees no trajectory and draws nothing. A message costs what one noisy sum of
+one user does (:class:`~discreet.core.count_mechanism.OnDevice`). What devices run, in this process and on
+people's own machines, is :class:`~discreet.device.count_device.CountDevice`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from discreet.core import count_kernels as kernels
+from discreet.core.call_protocols import Encoder
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.count_query import CountQuery
+from discreet.core.count_sessions import MeasuredSession
+from discreet.core.noise import seeded_noise_kernels as seeded_kernels
+from discreet.core.protocols import Coins
+from discreet.core.raw_encoder import same_plan
+from discreet.core.releases import Floats, Message, Plan
+from discreet.core.rng import Key, Randomness
+from discreet.core.short_repr import brief
+from discreet.core.trajectories import Trajectory, checked
+from discreet.device.count_device import CountDevice
+from discreet.device.message_guarantee import MessageGuarantee
+from discreet.mechanisms.local.message_inbox import REACH, FromDevices, local_message
+
+__all__ = ["DeviceSession", "NoisyVectorEncoder", "device_of"]
+
+
+def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> CountDevice:
+    """What people's devices must know of a mechanism of noisy counters, and what they do."""
+    layout = query.layout
+    return CountDevice(
+        layout.states,
+        layout.actions,
+        layout.horizon,
+        tuple(zip(query.row_families, mechanism.noise_scales.tolist(), strict=True)),
+        "laplace" if mechanism.family == kernels.LAPLACE else "gaussian",
+        grid=mechanism.reward_grid,
+        rows=None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist())),
+        step=query.step,
+        stationary=query.stationary,
+        centered=query.center_rewards,
+        pooled=query.pooled,
+        session=session,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyVectorEncoder:
+    """Local privacy: the user's own counters, each with independent noise, leave the device.
+
+    Every (h, s, a) and (h, s, a, s') gets noise, visited or not. The message's law for any two
+    trajectories differs by at most the sensitivity over the scale, which is the local guarantee.
+    """
+
+    __repr__ = brief
+
+    query: CountQuery
+    device: CountDevice
+    number: int
+
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away."""
+        return self.device.guarantee
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
+        """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
+        number = same_plan(self.number, plan)
+        record = checked(trajectory, self.query.layout)
+        rows = self.device.row_table[record.states[:-1], record.actions]
+        return Message(plan=number, message=self.device.cells(record.states, rows, record.rewards, coins))
+
+
+class DeviceSession(FromDevices, MeasuredSession):
+    """As :class:`~discreet.core.count_sessions.MeasuredSession`, but users send noisy counters."""
+
+    _kind = "device counts"
+    _streams = ("local",)
+    _STATE = (*MeasuredSession._STATE, *FromDevices._SAVED)
+    _DERIVED = (*MeasuredSession._DERIVED, *FromDevices._OWN, "_reach")
+
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        super().__init__(mechanism, randomness)
+        self._take_no_messages_yet()
+        # of a user's cells: what an honest device sends is inside
+        reach = self._query.layout.horizon + REACH * self._scales
+        self._reach = np.repeat(reach, np.diff(self._query.offsets))
+
+    def _device_for(self, session: int) -> CountDevice:
+        return device_of(self._query, self._mechanism, session)
+
+    def _encoder(self) -> Encoder:
+        # copies: its arrays are its own
+        return NoisyVectorEncoder(self._query.copy(), replace(self._device), self._plans)
+
+    def _add(self, message: Message) -> None:
+        sent, nonce = self._sent(message)
+        cells = local_message(sent, self._reach)
+        self._count_sender(nonce)
+        self._cells += cells
+
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        cells = self._query.to_cells(sums)
+        noise = np.empty(self._query.cells)
+        seeded_kernels.fill_noise_sum(
+            self._mechanism.family, key, self._users, users, self._query.offsets, self._scales, noise
+        )
+        self._count(users)
+        np.add(self._cells + cells, noise, out=self._cells)  # sums never stand there without their noise

@@ -1,0 +1,272 @@
+"""Compiled parts of local reports: one report, its debiased cells, the sum of many reports.
+
+The law and the order of draws of one report are
+:class:`discreet.mechanisms.local.randomized_response.ReportEncoder`'s; drawn from the same stream, both give
+the same bits. ``codes`` and ``values`` are the arrays of
+:meth:`discreet.mechanisms.local.randomized_response.StepReports.arrays`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.compile import inlined, kernel
+from discreet.core.noise.random_streams_kernels import ROLE_NOISE, below, binomial, next_word, open_stream
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+SUBSET, UNARY = 0, 1
+MOVES, REWARDS = 0, 1  # what a report is about
+# codes: the three below, then (elements, size, own, other) of each alphabet 2 * about + stochastic
+(KIND, STEPS, SHARE, FIRST) = range(4)
+GRID_BITS = 53
+_GRID = 9007199254740992.0  # 2^53: probabilities are integers over it
+_S11 = np.uint64(11)
+
+
+class ReportArrays(NamedTuple):
+    """Public parameters of the reports, and scratch for one alphabet and one batch's reported records."""
+
+    codes: Ints  # (FIRST + 16,)
+    values: Floats  # (8,) gain and miss of each alphabet
+    chosen: Ints  # (H,)
+    marks: Ints  # (elements,)
+    hits: Ints  # (elements,)
+    counts: Ints  # (elements,)
+    moves: Ints  # (H, R, S) of a batch
+    bits: Ints  # (H, R, 2)
+    flow: Ints
+
+
+@inlined
+def flip(state: Words, numerator: int) -> bool:
+    """True with probability numerator / 2^53, exactly."""
+    return np.int64(next_word(state) >> _S11) < numerator
+
+
+@inlined
+def choose_steps(state: Words, steps: int, chosen: Ints) -> None:
+    """Mark a uniform subset of ``steps`` places (Floyd's algorithm)."""
+    size = chosen.shape[0]
+    for h in range(size):
+        chosen[h] = 0
+    for j in range(size - steps, size):
+        t = below(state, j + 1)
+        if chosen[t] == 1:
+            t = j
+        chosen[t] = 1
+
+
+@inlined
+def randomize(
+    state: Words, kind: int, elements: int, size: int, own: int, other: int, element: int, marks: Ints
+) -> None:
+    """One randomized element of the alphabet: marks[e] = 1 where e is reported."""
+    if kind == UNARY:
+        for e in range(elements):
+            marks[e] = 1 if flip(state, own if e == element else other) else 0
+        return
+    for e in range(elements):
+        marks[e] = 0
+    kept = 1 if flip(state, own) else 0
+    others = elements - 1
+    for j in range(others - size + kept, others):
+        t = below(state, j + 1)
+        t += 1 if t >= element else 0
+        if marks[t] == 1:
+            t = j + (1 if j >= element else 0)
+        marks[t] = 1
+    if kept == 1:
+        marks[element] = 1
+
+
+@inlined
+def add_hits(
+    about: int, step: int, stochastic: bool, policy_rows: Ints, users: int, gain: float, miss: float,
+    hits: Ints, states: int, rows: int, slots: int, begins: Ints, shift: float, cells: Floats,
+) -> None:  # fmt: skip
+    """Add the debiased hits of ``users`` reports about one step: users * miss + gain * hits, per element."""
+    base = 0 if slots == 1 else step * rows
+    offset = users * miss
+    for g in range(rows if stochastic else states):
+        row = base + (g if stochastic else policy_rows[step, g])
+        if about == MOVES:
+            cell = begins[1] + row * states
+            for t in range(states):
+                x = offset + gain * hits[g * states + t]
+                cells[cell + t] += x
+                if begins[0] >= 0:
+                    cells[begins[0] + row] += x
+        else:
+            high = offset + gain * hits[2 * g + 1]
+            low = offset + gain * hits[2 * g]
+            cells[begins[2] + row] += (1.0 - shift) * high - shift * low
+
+
+@kernel
+def add_report(
+    codes: Ints, values: Floats, about: int, step: int, stochastic: bool, policy_rows: Ints, marks: Ints,
+    states: int, rows: int, slots: int, begins: Ints, shift: float, cells: Floats,
+) -> None:  # fmt: skip
+    """Add one decoded report."""
+    a = 2 * about + (1 if stochastic else 0)
+    add_hits(
+        about, step, stochastic, policy_rows, 1, values[2 * a], values[2 * a + 1], marks, states, rows, slots,
+        begins, shift, cells,
+    )  # fmt: skip
+
+
+@inlined
+def report_episode(
+    arrays: ReportArrays, trajectory_states: Ints, trajectory_rows: Ints, rewards: Floats, stochastic: bool,
+    policy_rows: Ints, state: Words, states: int, rows: int, slots: int, begins: Ints, shift: float,
+    cells: Floats,
+) -> None:  # fmt: skip
+    """Randomize one user's episode (she followed the policy) and add the debiased reports."""
+    codes, values, chosen, marks = arrays.codes, arrays.values, arrays.chosen, arrays.marks
+    kind, share = codes[KIND], codes[SHARE]
+    choose_steps(state, codes[STEPS], chosen)
+    for h in range(chosen.shape[0]):
+        if chosen[h] == 0:
+            continue
+        about = MOVES
+        if share > 0 and flip(state, share):
+            about = REWARDS
+        group = trajectory_rows[h] if stochastic else trajectory_states[h]
+        if about == MOVES:
+            element = group * states + trajectory_states[h + 1]
+        else:
+            element = 2 * group + (1 if flip(state, np.int64(rewards[h] * _GRID)) else 0)
+        a = 2 * about + (1 if stochastic else 0)
+        at = FIRST + 4 * a
+        randomize(
+            state, kind, codes[at], codes[at + 1], codes[at + 2], codes[at + 3], element, marks
+        )  # fmt: skip
+        add_hits(
+            about, h, stochastic, policy_rows, 1, values[2 * a], values[2 * a + 1], marks, states, rows,
+            slots, begins, shift, cells,
+        )  # fmt: skip
+
+
+@inlined
+def randomize_sum(
+    state: Words, kind: int, elements: int, size: int, own: int, other: int, counts: Ints, marks: Ints,
+    hits: Ints,
+) -> int:  # fmt: skip
+    """hits[e] = how many of the users report e, when counts[e] of them hold e: exact joint law.
+
+    Unary bits are independent: binomials. Subsets of few users are drawn one by one; those of many users
+    with one element e together: own bits are binomial, and the uniform subsets of the other elements
+    are filled element by element, where a user with k places left and r elements to go takes the next
+    one with probability k / r (``marks[k]`` users have k places left). Returns the number of users.
+    """
+    users = 0
+    for e in range(elements):
+        users += counts[e]
+        hits[e] = 0
+    if kind == UNARY:
+        for e in range(elements):
+            hits[e] = binomial(state, counts[e], own / _GRID) + binomial(
+                state, users - counts[e], other / _GRID
+            )
+        return users
+    for e in range(elements):
+        many = counts[e]
+        if many < elements * size:
+            for _ in range(many):
+                randomize(state, kind, elements, size, own, other, e, marks)
+                for x in range(elements):
+                    hits[x] += marks[x]
+            continue
+        for k in range(size):
+            marks[k] = 0
+        kept = binomial(state, many, own / _GRID)
+        hits[e] += kept
+        marks[size - 1] = kept
+        if size < elements:  # else nobody can leave her own element out
+            marks[size] = many - kept
+        left = elements - 1
+        for x in range(elements):
+            if x == e:
+                continue
+            for k in range(1, min(size, left) + 1):
+                taken = binomial(state, marks[k], k / left)
+                hits[x] += taken
+                marks[k] -= taken
+                marks[k - 1] += taken
+            left -= 1
+    return users
+
+
+@inlined
+def add_batch(
+    arrays: ReportArrays, stochastic: bool, policy_rows: Ints, key: Words, first_user: int, state: Words,
+    states: int, rows: int, slots: int, begins: Ints, shift: float, cells: Floats,
+) -> None:  # fmt: skip
+    """Randomize and debias the reported records of a batch, stream (noise, first user, 1)."""
+    codes, values, moves, bits = arrays.codes, arrays.values, arrays.moves, arrays.bits
+    counts, marks, hits = arrays.counts, arrays.marks, arrays.hits
+    open_stream(key, ROLE_NOISE, first_user, 1, state)
+    groups = rows if stochastic else states
+    for h in range(moves.shape[0]):
+        for about in range(2 if codes[SHARE] > 0 else 1):
+            present = 0
+            for g in range(groups):
+                row = g if stochastic else policy_rows[h, g]
+                if about == MOVES:
+                    for t in range(states):
+                        counts[g * states + t] = moves[h, row, t]
+                        present += moves[h, row, t]
+                else:
+                    counts[2 * g] = bits[h, row, 0]
+                    counts[2 * g + 1] = bits[h, row, 1]
+                    present += bits[h, row, 0] + bits[h, row, 1]
+            if present == 0:
+                continue
+            a = 2 * about + (1 if stochastic else 0)
+            at = FIRST + 4 * a
+            randomize_sum(
+                state, codes[KIND], codes[at], codes[at + 1], codes[at + 2], codes[at + 3], counts, marks,
+                hits,
+            )  # fmt: skip
+            add_hits(
+                about, h, stochastic, policy_rows, present, values[2 * a], values[2 * a + 1], hits, states,
+                rows, slots, begins, shift, cells,
+            )  # fmt: skip
+
+
+@kernel
+def add_reported(
+    arrays: ReportArrays, stochastic: bool, policy_rows: Ints, key: Words, first_user: int,
+    states: int, rows: int, slots: int, begins: Ints, shift: float, cells: Floats,
+) -> None:  # fmt: skip
+    """Door to :func:`add_batch`."""
+    add_batch(
+        arrays, stochastic, policy_rows, key, first_user, np.empty(4, np.uint64), states, rows, slots, begins,
+        shift, cells,
+    )  # fmt: skip
+
+
+@kernel
+def draw_sums(
+    state: Words, kind: int, elements: int, size: int, own: int, other: int, counts: Ints, draws: int,
+    singly: bool,
+) -> Ints:  # fmt: skip
+    """(draws, elements) sums of hits, by their joint law or user by user: for tests."""
+    out = np.zeros((draws, elements), np.int64)
+    marks, hits = np.zeros(elements, np.int64), np.zeros(elements, np.int64)
+    for i in range(draws):
+        if not singly:
+            randomize_sum(state, kind, elements, size, own, other, counts, marks, hits)
+            out[i, :] = hits
+            continue
+        for e in range(elements):
+            for _ in range(counts[e]):
+                randomize(state, kind, elements, size, own, other, e, marks)
+                out[i, :] += marks
+    return out

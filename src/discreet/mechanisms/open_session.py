@@ -1,0 +1,58 @@
+"""From a mechanism to the session that draws its noise."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from discreet.core.releases import Schedule
+from discreet.core.rng import Randomness
+from discreet.mechanisms.interfaces import Mechanism, Session
+
+__all__ = ["Proposes", "session_of"]
+
+_PLACES = {
+    "LinearMechanism": ("mechanisms.linear.linear_session", "LinearSession"),
+    "FlipMechanism": ("mechanisms.shuffle.shuffle_session", "ShuffleSession"),
+    "AmplifiedMechanism": ("mechanisms.shuffle.amplified_session", "AmplifiedSession"),
+    "BatchMechanism": ("mechanisms.batch_queries", "BatchSession"),
+}
+_COUNTS = {  # by what plans ask, and else by the strategy
+    "group": ("mechanisms.central.policy_return_session", "GroupSession"),
+    "cut": ("mechanisms.central.clipped_reward_session", "CutSession"),
+    "clocked": ("mechanisms.central.per_pair_session", "ClockSession"),
+    "exact": ("core.count_sessions", "MeasuredSession"),
+    "walk": ("core.count_sessions", "WalkSession"),
+    "decaying": ("core.fresh_noise_session", "DecayingSession"),
+    "local": ("mechanisms.local.noisy_vector_session", "DeviceSession"),
+    "reports": ("mechanisms.local.randomized_response_session", "ReportedSession"),
+}
+
+
+def session_of(mechanism: Any, randomness: Randomness) -> Session:
+    """A fresh session of a mechanism, with noise from ``randomness`` (Seeded or Secure). Raises
+    ``ValueError`` on a mechanism of no kind that is known here.
+
+    What the session guarantees is what the mechanism says; that the kinds are exact (no subclass that could
+    state another loss) is checked by each session.
+    """
+    name = type(mechanism).__name__
+    place = _PLACES.get(name)
+    if name == "CountMechanism":
+        place = _COUNTS.get(mechanism.asks, _COUNTS.get(mechanism.stream))
+    if place is None:
+        raise ValueError(f"mechanism = {mechanism!r}: must be one of CountMechanism, {', '.join(_PLACES)}")
+    session: Session = getattr(import_module(f"discreet.{place[0]}"), place[1])(mechanism, randomness)
+    return session
+
+
+class Proposes:
+    """Base of privatizers that propose mechanisms, and open no sessions but those of the core."""
+
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """What would be done to people, and what that costs: fixed before data."""
+        raise TypeError(f"{type(self).__name__}: must have a method mechanism(query, schedule, randomness)")
+
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
+        """A session of :meth:`mechanism`. Raises ``ValueError`` as that does."""
+        return session_of(self.mechanism(query, schedule, randomness), randomness)

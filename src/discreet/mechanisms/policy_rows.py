@@ -1,0 +1,68 @@
+"""Policies as rows of admissible state-action pairs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.mechanisms.interfaces import probabilities
+
+__all__ = ["PolicyRows", "policy_rows"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class PolicyRows(NamedTuple):
+    """A checked policy as the kernels read it, for callers that use one policy many times.
+
+    rows : (H, S) the row played at (h, s), empty where stochastic.
+    probabilities : (H, R) over rows, empty where deterministic.
+    """
+
+    stochastic: bool
+    rows: Ints
+    probabilities: Floats
+
+
+def policy_rows(layout: Layout, policy: ArrayLike | PolicyRows) -> PolicyRows:
+    """Check a deterministic (H, S) integer or a stochastic (H, S, A) policy and give its rows.
+
+    Raises
+    ------
+    ValueError
+        If the shape fits neither, an action is out of range or not admissible, or probabilities are
+        negative or do not sum to 1 over the admissible actions (within 1e-9).
+    """
+    if isinstance(policy, PolicyRows):
+        return policy
+    array = np.asarray(policy)
+    shape = (layout.horizon, layout.states)
+    if array.shape == shape and array.dtype.kind in "iu":
+        bad = (array < 0) | (array >= layout.actions)
+        if bad.any():
+            h, s = np.argwhere(bad)[0]
+            raise ValueError(
+                f"policy[{h}, {s}] = {array[h, s]}: must be an integer in [0, {layout.actions - 1}]"
+            )
+        rows = layout.row_index[np.arange(layout.states), array]
+        if layout.mask is not None and (rows < 0).any():
+            h, s = np.argwhere(rows < 0)[0]
+            raise ValueError(f"policy[{h}, {s}] = {array[h, s]}: not admissible in state {s}")
+        return PolicyRows(False, np.ascontiguousarray(rows), np.empty((0, 0)))
+    if array.shape != (*shape, layout.actions):
+        raise ValueError(
+            f"policy has shape {array.shape} and dtype {array.dtype}: must be integers {shape} or "
+            f"probabilities {(*shape, layout.actions)}"
+        )
+    table = probabilities("policy", checks.floats("policy", array, array.shape))
+    if layout.mask is not None and (table[:, ~layout.mask] > 0).any():
+        h, s, a = np.argwhere((table > 0) & ~layout.mask)[0]
+        raise ValueError(
+            f"policy[{h}, {s}, {a}] = {table[h, s, a]}: action {a} is not admissible in state {s}"
+        )
+    return PolicyRows(True, np.empty((0, 0), np.int64), layout.to_rows(table))

@@ -1,0 +1,249 @@
+"""A budget, a noise family and their calibration: what central and local privatizers share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from discreet.accounting import budget as budgets
+from discreet.accounting import pld as numerical
+from discreet.accounting import pld_calibration as calibration
+from discreet.core import checks
+from discreet.core import count_kernels as kernels
+from discreet.core.count_mechanism import FINEST_ACCOUNTED, Stated, grid_of, noise_name
+from discreet.core.count_query import (
+    CENTERED_REWARDS,
+    COUNTS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    REWARDS,
+    TRANSITIONS,
+    CountQuery,
+)
+from discreet.core.releases import Floats, Norm
+from discreet.core.rng import Randomness, Secure
+from discreet.mechanisms.interfaces import Budget
+from discreet.utils.config import Knobs
+
+Noise = Literal["laplace", "gaussian", "auto"]
+Calibration = Literal["exact", "published"]
+
+
+_STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budgeted(Knobs):
+    """Budget, noise family and calibration: what central and local privatizers share."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    mu: float | None = None
+    noise: Noise | None = None
+    calibration: Calibration | None = None
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        given = [name for name in ("epsilon", "rho", "mu") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"{' and '.join(given) or 'epsilon'}: exactly one of epsilon, rho and mu must be given"
+            )
+        if self.epsilon is not None:
+            put(self, "epsilon", budgets.check_epsilon(self.epsilon))
+        else:
+            put(self, given[0], checks.positive(given[0], getattr(self, given[0])))
+        if self.delta is not None and self.delta != 0:
+            put(self, "delta", budgets.check_delta(self.delta))
+        elif self.delta == 0:
+            put(self, "delta", None)
+        checks.choice("noise", self.noise, ("laplace", "gaussian", "auto"))
+        checks.choice("calibration", self.calibration, ("exact", "published"))
+        put(self, "weights", checked_weights(self.weights))
+        if self.epsilon is None and self.noise == "laplace":
+            raise ValueError(f"noise = 'laplace': a budget in {given[0]} is met by Gaussian noise")
+        if self.epsilon is not None and self.delta is None and self.noise == "gaussian":
+            raise ValueError("delta = 0: Gaussian noise needs delta in (0, 1)")
+        if self.calibration == "published" and (self.noise == "gaussian" or self.epsilon is None):
+            raise ValueError(
+                "calibration = 'published': the papers' noise is Laplace at a pure epsilon; "
+                "give epsilon, and noise 'laplace' or 'auto'"
+            )
+
+    trust: ClassVar[Any]  # a property of each trust model
+
+    @property
+    def budget(self) -> Budget:
+        """The stated budget: public, for learners that choose by it."""
+        return Budget(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
+
+    # ------------------------------------------------------------------------- calibration
+    def _shares(self, query: CountQuery) -> tuple[float, ...]:
+        if self.weights is not None and query.cut:
+            raise ValueError(
+                f"weights = {self.weights}: must be None for a query with a cut, whose reward families take "
+                "turns at the query's reward_share"
+            )
+        return shares_of(query, self.weights)
+
+    def _unit_scales(self, query: CountQuery, norm: Norm) -> Floats:
+        """Scales, up to a factor, at which every family spends its share."""
+        own = [query.sensitivity(norm, {name: 1.0}) for name in query.row_families]
+        power = 1.0 if norm == "l1" else 0.5
+        return np.array([d / w**power for d, w in zip(own, self._shares(query), strict=True)])
+
+    def _loss(self, query: CountQuery, norm: Norm, scales: Floats) -> float:
+        """Joint sensitivity in units of the noise: what one summand's exposure costs."""
+        return query.sensitivity(norm, dict(zip(query.row_families, (1.0 / scales).tolist(), strict=True)))
+
+    def _laplace(self, query: CountQuery, levels: int) -> Floats:
+        assert self.epsilon is not None
+        scales = self._unit_scales(query, "l1")
+        return scales * (levels * self._loss(query, "l1", scales) / self.epsilon)
+
+    def _target_mu(self, discrete: bool) -> float | None:
+        """mu of the Gaussian noise, by the exact curve, or by zCDP for discrete noise; None without delta."""
+        if self.mu is not None:
+            return self.mu
+        if self.rho is not None:
+            return math.sqrt(2 * self.rho)
+        if self.delta is None or self.epsilon is None:
+            return None
+        if discrete:
+            return math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta))
+        return budgets.gdp_mu(self.epsilon, self.delta)
+
+    def _gaussian(self, query: CountQuery, levels: int, mu: float) -> Floats:
+        scales = self._unit_scales(query, "l2")
+        return scales * (math.sqrt(levels) * self._loss(query, "l2", scales) / mu)
+
+    def _options(
+        self,
+        query: CountQuery,
+        levels: int,
+        discrete: bool,
+        laplace: bool = True,
+        gaussian: bool = True,
+        fresh: bool = True,
+    ) -> list[tuple[int, Floats, float]]:
+        """(family, scales, std of one noise in a transition cell) of each noise that meets the budget.
+
+        In a cell of rewards where all moves lead to the only state: noise in transitions hides nothing there.
+
+        ``fresh`` : is each noise drawn after the records that it hides are in (what accounting needs)?
+        """
+        mu = self._target_mu(discrete)
+        options: list[tuple[int, Floats, float]] = []
+        told = TRANSITIONS
+        if query.layout.states == 1 and not query.known_rewards:
+            told = CENTERED_REWARDS if query.center_rewards else REWARDS
+        at = list(query.row_families).index(told)
+        if laplace and self.noise in ("laplace", "auto") and self.epsilon is not None:
+            scales = self._laplace(query, levels)
+            if not discrete and self._numerical(query, kernels.LAPLACE, discrete, fresh):
+                scales = scales * self._least(query, levels, kernels.LAPLACE, scales, None, 1.0)
+            options.append((kernels.LAPLACE, scales, math.sqrt(2) * float(scales[at])))
+        if gaussian and self.noise in ("gaussian", "auto") and mu is not None:
+            scales = self._gaussian(query, levels, mu)
+            options.append((kernels.GAUSSIAN, scales, float(scales[at])))
+        return options
+
+    def _numerical(self, query: CountQuery, family: int, discrete: bool, fresh: bool) -> bool:
+        """Is the noise set by its privacy-loss distribution, since no closed form is as good?"""
+        wanted = discrete if family == kernels.GAUSSIAN else self.noise == "laplace"
+        known = self.delta is not None and self.delta >= numerical.LEAST_DELTA  # below: closed forms
+        asked = self.epsilon is not None and known and self.calibration == "exact"
+        return wanted and asked and fresh and calibration.shift_patterns(query, 1) is not None
+
+    def _least(
+        self, query: CountQuery, levels: int, family: int, scales: Floats, grid: int | None, guess: float
+    ) -> float:
+        """The least factor on scales that meet the budget by a closed form."""
+        patterns = calibration.shift_patterns(query, levels)
+        assert patterns is not None and self.epsilon is not None and self.delta is not None
+        named = calibration.named(query, scales, grid)
+        return calibration.least_factor(
+            patterns, noise_name(family, grid), named, self.epsilon, self.delta, 1.0, guess
+        )
+
+    def _stated(self, query: CountQuery, family: int, randomness: Randomness, fresh: bool) -> Stated:
+        """How the loss of noise of this family is to be stated."""
+        numerical = self._numerical(query, family, isinstance(randomness, Secure), fresh)
+        numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
+        return Stated(self.delta or _STATED_DELTA, self.epsilon, numerical)
+
+    def _least_scales(
+        self,
+        query: CountQuery,
+        family: int,
+        scales: Floats,
+        levels: int,
+        stated: Stated,
+        randomness: Randomness,
+    ) -> Floats:
+        """The scales, made less where privacy-loss distributions of exact noise allow it."""
+        if not (stated.numerical and isinstance(randomness, Secure)):
+            return scales
+        assert self.epsilon is not None and self.delta is not None
+        guess = 1.0
+        if family == kernels.GAUSSIAN:  # as much as continuous noise
+            guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
+            guess /= budgets.gdp_mu(self.epsilon, self.delta)
+        return scales * self._least(query, levels, family, scales, randomness.reward_grid, guess)
+
+
+# ------------------------------------------------------------------------------ shares of the budget
+
+
+def checked_weights(weights: Any) -> tuple[float, ...] | None:
+    """Shares that sum to 1, or None where none are given. Raises ``ValueError`` on others."""
+    if weights is None:
+        return None
+    if not isinstance(weights, Iterable):
+        raise ValueError(f"weights = {weights!r}: must be positive numbers that sum to 1")
+    found = tuple(checks.positive("weights", w) for w in weights)
+    if abs(sum(found) - 1) > 1e-9:
+        raise ValueError(f"weights = {weights}: must sum to 1")
+    return found
+
+
+def shares_of(query: CountQuery, weights: tuple[float, ...] | None = None) -> tuple[float, ...]:
+    """Shares of the budget per family, in their order; those of one release sum to 1.
+
+    weights : in place of the default ones, where with a cut both reward families have the share of rewards,
+    since a release holds one of them. Raises ``ValueError`` unless there is one for each family.
+    """
+    names = list(query.row_families)
+    if weights is not None:
+        if len(weights) != len(names):
+            raise ValueError(
+                f"weights has {len(weights)} entries: must have {len(names)}, one for each of "
+                f"{', '.join(names)}"
+            )
+        return weights
+    if query.cut:
+        share = _split(query, names[:-1])
+        return (*share, share[-1])
+    if query.groups:
+        counts = shares_of(replace(query, groups=0, clip=0.0))
+        return (*((1.0 - query.return_share) * share for share in counts), query.return_share)
+    per_step = [name for name in names if name not in (POOLED_TRANSITIONS, POOLED_REWARDS)]
+    if query.pooled == "none":
+        return _split(query, per_step)
+    pooled = 0.5 if query.pooled_share is None else query.pooled_share
+    parts = _split(query, per_step), _split(query, names[len(per_step) :])
+    return tuple(share * x for part, share in zip(parts, (1.0 - pooled, pooled), strict=True) for x in part)
+
+
+def _split(query: CountQuery, names: list[str]) -> tuple[float, ...]:
+    if query.reward_share is None or query.known_rewards:
+        return (1.0 / len(names),) * len(names)
+    others = (1.0 - query.reward_share) / (len(names) - 1)
+    return tuple(others if name in COUNTS else query.reward_share for name in names)

@@ -1,0 +1,605 @@
+"""The central privatizer: a trusted server, whose choices of mechanism are computed before data.
+
+Calibration and sources: :mod:`discreet.mechanisms.privatizers.no_privacy`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from discreet.accounting.noise_distributions.prefix_variance import best_digits, noise_of, rate_std, sum_terms
+from discreet.core import checks
+from discreet.core import count_kernels as kernels
+from discreet.core.clipped_returns import check_on_grid, widest_scales
+from discreet.core.correlated_noise.binary_tree import Tree
+from discreet.core.correlated_noise.decaying_sum import Decaying
+from discreet.core.correlated_noise.factorization import Walk
+from discreet.core.correlated_noise.optimal_tree import OptimalTree
+from discreet.core.correlated_noise.per_pair_schedule import Clocks
+from discreet.core.correlated_noise.signed_digit_tree import MOST_ARITY, SignedDigits
+from discreet.core.correlated_noise.square_root_toeplitz import MOST_LEAVES, SquareRoot
+from discreet.core.count_mechanism import (
+    Batches,
+    CountMechanism,
+    Prefixes,
+    Stated,
+    grid_of,
+    leaves_of,
+)
+from discreet.core.count_query import POOLED_REWARDS, POOLED_TRANSITIONS, CountQuery
+from discreet.core.guarantee import joint_loss
+from discreet.core.releases import Floats, Norm, Schedule, Trust
+from discreet.core.rng import Randomness, Secure
+from discreet.mechanisms.interfaces import Budget, Mechanism
+from discreet.mechanisms.local.choose_randomizer import NAMES, best_reports, weighed_error
+from discreet.mechanisms.local.randomized_response import StepReports
+from discreet.mechanisms.local.randomized_response_strategy import Reported
+from discreet.mechanisms.open_session import Proposes
+from discreet.mechanisms.privatizers.base import Budgeted
+from discreet.mechanisms.query_checks import (
+    check_cut,
+    check_source,
+    continual_query,
+    has_batches,
+    is_linear,
+    private_query,
+    private_schedule,
+    standing_batch,
+)
+
+if TYPE_CHECKING:
+    from discreet.mechanisms.dataset.dataset_release import OneShotSession
+    from discreet.mechanisms.privatizers.linear_sums import LinearChoice
+
+ReleaseName = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports"]
+TreeEstimate = Literal["plain", "optimal"]
+
+_RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports")
+_WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
+DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)  # among which "auto" looks
+
+
+def _fresh(walk: Walk) -> bool:
+    """Is each of its noises drawn after the records that it hides, on a known number of equal levels?"""
+    return isinstance(walk, Tree | OptimalTree) and walk.leaves is not None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One mechanism that meets a budget: what it would do, and how large its noise would be.
+
+    release : as :class:`Central`'s option; decay : of the stream; levels : noisy sums that one user is in.
+    family, scales : of one noise; error : root mean square over the releases of the standard deviation of
+    a transition count (sums), or that of the equivalent count at the last release (measurements); of reports,
+    :func:`~discreet.mechanisms.local.choose_randomizer.weighed_error`.
+    walk : the program of the noise, for "tree", "signed-digits" and "square-root".
+    reports : what the server randomizes, for "reports" (then there is no noise beside it, and no scales).
+    """
+
+    release: str
+    decay: float
+    levels: int
+    family: int
+    scales: Floats
+    error: float
+    walk: Walk | None = None
+    reports: StepReports | None = None
+
+    @property
+    def noise(self) -> str:
+        """Its family in words."""
+        if self.reports is not None:
+            return NAMES[self.reports.kind]
+        return "Laplace" if self.family == kernels.LAPLACE else "Gaussian"
+
+    @property
+    def name(self) -> str:
+        """The release, with its decay, its arity or its estimate."""
+        if isinstance(self.walk, SignedDigits):
+            return f"{self.release} (arity {self.walk.arity}, {self.levels} levels)"
+        if isinstance(self.walk, OptimalTree):
+            return f"{self.release} (optimal estimate)"
+        if self.reports is not None:
+            return f"{self.release} ({self.reports.steps} random step{'s' * (self.reports.steps > 1)})"
+        return f"{self.release} (decay {self.decay:g})" if self.decay else self.release
+
+    def __str__(self) -> str:
+        noise = self.noise if self.reports is not None else f"{self.noise} noise"
+        return f"{self.name}, {noise}: error {self.error:.4g} per transition count"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Central(Budgeted, Proposes):
+    """Joint differential privacy: a trusted server releases noisy sums.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss, above 0 (or give ``rho`` of zCDP or ``mu`` of Gaussian DP instead).
+    delta : float
+        In (0, 1); 0 or None for pure epsilon.
+    noise : "laplace", "gaussian" or "auto"
+        ``auto`` (default): the smaller error at this budget, both computed.
+    release : "auto", "tree", "signed-digits", "square-root", "batches", "decaying" or "reports"
+        ``tree``: binary tree, each node's noise is drawn once. ``signed-digits``: trees of a higher arity
+        with balanced digits, Laplace noise at a pure epsilon
+        (:mod:`discreet.core.correlated_noise.signed_digit_tree`). ``square-root``: Gaussian noise correlated
+        by a Toeplitz matrix (:mod:`discreet.core.correlated_noise.square_root_toeplitz`). ``batches``: fresh
+        noise on each scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
+        (:mod:`discreet.core.correlated_noise.decaying_sum`). ``reports``: the server itself draws, from each
+        trajectory, the randomized report of a few steps that a device would send under :class:`Local`, and
+        keeps nothing else of it; a pure epsilon, without delta, and less noise than Laplace's at a large one
+        (:mod:`discreet.core.count_mechanism`). ``auto`` (default): the least expected error for the learner's
+        schedule, computed from public numbers before any data (:meth:`choices`).
+    decay : float, optional
+        Of ``decaying``, in [0, 1); None: the best of a grid for the schedule.
+    arity : int, optional
+        Of ``signed-digits``, 2 to 1024; None: the least root mean square error over the releases.
+    tree_estimate : "plain" or "optimal"
+        Of ``tree``. ``plain`` (default): a prefix is the sum of its nodes' measurements. ``optimal``: of
+        their least-squares estimates, with less noise at the same loss (known number of users, seeded
+        randomness; :mod:`discreet.core.correlated_noise.optimal_tree`). ``auto`` tries both.
+    leaf : "batch" or "user"
+        A leaf of a tree or another walk is the users between two scheduled releases (default; the same
+        as a user where every user is followed by a release), or one user, as in the papers.
+    calibration : "exact" or "published"
+        ``exact``: the stated budget is the true one. ``published``: the papers' 3 H log(K) / epsilon
+        per node of the tree; the guarantee states the epsilon that it really buys.
+    clocks : "common" or "rows"
+        ``rows``: each (h, s, a) is measured by a clock of its own, which counts the users whose public
+        policy plays it (:mod:`discreet.core.correlated_noise.per_pair_schedule`); what no policy plays
+        carries no noise. For learners that read measurements.
+    clock_growth : float
+        With clocks of rows: by which share a row's assigned users must have grown; 0: at every release.
+    log_base : 2 or e
+        Of the published scale, whose papers leave it open.
+    weights : tuple, optional
+        Shares of the budget per family, in the order of the query; the query's own by default.
+    preset : "default" or "paper"
+        ``paper``: calibration published, Laplace noise, tree, a leaf is a user.
+    """
+
+    release: ReleaseName | None = None
+    leaf: Literal["batch", "user"] | None = None
+    decay: float | None = None
+    clocks: Literal["common", "rows"] | None = None
+    clock_growth: float | None = None
+    log_base: float | str | None = None
+    arity: int | None = None
+    tree_estimate: TreeEstimate | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            "noise": "auto", "calibration": "exact", "release": "auto", "leaf": "batch", "log_base": 2.0,
+            "clocks": "common", "clock_growth": 0.0, "tree_estimate": "plain",
+        },
+        "paper": {"noise": "laplace", "calibration": "published", "release": "tree", "leaf": "user"},
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.calibration == "published" and self.release is None:
+            object.__setattr__(self, "release", "tree")  # what the published scale belongs to
+        if self.leaf == "user" and self.release is None:
+            object.__setattr__(self, "release", "tree")
+        super().__post_init__()
+        checks.choice("release", self.release, _RELEASES)
+        checks.choice("tree_estimate", self.tree_estimate, ("plain", "optimal"))
+        checks.choice("leaf", self.leaf, ("batch", "user"))
+        if self.calibration == "published" and self.release != "tree":
+            raise ValueError(
+                f"release = {self.release!r}: must be 'tree' with calibration 'published', whose scale is "
+                "that of a tree; or give calibration 'exact'"
+            )
+        if self.decay is not None:
+            object.__setattr__(self, "decay", checks.real("decay", self.decay, 0.0, 1.0, open_high=True))
+            if self.release != "decaying":
+                raise ValueError(f"decay = {self.decay!r}: is an option of release = 'decaying' only")
+        checks.choice("clocks", self.clocks, ("common", "rows"))
+        object.__setattr__(self, "clock_growth", Clocks(self.clock_growth or 0.0).growth)
+        if self.clock_growth and self.clocks != "rows":
+            raise ValueError(f"clock_growth = {self.clock_growth!r}: is an option of clocks = 'rows' only")
+        if self.clocks == "rows" and (self.release in _WALKS or self.calibration == "published"):
+            raise ValueError(
+                "clocks = 'rows': are for release 'batches', 'decaying' or 'auto', not for a tree"
+            )
+        if self.arity is not None:
+            object.__setattr__(self, "arity", checks.integer("arity", self.arity, 2, MOST_ARITY))
+            if self.release != "signed-digits":
+                raise ValueError(f"arity = {self.arity!r}: is an option of release = 'signed-digits' only")
+        if self.tree_estimate == "optimal" and self.release != "tree":
+            raise ValueError("tree_estimate = 'optimal': is an option of release = 'tree' only")
+        gaussian = self.noise != "laplace" and (self.epsilon is None or self.delta is not None)
+        if self.release == "decaying" and self.decay != 0 and not gaussian:
+            raise ValueError(
+                "release = 'decaying': its noise is Gaussian; give epsilon and delta, rho or mu, and noise "
+                "'gaussian' or 'auto'"
+            )
+        if self.release == "signed-digits" and (self.noise == "gaussian" or self.epsilon is None):
+            raise ValueError(
+                "release = 'signed-digits': its guarantee is a pure epsilon by Laplace noise; give epsilon, "
+                "and noise 'laplace' or 'auto'"
+            )
+        if self.release == "square-root" and (
+            self.noise == "laplace" or (self.epsilon is not None and self.delta is None)
+        ):
+            raise ValueError(
+                "release = 'square-root': its noise is Gaussian; give epsilon and delta, rho or mu, and "
+                "noise 'gaussian' or 'auto'"
+            )
+        if self.release == "reports":
+            self._check_reports()
+        base = math.e if self.log_base == "e" else self.log_base
+        object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
+
+    def _check_reports(self) -> None:
+        """Raise ``ValueError`` on options that the server's randomized reports cannot heed."""
+        if self.epsilon is None or self.delta is not None:
+            raise ValueError(
+                "release = 'reports': its guarantee is a pure epsilon; give epsilon and no delta"
+            )
+        for name, nothing in (("noise", "auto"), ("weights", None), ("clocks", "common"), ("leaf", "batch")):
+            if getattr(self, name) != nothing:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r}: must be {nothing!r} with release = 'reports', which "
+                    "adds no noise to sums"
+                )
+
+    @property
+    def trust(self) -> Trust:
+        """The server is trusted with raw trajectories."""
+        return "joint"
+
+    @property
+    def budget(self) -> Budget:
+        """The stated budget, and whether counts may come, or always come, as randomized reports."""
+        reports = True if self.release == "reports" else None if self._may_report else False
+        return replace(super().budget, reports=reports)
+
+    @property
+    def _may_report(self) -> bool:
+        """Is the budget one of reports, and no option given that they cannot heed?"""
+        pure = self.epsilon is not None and self.delta is None
+        plain = self.noise == "auto" and self.weights is None and self.clocks == "common"
+        return pure and plain and self.release in ("auto", "reports")
+
+    def choices(
+        self, query: Any, schedule: Schedule, randomness: Randomness
+    ) -> list[Choice] | list[LinearChoice]:
+        """Every mechanism that meets the budget for this query and schedule, least error first.
+
+        Computed from public numbers alone. A learner that reads measurements is offered no tree or other
+        walk, whose releases share noise. Where the schedule has queries of its own: for a batch that answers
+        ``query``. Raises ``ValueError`` if none fits.
+        """
+        schedule = standing_batch(schedule)
+        if is_linear(query):
+            from discreet.mechanisms.privatizers.linear_sums import central_choices
+
+            self._check_linear()
+            return central_choices(
+                self, schedule, randomness, self.release or "auto", self.leaf or "batch",
+                self.tree_estimate == "optimal",
+            )  # fmt: skip
+        return self._count_choices(query, schedule, randomness)
+
+    def _count_choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[Choice]:
+        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
+        check_source(randomness)
+        self._check_reader(schedule)
+        discrete = isinstance(randomness, Secure)
+        found: list[Choice] = []
+        if self.clocks == "rows" and schedule.reads == "sums":
+            raise ValueError("clocks = 'rows': are for learners that read measurements, this one reads sums")
+        if query.groups and (
+            discrete or schedule.reads == "sums" or self.release in _WALKS or self.clocks == "rows"
+        ):
+            raise ValueError(
+                "explore = 'returns': groups' returns are released to learners that read measurements, by "
+                "release 'batches', 'decaying' or 'auto' on the common clock, and with seeded noise (in "
+                "simulation) only"
+            )
+        if query.cut:
+            check_cut(query, schedule)
+            grid = randomness.reward_grid if isinstance(randomness, Secure) else None
+            check_on_grid("query.cut", query.cut, grid)
+            if self.clocks == "rows":
+                raise ValueError("clocks = 'rows': must be 'common' for a query with a cut")
+        if self.release == "reports":
+            found.append(self._reported(query, schedule))
+        elif self._may_report and self._reports_fit(query, schedule):
+            with suppress(ValueError):  # an epsilon too small for the grid of their coins
+                found.append(self._reported(query, schedule))
+        # before a lone release there is nothing to correlate its noise with
+        alone = schedule.final and schedule.releases == 1
+        if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):
+            leaves = leaves_of(schedule, self.leaf or "batch")
+            for release, laplace, walk in self._walks(leaves, discrete):
+                # the signed digits' guarantee is pure; the square root's columns have a large l1 norm
+                for family, scales, std in self._options(
+                    query,
+                    walk.levels,
+                    discrete,
+                    laplace is not False,
+                    laplace is not True,
+                    _fresh(walk),
+                ):
+                    gaussian = family == kernels.GAUSSIAN
+                    at = Tree(None, gaussian) if leaves is None else walk
+                    std *= noise_of(at).rms()
+                    found.append(Choice(release, 0.0, walk.levels, family, scales, std, at))
+        if schedule.users is None:
+            if self.release in ("batches", "decaying"):
+                raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
+        elif self.release in ("auto", "batches", "decaying"):
+            sizes = np.diff(schedule.release_times)
+            for decay in self._decays():
+                if decay and discrete and schedule.pooled_shares is not None:
+                    continue  # the rounding of fixed point is charged at one set of scales
+                stream = Decaying(decay)
+                name = "batches" if decay == 0.0 else "decaying"
+                rates = schedule.reads == "measurements"
+                factor = rate_std(stream, sizes) if rates else _rms_sum(stream, sizes.size)
+                for family, scales, std in self._options(query, 1, discrete, laplace=decay == 0.0):
+                    if discrete and decay:
+                        wider = _widening(stream, query, sizes.size, scales)
+                        scales, std = scales * wider, std * wider
+                        widest = np.concatenate([scales, widest_scales(query, scales)])
+                        if not all(stream.fits(schedule.users, query.layout.horizon, b) for b in widest):
+                            continue
+                    found.append(Choice(name, decay, 1, family, scales, std * factor))
+        if not found:
+            raise ValueError(
+                f"release = {self.release!r}, noise = {self.noise!r}: no such mechanism meets this budget "
+                f"for a learner that reads {schedule.reads}"
+            )
+        return sorted(found, key=lambda choice: choice.error)
+
+    def _check_linear(self) -> None:
+        if self.release == "reports":
+            raise ValueError(
+                "release = 'reports': are of counts, not of linear sums; use 'auto', 'tree', 'batches' or "
+                "'decaying'"
+            )
+
+    def _reports_fit(self, query: CountQuery, schedule: Schedule) -> bool:
+        """May ``auto`` weigh reports? Not of families that they do not hold, nor without a last release.
+
+        Nor for a lone release, so that those of stored people (:meth:`stored`) and of sessions agree.
+        """
+        alone = schedule.final and schedule.releases == 1
+        held = query.pooled == "none" and not query.steered and schedule.pooled_shares is None
+        return held and schedule.users is not None and not alone
+
+    def _reported(self, query: CountQuery, schedule: Schedule) -> Choice:
+        """The least noisy reports. Raises ``ValueError`` if the query or schedule asks what none holds."""
+        assert self.epsilon is not None
+        for name, value, nothing in (
+            ("schedule.pooled_shares", schedule.pooled_shares, None), ("pooled", query.pooled, "none"),
+            ("groups", query.groups, 0), ("cut", query.cut, 0.0),
+        ):  # fmt: skip
+            if value is not nothing and (nothing is None or value != nothing):
+                raise ValueError(
+                    f"{name} = {value!r}: must be {nothing!r} with release = 'reports', which hold counts of "
+                    "single steps only"
+                )
+        reports = best_reports(query, self.epsilon, schedule.plans == "stochastic")
+        error = weighed_error(reports, query, schedule)
+        return Choice("reports", 0.0, 1, kernels.NO_NOISE, np.zeros(0), error, reports=reports)
+
+    def _by_preset(self, option: str) -> str:
+        """Say that a preset chose an option's value, where it did: the user may not have typed it."""
+        chosen = self.preset != "default" and self.PRESETS[self.preset].get(option) == getattr(self, option)
+        return f" (set by preset = {self.preset!r})" if chosen else ""
+
+    def _check_reader(self, schedule: Schedule) -> None:
+        if schedule.reads == "measurements" and self.release in _WALKS:
+            raise ValueError(
+                f"release = {self.release!r}{self._by_preset('release')}: gives no measurements with noise "
+                "of their own, which this learner reads; use 'batches', 'decaying', 'reports' or 'auto'"
+            )
+
+    def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:
+        """(release, Laplace noise only or not at all or either, walk) of each walk that is asked for."""
+        auto, optimal = self.release == "auto", self.tree_estimate == "optimal"
+        for wanted, name in (
+            (optimal, "tree_estimate = 'optimal'"),
+            (self.release == "signed-digits", "release = 'signed-digits'"),
+            (self.release == "square-root", "release = 'square-root'"),
+        ):
+            if wanted and leaves is None:
+                raise ValueError(f"users = None: {name} needs a known number of users")
+            if wanted and discrete and name != "release = 'signed-digits'":
+                raise ValueError(
+                    f"{name}: its sums are not integers, so exact noise is not available; use the plain "
+                    "'tree', 'signed-digits', 'batches' or 'auto' with secure randomness"
+                )
+        if auto or (self.release == "tree" and not optimal):
+            yield "tree", None, Tree(leaves)
+        if leaves is None:
+            return
+        if optimal or (auto and not discrete):
+            yield "tree", None, OptimalTree(leaves)
+        digits = best_digits(leaves, self.arity) if auto or self.release == "signed-digits" else None
+        if digits is not None and (not auto or digits.levels > 1):  # one level is what "batches" are
+            yield "signed-digits", True, digits
+        if self.release == "square-root" or (auto and not discrete and leaves <= MOST_LEAVES):
+            yield "square-root", False, SquareRoot(leaves)
+
+    def _decays(self) -> tuple[float, ...]:
+        if self.release == "batches":
+            return (0.0,)
+        if self.decay is not None:
+            return (self.decay,)
+        return DECAYS if self.release == "auto" else DECAYS[1:]
+
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """What would be done to people, and what that costs: fixed before data.
+
+        Raises ``ValueError`` if query and schedule do not fit the budget.
+        """
+        check_source(randomness)
+        if has_batches(schedule):
+            from discreet.mechanisms.batch_queries import batch_mechanism
+
+            return batch_mechanism(self, query, schedule, randomness)
+        if is_linear(query):
+            from discreet.mechanisms.privatizers.linear_sums import linear_central
+
+            self._check_linear()
+            if self.clocks == "rows":
+                raise ValueError("clocks = 'rows': are for counts, not for linear sums")
+            return linear_central(
+                self, query, schedule, randomness, release=self.release or "auto", leaf=self.leaf or "batch",
+                optimal=self.tree_estimate == "optimal",
+            )  # fmt: skip
+        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
+        self._check_reader(schedule)
+        choice = self._chosen(query, schedule, randomness)
+        if choice.reports is not None:
+            stated = Stated(epsilon=self.epsilon)
+            return CountMechanism(
+                query, schedule, randomness.kind, Reported(choice.reports, "server"), stated=stated
+            )
+        strategy: Prefixes | Batches
+        if choice.walk is not None:
+            strategy, fresh = Prefixes(choice.walk, self.leaf or "batch"), _fresh(choice.walk)
+        else:
+            clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
+            if clocks is not None and query.pooled != "none":
+                raise ValueError(
+                    f"clocks = 'rows': do not go with counts pooled over steps (the learner asks for pooled "
+                    f"= {query.pooled!r}); give pooled = 'none', or clocks = 'common'"
+                )
+            strategy, fresh = Batches(choice.decay, clocks), choice.decay == 0.0
+        stated = self._stated(query, choice.family, randomness, fresh)
+        return CountMechanism(
+            query,
+            schedule,
+            randomness.kind,
+            strategy,
+            choice.family,
+            self._least_scales(query, choice.family, choice.scales, choice.levels, stated, randomness),
+            grid_of(randomness),
+            self._release_scales(query, schedule, choice),
+            stated,
+        )
+
+    def _chosen(self, query: CountQuery, schedule: Schedule, randomness: Randomness) -> Choice:
+        """The best mechanism, or the published one."""
+        if self.calibration != "published":
+            return self._count_choices(query, schedule, randomness)[0]
+        for name, given in (
+            ("schedule.pooled_shares", schedule.pooled_shares), ("groups", query.groups or None),
+            ("query.cut", query.cut or None),
+        ):  # fmt: skip
+            if given is not None:
+                raise ValueError(
+                    f"{name}: must not be given with calibration 'published', whose release is a tree"
+                )
+        scales = np.full(len(query.row_families), self._published(query, schedule))
+        leaves = leaves_of(schedule, self.leaf or "batch")
+        walk = next(self._walks(leaves, isinstance(randomness, Secure)))[2]
+        return Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
+
+    def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
+        """One noisy sum over stored people, however many they are.
+
+        Raises ``ValueError`` if the query cannot be released step by step, its noise cannot be drawn, or this
+        privatizer's options belong to many releases.
+        """
+        from discreet.mechanisms.dataset.dataset_release import check_query
+
+        query = private_query(query)
+        check_source(randomness)
+        check_query(query)
+        if (
+            self.release not in ("auto", "batches")
+            or self.calibration == "published"
+            or self.clocks == "rows"
+        ):
+            raise ValueError(
+                f"release = {self.release!r}, calibration = {self.calibration!r}, clocks = {self.clocks!r}: "
+                "must be 'auto' or 'batches', 'exact' and 'common', stored people are released once"
+            )
+        options = self._options(query, 1, isinstance(randomness, Secure))
+        if not options:
+            raise ValueError(f"noise = {self.noise!r}: does not meet this budget")
+        family, scales, _ = min(options, key=lambda option: option[2])
+        stated = self._stated(query, family, randomness, True)
+        scales = self._least_scales(query, family, scales, 1, stated, randomness)
+        return CountMechanism(
+            query, Schedule.one_shot(1), randomness.kind, Batches(), family, scales, grid_of(randomness),
+            stated=stated, stored=True,
+        )  # fmt: skip
+
+    def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
+        """A session for stored people: one noisy sum over all of them, released step by step.
+
+        Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so it
+        is not asked for. Each user has at most ``query.episodes`` episodes. Raises ``ValueError`` as
+        :meth:`stored_mechanism`.
+        """
+        from discreet.mechanisms.dataset.dataset_release import OneShotSession
+
+        return OneShotSession(self.stored_mechanism(query, randomness), randomness)
+
+    def _release_scales(self, query: CountQuery, schedule: Schedule, choice: Choice) -> Floats:
+        """(releases + 1, families) scales at the shares of every release; (0, families) if all are alike.
+
+        Families of one kind share what their kind gets, so their scales change by one factor; the joint loss
+        is s / f + p / g (Laplace; squares for Gaussian) for factors f, g of the per-step and the pooled
+        scales, with s + p the budget: f = s / ((1 - share)(s + p)) and g = p / (share (s + p)) keep it.
+        """
+        none = np.zeros((0, choice.scales.size))
+        shares = schedule.pooled_shares
+        if shares is None:
+            return none
+        if query.pooled == "none":
+            raise ValueError("schedule.pooled_shares: must be None, the query pools nothing")
+        if choice.walk is not None:
+            raise ValueError(
+                "schedule.pooled_shares: must be None for a tree, whose releases carry no measurements"
+            )
+        norm: Norm = "l1" if choice.family == kernels.LAPLACE else "l2"
+        pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in query.row_families])
+        inverse = 1.0 / choice.scales
+        loss = [
+            query.sensitivity(norm, dict(zip(query.row_families, (inverse * kind).tolist(), strict=True)))
+            for kind in (~pooled, pooled)
+        ]
+        power = 1.0 if norm == "l1" else 2.0
+        step, other = (x**power for x in loss)
+        whole = step + other
+        factors = np.where(
+            pooled[None, :], other / (shares[:, None] * whole), step / ((1.0 - shares[:, None]) * whole)
+        )
+        return choice.scales * factors ** (1.0 / power)
+
+    def _published(self, query: CountQuery, schedule: Schedule) -> float:
+        if schedule.users is None or schedule.users < 2:
+            raise ValueError(
+                f"users = {schedule.users}: the published scale 3 H log(K) / epsilon needs K >= 2"
+            )
+        assert self.epsilon is not None and isinstance(self.log_base, float)
+        log_users = math.log(schedule.users) / math.log(self.log_base)
+        return 3 * query.layout.horizon * log_users / self.epsilon
+
+
+def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:
+    """By how much the scales of a decaying stream in fixed point exceed those of exact arithmetic."""
+    named = dict(zip(query.row_families, scales.tolist(), strict=True))
+    rounding = stream.rounding(releases, query.layout.horizon)
+    return joint_loss(query, "l2", named, rounding) / joint_loss(query, "l2", named)
+
+
+def _rms_sum(stream: Decaying, releases: int) -> float:
+    """Root mean square over the releases of the prefix sum's std, in units of one noise's."""
+    releases = max(1, releases)
+    ends = (sum_terms(stream, i) for i in (1, releases))
+    return math.sqrt(sum(ends) / 2)  # linear in i: the mean of the ends

@@ -1,0 +1,79 @@
+"""No privacy: a baseline's exact sums, which say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from discreet.core.count_mechanism import CountMechanism, Exact
+from discreet.core.releases import Schedule, Trust
+from discreet.core.rng import Randomness
+from discreet.mechanisms.interfaces import Budget, Mechanism
+from discreet.mechanisms.open_session import Proposes
+from discreet.mechanisms.query_checks import (
+    check_cut,
+    check_source,
+    continual_query,
+    has_batches,
+    is_linear,
+    private_query,
+    private_schedule,
+)
+from discreet.utils.config import Knobs
+
+if TYPE_CHECKING:
+    from discreet.mechanisms.dataset.dataset_release import OneShotSession
+
+__all__ = ["NoPrivacy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPrivacy(Knobs, Proposes):
+    """Exact sums, no guarantee: the baseline, which every output says.
+
+    preset : "default" or "paper", which are the same here; ``ValueError`` for others.
+    """
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": {}}
+
+    @property
+    def trust(self) -> Trust:
+        """Who is trusted with raw data: nobody promises anything."""
+        return "none"
+
+    @property
+    def budget(self) -> Budget:
+        """What learners may know of it: no privacy."""
+        return Budget("none")
+
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """Exact sums. Raises ``ValueError`` if the query is of no known type."""
+        check_source(randomness)
+        if has_batches(schedule):
+            from discreet.mechanisms.batch_queries import batch_mechanism
+
+            return batch_mechanism(self, query, schedule, randomness)
+        if is_linear(query):
+            from discreet.mechanisms.privatizers.linear_sums import linear_none
+
+            return linear_none(query, schedule, randomness)
+        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
+        check_cut(query, schedule)
+        return CountMechanism(query, schedule, randomness.kind, Exact())
+
+    def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
+        """Exact sums (``query``) of stored people; ``randomness`` is not used."""
+        check_source(randomness)
+        return CountMechanism(
+            private_query(query), Schedule.one_shot(1), randomness.kind, Exact(), stored=True
+        )
+
+    def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
+        """A session for stored people that releases exact sums (``query``), once, step by step.
+
+        randomness : as of other privatizers; none is drawn.
+        """
+        from discreet.mechanisms.dataset.dataset_release import OneShotSession
+
+        return OneShotSession(self.stored_mechanism(query, randomness), randomness)

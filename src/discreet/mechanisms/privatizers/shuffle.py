@@ -1,0 +1,144 @@
+"""Shuffle privacy as a frozen value: which flips, or which reports, a batch of users gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from discreet.accounting import binomial_noise as accountant
+from discreet.accounting import budget as budgets
+from discreet.accounting.binomial_noise import CALIBRATIONS, Calibration, Noise
+from discreet.core import checks
+from discreet.core.count_mechanism import Stated
+from discreet.core.releases import (
+    Schedule,
+    Trust,
+)
+from discreet.core.rng import Randomness
+from discreet.mechanisms.interfaces import Budget, Mechanism
+from discreet.mechanisms.open_session import Proposes
+from discreet.mechanisms.privatizers.base import checked_weights, shares_of
+from discreet.mechanisms.query_checks import check_source, continual_query, has_batches, private_schedule
+from discreet.mechanisms.shuffle.shuffle_mechanisms import FlipMechanism, batch_ends
+from discreet.utils.config import Knobs
+
+__all__ = ["Shuffle", "ShuffleRandomizer"]
+
+
+ShuffleRandomizer = Literal["bits", "amplified"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffle(Knobs, Proposes):
+    """Shuffle privacy: devices randomize, a shuffler lets out sums of batches, nobody sees a trajectory.
+
+    Composes with every learner whose schedule is public and whose sums are bits a user and counter: not with
+    pooled steps or group returns. The larger the batches, the less their noise weighs.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0, of each batch, and of all (a user is in one).
+    delta : float
+        In [1e-10, 1).
+    randomizer : "bits" or "amplified"
+        ``bits`` (default): coin flips in every counter. ``amplified``: one locally private report of a few
+        random steps a user (:mod:`discreet.mechanisms.shuffle.amplified_session`), with more noise in the
+        sums and a handful of coins on a device; ``calibration`` and ``weights`` do not apply (rewards get the
+        query's share of the reports).
+    calibration : "joint", "composed", "basic" or "published"
+        How many flips: :mod:`discreet.accounting.binomial_noise`.
+    dishonest : float
+        Share in [0, 1) of the users of a batch who may add no flips, or not come, without cost to the
+        others' privacy. Noise grows as 1 / (1 - dishonest) in variance where all are honest.
+    weights : tuple of float
+        Shares of the families, in the order of the query, that sum to 1; default: the query's. The variance
+        of an estimate's noise is as 1 / share (equal shares: equal noise in every cell).
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    randomizer: ShuffleRandomizer | None = None
+    calibration: Calibration | None = None
+    dishonest: float | None = None
+    weights: tuple[float, ...] | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"delta": 1e-6, "randomizer": "bits", "calibration": "joint", "dishonest": 0.0},
+        "paper": {"calibration": "published"},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        if self.epsilon is None:
+            raise ValueError("epsilon = None: must be given, a finite number above 0")
+        put(self, "epsilon", budgets.check_epsilon(self.epsilon))
+        put(self, "delta", checks.real("delta", self.delta, accountant.LEAST_DELTA, 1.0, open_high=True))
+        put(self, "randomizer", checks.choice("randomizer", self.randomizer, get_args(ShuffleRandomizer)))
+        put(self, "calibration", checks.choice("calibration", self.calibration, CALIBRATIONS))
+        given = "weights" if self.weights is not None else "calibration"
+        if self.randomizer == "amplified" and (self.weights is not None or self.calibration != "joint"):
+            raise ValueError(
+                f"{given} = {getattr(self, given)!r}: is for randomizer 'bits'; amplified reports have "
+                "neither (their calibration is the numerical bound)"
+            )
+        put(self, "dishonest", checks.real("dishonest", self.dishonest, 0.0, 1.0, open_high=True))
+        put(self, "weights", checked_weights(self.weights))
+
+    @property
+    def trust(self) -> Trust:
+        """Nobody sees a trajectory; the shuffler sees single messages."""
+        return "shuffle"
+
+    @property
+    def budget(self) -> Budget:
+        """The stated budget: public, for learners that choose by it."""
+        return Budget("shuffle", self.epsilon, float(self.delta or 0.0))
+
+    def honest(self, users: int) -> int:
+        """How many of so many users add flips at least: those the calibration rests on."""
+        return max(1, users - math.floor(float(self.dishonest or 0.0) * users + 1e-9))
+
+    def noise(self, query: Any, users: int) -> Noise:
+        """The flips of a batch of so many users. Raises ``ValueError`` if the query does not fit."""
+        query = continual_query(query)
+        shares = shares_of(query, self.weights)
+        assert self.epsilon is not None and self.delta is not None and self.calibration is not None
+        return accountant.noise_of(
+            query, shares, self.calibration, self.epsilon, self.delta, self.honest(users)
+        )
+
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """Batches between scheduled releases, each with its own number of flips, and what that costs.
+
+        Raises ``ValueError`` if the query is not of bits, or the times of release are not known.
+        """
+        check_source(randomness)
+        if has_batches(schedule):
+            from discreet.mechanisms.batch_queries import batch_mechanism
+
+            return batch_mechanism(self, query, schedule, randomness)
+        query, schedule = continual_query(query), private_schedule(schedule)
+        assert self.epsilon is not None and self.delta is not None
+        sizes = np.diff(batch_ends(schedule), prepend=0).tolist()
+        if self.randomizer == "amplified":
+            # whose session is made of the one here
+            from discreet.mechanisms.shuffle.amplified_session import amplified_mechanism
+
+            honest = [self.honest(size) for size in sizes]
+            return amplified_mechanism(query, schedule, randomness, honest, self.epsilon, self.delta)
+        by_size = {size: self.noise(query, size) for size in dict.fromkeys(sizes)}
+        noises = tuple(by_size[size] for size in sizes)
+        stated = Stated(self.delta, self.epsilon)
+        return FlipMechanism(query, schedule, randomness.kind, stated, noises, self._words())
+
+    def _words(self) -> str:
+        words = f"bits and coin flips, {self.calibration} calibration"
+        if self.dishonest:
+            words += f", of the flips of at least {1 - self.dishonest:.6g} of a batch's users"
+        return words

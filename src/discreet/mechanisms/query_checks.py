@@ -1,0 +1,121 @@
+"""What privatizers ask of a query, a schedule and a source before a mechanism is made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from discreet.core.count_query import CountQuery
+from discreet.core.releases import Schedule
+from discreet.core.rng import Secure, Seeded
+
+__all__ = [
+    "check_cut",
+    "check_queries",
+    "check_source",
+    "continual_query",
+    "has_batches",
+    "is_linear",
+    "private_query",
+    "private_schedule",
+    "standing_batch",
+]
+
+_MOST_CELLS = 2 * 10**8  # of a session that releases all of them at once, many times
+
+
+def private_query(query: Any, cuts: bool = False) -> CountQuery:
+    """A private copy: what a learner does to its own query later moves no noise.
+
+    ``cuts`` : does whoever asks know how to release rewards that are counted up to a cut?
+    """
+    if type(query).__name__ in ("MixtureQuery", "GramQuery"):
+        raise ValueError(
+            f"privatizer: must be 'none', 'central' or 'local' for a learner of sums of features (ucrl-vtr, "
+            f"ucrl-vtr-plus, lsvi-ucb; their query is a {type(query).__name__}); this one answers counts"
+        )
+    if type(query) is not CountQuery:  # a subclass could declare any sensitivity
+        raise ValueError(
+            f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"
+        )
+    query = query.copy()  # what is looked at is what is kept
+    if query.cut and not cuts:
+        raise ValueError(
+            "privatizer: must be 'central' (with release 'batches', 'decaying' or 'auto') or 'none' for a "
+            f"learner of clipped rewards (joint; its query.cut = {query.cut:g}); or use a learner without "
+            "them, such as noise-aware"
+        )
+    return query
+
+
+def check_cut(query: CountQuery, schedule: Schedule) -> None:
+    """Raise ``ValueError`` if who reads the releases of a query with a cut would find nothing in them."""
+    if query.cut and schedule.reads == "sums":
+        raise ValueError(
+            "schedule.reads = 'sums': must be 'measurements' for a query with a cut, whose scales and "
+            "families change from release to release"
+        )
+
+
+def continual_query(query: Any, cuts: bool = False) -> CountQuery:
+    """A private copy of what a session of many releases can answer."""
+    query = private_query(query, cuts)
+    if query.episodes > 1:
+        raise ValueError(
+            f"query.episodes = {query.episodes}: must be 1 in a session of plans and releases, where each "
+            "user is one episode; several episodes of stored people are for the one-shot session, "
+            "privatizer.stored(query, randomness)"
+        )
+    query.check_cells(_MOST_CELLS)
+    return query
+
+
+def private_schedule(schedule: Any) -> Schedule:
+    """A private copy."""
+    if type(schedule) is not Schedule:  # a subclass could move the times of release
+        raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
+    return dataclasses.replace(schedule)
+
+
+def is_linear(query: Any) -> bool:
+    """Does it ask for sums of features? (Of no subclass, which could declare any sensitivity.)"""
+    if type(query) is CountQuery:
+        return False  # and nothing of features is loaded
+    from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
+
+    return type(query) in (GramQuery, MixtureQuery)
+
+
+def has_batches(schedule: Any) -> bool:
+    """Does a schedule ask a question of its own of each batch?"""
+    return getattr(schedule, "queries", None) is not None
+
+
+def standing_batch(schedule: Schedule) -> Schedule:
+    """The one-shot schedule of the last batch where each has a question of its own; else the schedule."""
+    if not has_batches(schedule):
+        return schedule
+    times = private_schedule(schedule).release_times
+    return Schedule.one_shot(int(times[-1] - times[-2]), schedule.plans)
+
+
+def check_source(randomness: Any) -> None:
+    """Raise ``ValueError`` unless noise can be drawn from it."""
+    if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
+        raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
+
+
+def check_queries(schedule: Schedule) -> None:
+    """Raise ``ValueError`` if the queries of the batches do not fit the rest of the schedule."""
+    queries = schedule.queries or ()
+    batches = 0 if schedule.times is None else schedule.times.size - 1
+    if schedule.users is None or not queries or len(queries) != batches:
+        raise ValueError(
+            f"queries has {len(queries)} entries: must have {batches}, one for each batch between two of the "
+            "times of release, with the number of users known"
+        )
+    for name in ("growth", "max_releases", "pooled_shares"):
+        if getattr(schedule, name) is not None:
+            raise ValueError(f"{name} = {getattr(schedule, name)!r}: must be None with queries")
+    if schedule.answers:
+        raise ValueError(f"answers = {schedule.answers}: must be 0 with queries")

@@ -1,0 +1,1 @@
+"""Saved states of sessions: the file format, and what a session writes."""

@@ -1,0 +1,113 @@
+"""A session ends and goes into a file; and the classes that may stand in one.
+
+The session says what it is made of, in tables (:class:`~discreet.core.lifecycle.Saveable`); it
+is read here, under its lock. Crash and interrupt leave the session or the file, never both and never neither:
+:mod:`discreet.mechanisms.saved_state.state_file`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from discreet.core.lifecycle import Saveable
+from discreet.mechanisms.saved_state import state_file as saved_state
+
+__all__ = ["CLASSES", "taken_out", "write"]
+
+_HOMES = {
+    "mechanisms.features": ("Features", "MixtureFeatures"),
+    "core.layout": ("Layout",),
+    "device.shuffle_payload": ("Family", "Form"),
+    "mechanisms.batch_queries": ("BatchMechanism",),
+    "accounting.shuffle_amplification_event": ("AmplifiedRecord",),
+    "accounting.binomial_noise_event": ("BinomialRecord",),
+    "core.correlated_noise.per_pair_schedule": ("Clocks",),
+    "mechanisms.linear.exact_square_root": ("ExactSquareRoot",),
+    "core.correlated_noise.optimal_tree": ("OptimalTree",),
+    "core.correlated_noise.signed_digit_tree": ("SignedDigits",),
+    "core.correlated_noise.square_root_toeplitz": ("SquareRoot",),
+    "core.correlated_noise.binary_tree": ("Tree",),
+    "core.count_query": ("CountQuery",),
+    "core.guarantee": ("Guarantee",),
+    "accounting.noise_distributions.linear_noise": ("GoeLaw", "VectorLaw"),
+    "mechanisms.linear.linear_mechanism": ("LinearMechanism",),
+    "mechanisms.linear.linear_queries": ("GramQuery", "MixtureQuery", "Prepared"),
+    "device.randomized_response_device": ("Randomizer",),
+    "mechanisms.local.randomized_response": ("StepReports",),
+    "core.count_mechanism": (
+        "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "Stated",
+    ),
+    "accounting.noise_distributions.binomial": ("BinomialLaw",),
+    "accounting.noise_distributions.distributions": (
+        "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw",
+    ),
+    "accounting.noise_distributions.randomized_response": ("ReportLaw",),
+    "core.releases": ("Estimate", "Measurement", "Plan", "Release", "Schedule"),
+    "core.rng": ("Secure", "Seeded"),
+    "core.events": ("MechanismRecord",),
+    "accounting.randomized_response_event": ("ReportRecord",),
+    "mechanisms.local.randomized_response_strategy": ("Reported",),
+    "mechanisms.linear.adaptive_queries": ("Question",),
+    "accounting.binomial_noise": ("Flips",),
+    "mechanisms.shuffle.shuffle_mechanisms": ("AmplifiedMechanism", "FlipMechanism"),
+}  # fmt: skip
+
+
+class _Classes(Mapping[str, type]):
+    """The classes that may stand in a file, by name, imported when they are met; no file adds one."""
+
+    def __init__(self) -> None:
+        self._homes = {name: home for home, names in _HOMES.items() for name in names}
+
+    def __getitem__(self, name: str) -> type:
+        found: type = getattr(import_module(f"discreet.{self._homes[name]}"), name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+
+CLASSES: saved_state.Classes = _Classes()
+
+
+def write(session: Saveable, path: str | os.PathLike[str]) -> None:
+    """End a session and write all it knows to a new file: for :meth:`Saveable.save`, under its lock.
+
+    If an error or interrupt comes before the file is visible, nothing is left of it and the session goes on.
+    """
+    draft = saved_state.Draft(path)
+    values = {**saved_state.whole_of(session), "session": session._kind}
+    try:
+        session._saving = True  # no call but this one and close until the file's fate is known
+        draft.write(session._identity, values, CLASSES)
+        draft.publish()
+    except BaseException:
+        if draft.published:
+            session._drop()
+        else:
+            draft.withdraw()
+            session._saving = False
+        raise
+    session._drop()
+
+
+def taken_out(session: Saveable) -> bytes:
+    """End a session, and all it knows as the bytes of the file that :meth:`Saveable.save` would write.
+
+    For whoever keeps sessions in a database of its own. That each state is continued once is then for that
+    database to see to, in the transaction that replaces the state by the next one: no table of restored
+    states knows of it (:func:`discreet.mechanisms.restore_session.brought_back`). As private as the file.
+    """
+    with session._call():
+        session._check_open()
+        values = {**saved_state.whole_of(session), "session": session._kind}
+        content = io.BytesIO()
+        saved_state.write_content(content, session._identity, values, CLASSES)
+        session._drop()
+        return content.getvalue()

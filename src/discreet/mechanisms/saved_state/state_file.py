@@ -1,0 +1,463 @@
+r"""Saved state: one file that holds everything a session knows, and may be restored once.
+
+The file (integers little-endian; no pickle, so that reading it runs no code of its own):
+
+====================  =========================================================================
+16 bytes              ``\x89discreet-state\n``
+uint32                version of this layout, 2 (1: guarantees were sentences)
+uint64                n, length of the header
+n bytes               header, JSON in UTF-8: ``id`` (32 hexadecimal digits), ``library``, ``values``
+                      and ``arrays`` ([dtype, shape, writeable] of each array, in order)
+the arrays            one after the other, C order, little-endian
+32 bytes              SHA-256 of everything before
+====================  =========================================================================
+
+In ``values``, numbers, texts, truth values, null and lists stand for themselves; an object with one
+key is ``{"array": i}``, ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}``, ``{"float": "inf"}``,
+or ``{"<class>": {argument: value, ...}}`` of a class that the reader lists (whose attributes have the names
+of its constructor's arguments). The checksum finds accidents. It is no signature: who can write the file can
+forge it, and who can read it reads exact sums of people's data and the noise that hides them, or records
+where a session stores users. It is made with mode 0600; keep it where the raw data may be.
+
+A state must live in one place: two sessions that continue the same state draw fresh noise on sums of
+different people over the same earlier noise, and their releases together are covered by neither
+guarantee. Two orders see to it that no crash or interrupt makes two live copies or loses the only one.
+
+*Writing* (:class:`Draft`). The session refuses calls; the bytes go to a hidden file beside the target
+and to the disk (fsync); one rename makes them visible; the session's memory is dropped. If anything
+fails before the rename, the hidden file is removed and the session lives on. What is left after a crash
+is nothing, or a hidden file ``.<name>.<token>.part``, which is a saved state if it is complete.
+
+*Taking* (:class:`Claim`). The file is read and checked in full; then, inside one SQLite transaction that
+locks out all others, its id is inserted (refused if it is there already: another restore, or a copy), the
+file is renamed to ``<name>.taken-<token>``, its checksum is compared (another file may have come to that
+name since), and the transaction is committed; then it is deleted. A crash before the commit leaves no id,
+and the file under the one name or the other: it can be restored. From the commit on the state lives in the
+process that restored it, and shares its fate. An interrupt that the process survives undoes all of it: first
+the file, then the id.
+
+What cannot be seen: a copy restored on another machine, by another user of this machine or with
+another table; a disk image or a virtual machine set back to an earlier moment, table included; a table
+that was deleted. SQLite's locks, and so the refusal, are as good as the file system's (network file
+systems may have none).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+import os
+import secrets
+import sqlite3
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core.user_data_dir import user_folder
+from discreet.utils.sync_folder import sync_folder
+
+TABLE = "restored.sqlite3"
+FOLDER_VARIABLE = "DISCREET_STATE_DIR"
+
+_PRELUDE = struct.Struct("<16sIQ")
+_DIGEST = 32
+_KINDS = "biuf"
+_WAIT_SECONDS = 60.0
+_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the folder's entries too
+
+Classes = Mapping[str, type]
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """How a file begins: 16 bytes of its own, and a version; what : as errors name it."""
+
+    magic: bytes
+    version: int
+    what: str
+
+
+STATE = FileLayout(b"\x89discreet-state\n", 2, "a saved state")
+
+
+# ------------------------------------------------------------------------------ values as JSON
+
+
+def _encode(name: str, value: Any, classes: Classes, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in _KINDS:
+            raise ValueError(f"{name}: an array of {value.dtype} cannot be saved, only numbers can")
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, list | tuple):
+        items = [_encode(f"{name}[{i}]", item, classes, arrays) for i, item in enumerate(value)]
+        return items if isinstance(value, list) else {"tuple": items}
+    if isinstance(value, Mapping):
+        pairs = [
+            [_encode(name, key, classes, arrays), _encode(f"{name}[{key!r}]", item, classes, arrays)]
+            for key, item in value.items()
+        ]
+        return {"map": pairs}
+    kind = type(value).__name__
+    if classes.get(kind) is not type(value):
+        raise ValueError(f"{name}: a {kind} cannot be saved")
+    fields = {key: getattr(value, key) for key in inspect.signature(classes[kind]).parameters}
+    return {
+        kind: {key: _encode(f"{name}.{key}", item, classes, arrays) for key, item in fields.items()},
+    }
+
+
+def _decode(value: Any, classes: Classes, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, classes, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, inside),) = value.items()
+    if kind == "array":
+        return arrays[inside]
+    if kind == "float":
+        return float(inside)
+    if kind == "tuple":
+        return tuple(_decode(item, classes, arrays) for item in inside)
+    if kind == "map":
+        return {_decode(k, classes, arrays): _decode(item, classes, arrays) for k, item in inside}
+    return classes[kind](**{key: _decode(item, classes, arrays) for key, item in inside.items()})
+
+
+# ------------------------------------------------------------------------------ the file
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a file holds. identity : the same in every copy; values : by name; seal : its last 32 bytes."""
+
+    path: Path
+    identity: str
+    values: Mapping[str, Any]
+    seal: bytes
+
+
+def _library() -> str:
+    from discreet import __version__
+
+    return f"discreet {__version__}"
+
+
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path = {path!r}: must be the name of a file")
+    return Path(os.path.abspath(path))
+
+
+def write_content(
+    file: BinaryIO, identity: str, values: Mapping[str, Any], classes: Classes, layout: FileLayout = STATE
+) -> None:
+    """Write all of a file. Raises ``ValueError`` on what is no number, text, array or listed class."""
+    arrays: list[np.ndarray[Any, Any]] = []
+    encoded = {name: _encode(name, value, classes, arrays) for name, value in values.items()}
+    stored = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays]
+    described = [
+        [array.dtype.str, list(original.shape), bool(original.flags.writeable)]
+        for array, original in zip(stored, arrays, strict=True)
+    ]
+    header = {"id": identity, "library": _library(), "values": encoded, "arrays": described}
+    text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
+    digest = hashlib.sha256()
+    parts: list[Any] = [_PRELUDE.pack(layout.magic, layout.version, len(text)), text]
+    for part in [*parts, *(array.reshape(-1).view(np.uint8).data for array in stored)]:
+        digest.update(part)
+        file.write(part)
+    file.write(digest.digest())
+
+
+def read(path: PathLike, classes: Classes, layout: FileLayout = STATE) -> SavedState:
+    """Read and check a whole file; changes nothing.
+
+    Raises ``FileNotFoundError`` where there is none, and ``ValueError`` if it is no such file, damaged or
+    cut short, or written by a version with another layout or other classes.
+    """
+    where = Path(os.path.realpath(_path(path)))  # the file itself is taken, not a link to it
+    with open(where, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        identity, values = read_content(file, size, f"path = {str(path)!r}", classes, layout)
+        return SavedState(where, identity, values, _seal(file))
+
+
+def _seal(file: BinaryIO) -> bytes:
+    """The SHA-256 at the end of a file, of all that is before; of less than that, nothing."""
+    if file.seek(0, os.SEEK_END) < _DIGEST:
+        return b""
+    file.seek(-_DIGEST, os.SEEK_END)
+    return file.read()
+
+
+def read_content(
+    file: BinaryIO, size: int, said: str, classes: Classes, layout: FileLayout = STATE
+) -> tuple[str, Mapping[str, Any]]:
+    """(id, values by name) of so many bytes; ``said`` is how errors, those of :func:`read`, name them."""
+    head = file.read(_PRELUDE.size)
+    if size == 0 or not head.startswith(layout.magic):
+        raise ValueError(f"{said}: is not {layout.what} of this library")
+    if len(head) < _PRELUDE.size:
+        raise ValueError(f"{said}: is cut short")
+    _, version, length = _PRELUDE.unpack(head)
+    if version != layout.version:
+        raise ValueError(
+            f"{said}: has version {version} of the file's layout (or is damaged); this library reads version "
+            f"{layout.version}"
+        )
+    damaged = ValueError(f"{said}: is damaged or cut short (its checksum does not fit)")
+    if _PRELUDE.size + length + _DIGEST > size:
+        raise damaged
+    digest = hashlib.sha256(head)
+    text = file.read(length)
+    digest.update(text)
+    body = bytearray(size - _PRELUDE.size - length - _DIGEST)
+    file.readinto(body)  # type: ignore[attr-defined]
+    digest.update(body)
+    if file.read() != digest.digest():
+        raise damaged
+    try:
+        header = json.loads(text)
+        arrays, at = [], 0
+        for dtype, shape, writeable in header["arrays"]:
+            kind, count = np.dtype(dtype), math.prod(shape)
+            if kind.kind not in _KINDS or count < 0:
+                raise ValueError(f"an array {shape} of {kind}")
+            raw = body[at : at + count * kind.itemsize]
+            array = np.frombuffer(raw, np.uint8).view(kind).reshape(shape)
+            array = array.astype(kind.newbyteorder("="), copy=False)  # raw is nobody else's
+            array.flags.writeable = writeable
+            arrays.append(array)
+            at += count * kind.itemsize
+        if at != len(body):
+            raise ValueError("bytes are left over")
+        values = {name: _decode(value, classes, arrays) for name, value in header["values"].items()}
+        identity = str(header["id"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ValueError(f"{said}: was written by another version of the library ({error!r})") from error
+    return identity, values
+
+
+class Draft:
+    """A file on its way: invisible until ``publish``.
+
+    Raises ``ValueError`` if there is no such folder or the name is taken: nothing is overwritten.
+    """
+
+    def __init__(self, path: PathLike, layout: FileLayout = STATE) -> None:
+        self._path, self._layout = _path(path), layout
+        if not self._path.parent.is_dir():
+            raise ValueError(f"path = {str(path)!r}: its folder does not exist")
+        if os.path.lexists(self._path):
+            raise ValueError(f"path = {str(path)!r}: exists already, {layout.what} overwrites nothing")
+        token = secrets.token_hex(8)
+        self._part = self._path.with_name(f".{self._path.name}.{token}.part")
+        self._renaming = False
+
+    def write(self, identity: str, values: Mapping[str, Any], classes: Classes) -> None:
+        """Write all of it beside the target, mode 0600, down to the disk."""
+        with open(self._part, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            write_content(file, identity, values, classes, self._layout)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def publish(self) -> None:
+        """Make it visible, by one rename. Raises ``ValueError`` if the name was taken meanwhile."""
+        try:  # an empty file holds the name, so that no other state is overwritten
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            raise ValueError(
+                f"path = {str(self._path)!r}: exists already, {self._layout.what} overwrites nothing"
+            ) from None
+        self._renaming = True
+        os.replace(self._part, self._path)
+        sync_folder(self._path.parent)
+
+    @property
+    def published(self) -> bool:
+        """Has it been visible? (Asked of the hidden name: somebody may have taken the visible one.)"""
+        return self._renaming and not self._part.exists()
+
+    def withdraw(self) -> None:
+        """Remove what was never visible."""
+        self._part.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if self._path.stat().st_size == 0:  # a held name; who else holds it loses nothing
+                self._path.unlink()
+
+
+# ------------------------------------------------------------------------------ taken once
+
+
+def state_folder(folder: PathLike | None = None) -> Path:
+    """The folder of the table of restored states.
+
+    ``folder``, else ``$DISCREET_STATE_DIR``, else ``$XDG_STATE_HOME/discreet``, else
+    ``~/.local/state/discreet``. Raises ``ValueError`` if there is none of these.
+    """
+    chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
+    if chosen is not None and chosen != "":
+        return Path(os.path.abspath(chosen))
+    try:
+        return user_folder("state")
+    except ValueError:
+        raise ValueError(f"folder = None: there is no home folder, set {FOLDER_VARIABLE}") from None
+
+
+def _connect(folder: Path) -> sqlite3.Connection:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    table = folder / TABLE
+    os.close(os.open(table, os.O_CREAT | os.O_RDWR, 0o600))
+    connection = sqlite3.connect(table, timeout=_WAIT_SECONDS, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS restored (id TEXT PRIMARY KEY, claim TEXT NOT NULL, at TEXT NOT NULL)"
+        )
+        return connection
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise RuntimeError(f"the table of restored states, {table}, cannot be used: {error}") from error
+        raise
+
+
+class Claim:
+    """One attempt to take a file for good. ``undo`` gives back what this attempt took, and nothing else."""
+
+    def __init__(self, saved: SavedState, folder: PathLike | None = None) -> None:
+        self._saved = saved
+        self._folder = state_folder(folder)
+        self._token = secrets.token_hex(8)
+        self._taken = saved.path.with_name(f"{saved.path.name}.taken-{self._token}")
+        self._committed = False
+
+    def take(self) -> None:
+        """Record the id and take the file.
+
+        ``RuntimeError`` if the id is known, or if another file stands where this one was read: then nothing
+        has changed (once :meth:`undo` has given the other one its name again).
+        """
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with closing(_connect(self._folder)) as connection:  # closing rolls back what is not committed
+            row = (self._saved.identity, self._token, now)
+            known = connection.execute("SELECT at FROM restored WHERE id = ?", row[:1]).fetchone()
+            if known is not None:
+                raise RuntimeError(
+                    f"path = {str(self._saved.path)!r}: this state, or a copy of it, was restored at "
+                    f"{known[0]}: a second session from it would release more than the guarantee covers"
+                )
+            connection.execute("INSERT INTO restored VALUES (?, ?, ?)", row)
+            os.rename(self._saved.path, self._taken)
+            with open(self._taken, "rb") as file:
+                if _seal(file) != self._saved.seal:
+                    raise RuntimeError(
+                        f"path = {str(self._saved.path)!r}: another file took its place while it was read"
+                    )
+            self._committed = True  # from here on undo looks for the row
+            connection.execute("COMMIT")
+        self._taken.unlink()
+
+    def undo(self, values: Mapping[str, Any], classes: Classes) -> None:
+        """After an interrupt: have a file (written again if it was deleted), forget the id, show the file.
+
+        The session of this attempt must be closed. A second interrupt in here may cost the state (its id
+        stays known) or leave it under another name; there are never two live copies.
+        """
+        draft = None
+        if self._committed and not self._taken.exists() and not os.path.lexists(self._saved.path):
+            draft = Draft(self._saved.path)
+            draft.write(self._saved.identity, values, classes)
+        if self._committed:
+            with closing(_connect(self._folder)) as connection:
+                row = (self._saved.identity, self._token)
+                connection.execute("DELETE FROM restored WHERE id = ? AND claim = ?", row)
+                connection.execute("COMMIT")
+        if draft is not None:
+            draft.publish()
+        elif self._taken.exists() and not os.path.lexists(self._saved.path):
+            os.rename(self._taken, self._saved.path)
+
+
+# ------------------------------------------------------------------------------ what stands in a file
+
+
+def state_of(thing: Any) -> dict[str, Any]:
+    """What a run has made of it, by name: its table ``_STATE``."""
+    return {name: getattr(thing, name) for name in thing._STATE}
+
+
+def whole_of(thing: Any) -> dict[str, Any]:
+    """All that another one can be made of: the arguments of its constructor too, its table ``_BOUND``."""
+    return {name: getattr(thing, name) for name in thing._BOUND} | state_of(thing)
+
+
+def resume(thing: Any, state: Mapping[str, Any]) -> None:
+    """Go on from what :func:`state_of` gave. Raises ``ValueError`` where it cannot be of such a thing."""
+    _check_names(state, thing._STATE)
+    for name in thing._STATE:
+        check_same_kind(name, state[name], getattr(thing, name))
+    for name in thing._STATE:
+        setattr(thing, name, state[name])
+
+
+def made_of(kind: Any, whole: Mapping[str, Any]) -> Any:
+    """Another one, from what :func:`whole_of` gave. Raises ``ValueError`` as :func:`resume` does."""
+    _check_names(whole, (*kind._BOUND, *kind._STATE))
+    new = kind(**{name.removeprefix("_"): whole[name] for name in kind._BOUND})
+    resume(new, {name: whole[name] for name in kind._STATE})
+    return new
+
+
+def _check_names(values: Mapping[str, Any], table: Sequence[str]) -> None:
+    if set(values) != set(table):
+        raise ValueError(f"{min(set(values).symmetric_difference(table), key=str)} is missing or new")
+
+
+_SOMETIMES = {"_plan": ("Plan",), "_last": ("Release", "tuple"), "_played": ("ndarray",)}  # else None
+
+
+def check_same_kind(name: str, value: Any, fresh: Any) -> None:
+    """A stored value must be of the kind, and an array of the dtype and shape, that a fresh session has.
+
+    Of a tuple or list, the items' kinds; of a table, its names, if it has any; a number must count something.
+    """
+    if isinstance(fresh, np.ndarray):
+        if not isinstance(value, np.ndarray) or (value.dtype, value.shape) != (fresh.dtype, fresh.shape):
+            raise ValueError(f"{name}: must be an array {fresh.shape} of {fresh.dtype}")
+        return
+    allowed = _SOMETIMES.get(name, ()) if fresh is None else (type(fresh).__name__,)
+    if type(value).__name__ not in (*allowed, *(("NoneType",) if fresh is None else ())):
+        raise ValueError(
+            f"{name} = {checks.said(value)}: must be of type {' or '.join(allowed or ('NoneType',))}"
+        )
+    if type(value) is int:
+        checks.integer(name, value, -1, 2**64 - 1)
+    if isinstance(fresh, tuple):
+        kinds = [[(type(one), getattr(one, "dtype", None)) for one in items] for items in (value, fresh)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"{name} = {checks.said(value)}: must hold other kinds of values")
+    if isinstance(fresh, dict) and fresh and set(value) != set(fresh):
+        raise ValueError(f"{name}: must say {', '.join(map(str, fresh))}")
+    if isinstance(fresh, list) and fresh and not {type(one) for one in value} <= {type(one) for one in fresh}:
+        raise ValueError(f"{name}: must hold other kinds of values")

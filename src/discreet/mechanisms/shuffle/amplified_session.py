@@ -1,0 +1,351 @@
+r"""Shuffle privacy without coin flips in every counter: local reports of a few steps, amplified by shuffling.
+
+Each device sends one report that is epsilon0-locally private
+(:mod:`discreet.mechanisms.local.randomized_response`: a few random steps, randomized by subset selection or
+unary encoding). The shuffler strips what identifies a sender and lets out how often each report came; that is
+private at a far smaller epsilon, the more so the more users send one
+(:mod:`discreet.accounting.shuffle_amplification`).
+
+- **One randomizer for a batch.** Amplification holds among users whose reports come from one randomizer.
+  Several plans may share a batch, so a report is about (s, a, s') over all admissible pairs, and not about
+  what the policy plays: then it does not depend on the plan, and the shuffler drops the plan's number with
+  the rest of the header.
+- **Calibration.** For a batch of n users, of whom at most the stated share is dishonest, epsilon0 is the
+  largest at which the reports of the honest ones meet (epsilon, delta) by the numerical bound. Small batches
+  are not amplified at all: there epsilon0 = epsilon.
+- **What is let out.** For each step and kind of report, how many came and how often each element was in one:
+  a function of the histogram of reports. Of a batch with fewer users than were accounted for, nothing.
+- **What holds without the shuffler.** A message is epsilon0-locally private; the guarantee states the
+  largest.
+
+A message is the one envelope of all messages (:mod:`discreet.device.message_envelope`) around a report
+(:mod:`discreet.device.randomized_response_device`). Its length is a function of the report, and as private as
+that.
+
+A user is in one batch, and later batches are functions of earlier outputs: parallel composition, adaptively,
+as for the coin flips (:mod:`discreet.mechanisms.shuffle.shuffle_session`), whose session this is but for the
+messages.
+
+The noise of the sums is larger than that of the coin flips at every size (docs/shuffle.md), mostly since a
+device tells of one step in H: coin flips are the default. What reports have for them: a device draws some
+ten coins in place of one for each counter, and a message is some 60 bytes.
+
+Source: Feldman, McMillan and Talwar 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from discreet.accounting.shuffle_amplification import local_epsilon
+from discreet.core import checks
+from discreet.core.call_protocols import Encoder
+from discreet.core.count_mechanism import Stated
+from discreet.core.count_query import TRANSITIONS, VISITS, CountQuery
+from discreet.core.layout import Layout
+from discreet.core.noise import random_streams_kernels as streams
+from discreet.core.protocols import Coins
+from discreet.core.releases import Floats, Ints, Message, Plan, Schedule
+from discreet.core.rng import Key, Randomness
+from discreet.core.short_repr import brief
+from discreet.core.trajectories import Trajectory
+from discreet.device.message_envelope import Refused, drawn_nonce
+from discreet.device.message_guarantee import MessageGuarantee
+from discreet.device.randomized_response_device import Found, ReportDevice
+from discreet.device.shuffle_encoder import BitCoins
+from discreet.mechanisms.local import randomized_response_kernels as local_kernels
+from discreet.mechanisms.local.choose_randomizer import report_candidates
+from discreet.mechanisms.local.randomized_response import (
+    Kind,
+    ReportEncoder,
+    StepReports,
+    device_of,
+    reported_tables,
+)
+from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism
+from discreet.mechanisms.shuffle.shuffle_session import Inbox, ShuffleSession
+
+__all__ = [
+    "AmplifiedEncoder", "AmplifiedMechanism", "AmplifiedSession", "Histogram", "ReportShuffler",
+    "amplified_mechanism", "reports_of",
+]  # fmt: skip
+
+_KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset of one
+
+
+# -------------------------------------------------------------------------------- calibration
+
+
+def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
+    """The reports of least noise in a transition count at epsilon0, about all admissible pairs."""
+    return _reports_of(epsilon0, _Asked(query))
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A query as a key: equal where the same reports answer it."""
+
+    query: CountQuery
+
+    def _key(self) -> tuple[Any, ...]:
+        query = self.query
+        layout = query.layout
+        counted, share = query.counted_steps, query.reward_share
+        return (
+            layout.states,
+            layout.rows,
+            query.known_rewards,
+            query.reward_shift,
+            query.step,
+            counted,
+            share,
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self._key() == other._key()
+
+
+@lru_cache(maxsize=4096)
+def _reports_of(epsilon0: float, asked: _Asked) -> StepReports:
+    every = [one for kind in _KINDS for one in report_candidates(asked.query, kind, epsilon0, True)]
+    return min(every, key=lambda one: one.unit_std(True))
+
+
+# -------------------------------------------------------------------------------- three parties
+
+
+@dataclass(frozen=True, eq=False)
+class AmplifiedEncoder:
+    """The device's encoder: a locally private report behind a header that depends on no trajectory."""
+
+    __repr__ = brief
+
+    inner: ReportEncoder
+    device: ReportDevice
+
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away without the shuffler."""
+        return self.device.guarantee
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
+        """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
+        report = self.inner(trajectory, plan, coins)
+        if not isinstance(coins, BitCoins):
+            raise ValueError(f"coins = {coins!r}: must draw words of random bits")
+        nonce = drawn_nonce(coins)
+        return Message(report.plan, message=self.device.write(report.plan, np.asarray(report.message), nonce))
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """What leaves the shuffler of a batch.
+
+    users : whose report came. reports : (H, 2) how many about the move and the reward of each step. moves :
+    (H, R, S) and bits : (H, R, 2), how many of them hold each element. H is 1 where one step is asked for.
+    """
+
+    __repr__ = brief
+
+    users: int
+    reports: Ints
+    moves: Ints
+    bits: Ints
+
+
+class ReportShuffler(Inbox):
+    """Takes reports of one batch, and lets out a histogram without senders.
+
+    Parameters
+    ----------
+    layout, reports, session : what messages look like; public.
+    least : users that the batch was accounted for: with fewer, nothing comes out.
+    """
+
+    _BOUND = ("layout", "reports", "session", "least")
+    _STATE = (*Inbox._STATE, "_reports", "_moves", "_bits")
+
+    def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
+        super().__init__(least)
+        self.layout, self.reports, self.session = layout, reports, session
+        self.device = device_of(layout, reports, "stochastic", session, shuffled=True)
+        self._forget()
+
+    @classmethod
+    def of_batch(cls, mechanism: AmplifiedMechanism, batch: int, session: int) -> ReportShuffler:
+        """That of a scheduled batch, wherever it runs. session : the number of the session that it is for."""
+        least, reports = mechanism.choices[batch]
+        return cls(mechanism.query.layout, reports, session, least)
+
+    def _forget(self) -> None:
+        self._received = self._left = 0  # before the sums: nobody is counted whose report is not in them
+        shape = (self.reports.horizon, self.layout.rows)
+        self._reports = np.zeros((self.reports.horizon, 2), np.int64)
+        self._moves = np.zeros((*shape, self.layout.states), np.int64)
+        self._bits = np.zeros((*shape, 2), np.int64)
+        self._nonces = set()
+
+    def receive(self, message: Any) -> None:
+        """Count one message, or raise :class:`~discreet.device.message_envelope.Refused` (and count that)."""
+        try:
+            found, nonce = self._read(message)
+        except Refused as refusal:
+            self._refused[refusal.reason] += 1
+            raise
+        reports, tables = self._reports.copy(), (self._moves.copy(), self._bits.copy())
+        for step, about, marks in found:
+            reports[step, about] += 1
+            tables[about][step] += marks.reshape(tables[about][step].shape)
+        self._nonces.add(nonce)  # an interrupt from here on loses a report: none is added twice
+        self._left -= 1
+        # one statement, no call: who is counted as received is in the sums
+        self._reports, (self._moves, self._bits), self._received = reports, tables, self._received + 1
+
+    def _read(self, message: Any) -> tuple[Found, bytes]:
+        nonce, found = self.device.read(self._plan, message, True)
+        self._check_new(nonce)
+        return found, nonce
+
+    def receive_many(self, batch: Sequence[Any]) -> int:
+        """The same for many messages, bad ones counted and skipped; returns how many were good."""
+        before = self._received
+        for message in batch:
+            with suppress(Refused):
+                self.receive(message)
+        return self._received - before
+
+    def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
+        """Count the reports of simulated users at once."""
+        self._left, self._received = self._left - users, self._received + users
+        self._reports, self._moves = self._reports + reports, self._moves + moves
+        self._bits = self._bits + bits
+
+    def add_counted(self, counted: Histogram, most: int) -> int:
+        """As :meth:`discreet.mechanisms.shuffle.shuffle_session.Shuffler.add_counted`."""
+        if type(counted) is not Histogram:
+            raise ValueError(f"counted is a {type(counted).__name__}: must be what a ReportShuffler lets out")
+        tables = {"reports": self._reports, "moves": self._moves, "bits": self._bits}
+        for name, own in tables.items():
+            found = getattr(counted, name)
+            if not isinstance(found, np.ndarray) or found.shape != own.shape or found.dtype.kind not in "iu":
+                raise ValueError(f"counted.{name}: must be integers of shape {own.shape}")
+        users = checks.integer("counted.users", counted.users, 1, most)
+        number = counted.reports.astype(np.int64)
+        moves, bits = counted.moves.astype(np.int64), counted.bits.astype(np.int64)
+        if (number < 0).any() or number.sum() != users * self.reports.steps:
+            raise ValueError(f"counted.reports: must be {self.reports.steps} of each of {users} users")
+        for name, table, about in (("moves", moves, 0), ("bits", bits, 1)):
+            if (table < 0).any() or (table > number[:, about, None, None]).any():
+                raise ValueError(f"counted.{name}: must be in [0, the reports of the step]")
+        self._reports, self._moves, self._bits, self._received = (
+            self._reports + number, self._moves + moves, self._bits + bits, self._received + users,
+        )  # fmt: skip
+        return users
+
+    def output(self) -> Histogram:
+        """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
+        found = Histogram(self._received, self._reports, self._moves, self._bits)
+        self._forget()
+        self._check_enough(found.users)
+        return found
+
+
+def estimated(query: CountQuery, reports: StepReports, histogram: Histogram) -> Floats:
+    """(cells,) unbiased sums of the query's families, in their order: debiased, as one user's report is.
+
+    Source and variance: :mod:`discreet.mechanisms.local.randomized_response`.
+    """
+    values = reports.arrays()[1].reshape(2, 2, 2)  # (about, policy, (gain, miss)); policy 1: all pairs
+    tables = []
+    for about, hits in enumerate((histogram.moves, histogram.bits)):
+        gain, miss = values[about, 1]
+        tables.append(miss * histogram.reports[:, about, None, None] + gain * hits)
+    moves, bits = tables
+    rewards = (1.0 - reports.shift) * bits[..., 1] - reports.shift * bits[..., 0]
+    found = {VISITS: moves.sum(axis=-1), TRANSITIONS: moves}
+    return np.concatenate([found.get(name, rewards).ravel() for name in query.row_families])
+
+
+def amplified_mechanism(
+    query: CountQuery,
+    schedule: Schedule,
+    randomness: Randomness,
+    honest: Sequence[int],
+    epsilon: float,
+    delta: float,
+) -> AmplifiedMechanism:
+    """Amplified reports, for batches with so many honest users each.
+
+    Raises ``ValueError`` if the query asks for what no report holds.
+    """
+    if query.stationary or query.pooled != "none" or query.groups:
+        raise ValueError(
+            "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
+            "pooled) and group returns are not"
+        )
+    by_size = {n: reports_of(query, local_epsilon(epsilon, delta, n)) for n in dict.fromkeys(honest)}
+    choices = tuple((n, by_size[n]) for n in honest)
+    return AmplifiedMechanism(query, schedule, randomness.kind, Stated(delta, epsilon), choices)
+
+
+# ------------------------------------------------------------------------------------- session
+
+
+class AmplifiedSession(ShuffleSession):
+    """One stream of releases of counts from shuffled reports; made by :meth:`Shuffle.start`.
+
+    As :class:`~discreet.mechanisms.shuffle.shuffle_session.ShuffleSession`, errors included, but for the
+    messages. In simulation, ``submit_sum`` takes the counts of what users report
+    (:func:`discreet.envs.rollouts.rollout.reported_counts`, or ``reported_step`` where one step is asked
+    for).
+    """
+
+    bits = False
+    _kind = "amplified"
+    _shuffles = ReportShuffler
+    _made_of = AmplifiedMechanism
+
+    @property
+    def reports(self) -> StepReports:
+        """What users of the open plan report. Raises ``RuntimeError`` if none is open."""
+        _ = self.open_plan
+        return self._mechanism.choices[self._batch][1]
+
+    def _device(self) -> ReportDevice:
+        device: ReportDevice = self._shufflers[-1].device
+        return device
+
+    def _encoder(self) -> Encoder:
+        reports, layout = self._mechanism.choices[self._batch][1], self._query.copy().layout
+        rows = np.zeros((reports.horizon, layout.states), np.int64)
+        inner = ReportEncoder(layout, reports, True, rows, self._plans, self._key is None)
+        return AmplifiedEncoder(inner, self._device())
+
+    def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
+        """(reports, moves, bits) of so many users: the randomizers' exact joint law."""
+        reports, layout = self._mechanism.choices[self._batch][1], self._query.layout
+        tables = reported_tables(reports, layout, sums, users)
+        state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)
+        number = np.stack([table.sum(axis=(1, 2)) for table in tables], axis=1)
+        hits = [np.zeros_like(table) for table in tables]
+        for step, about in zip(*np.nonzero(number), strict=True):
+            one, held = reports.randomizer(int(about), True), tables[about][step]
+            drawn = local_kernels.draw_sums(
+                state, int(one.unary), one.elements, one.size, one.own, one.other, held.ravel(), 1, False
+            )
+            hits[about][step] = drawn.reshape(held.shape)
+        return number, *hits
+
+    def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        histogram: Histogram = shuffler.output()
+        sums = estimated(self._query, shuffler.reports, histogram)
+        return sums, self._mechanism.parts(shuffler.reports, histogram.users), histogram.users

@@ -1,0 +1,374 @@
+"""Mechanisms of the shuffle model: which flips, or which reports, the devices of each batch send.
+
+As :class:`~discreet.core.count_mechanism.CountMechanism` is for trusted servers and single devices. A user is
+in one batch; what leaves the shuffler of it is as private as the batch's noise makes it
+(:mod:`discreet.accounting.binomial_noise`, :mod:`discreet.accounting.shuffle_amplification`), and all batches
+together are as private as the one that costs most.
+
+Sources: Bai, Talebi, Zhao and Cheng 2024; Feldman, McMillan and Talwar 2021.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from discreet.accounting import binomial_noise as accountant
+from discreet.accounting.binomial_noise import Flips, Noise
+from discreet.accounting.binomial_noise_event import BinomialRecord
+from discreet.accounting.noise_distributions.binomial import BinomialLaw, Components, merged
+from discreet.accounting.noise_distributions.randomized_response import joined
+from discreet.accounting.randomized_response_event import ReportRecord
+from discreet.accounting.shuffle_amplification_event import AmplifiedRecord
+from discreet.core import checks
+from discreet.core.count_mechanism import Stated
+from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.guarantee import Guarantee, guarantee_of
+from discreet.core.protocols import Record
+from discreet.core.releases import Ints, Schedule, Trust
+from discreet.core.rng import Secure, Seeded
+from discreet.core.short_repr import brief
+from discreet.device.shuffle_payload import COIN, Family, Form, Kind
+from discreet.mechanisms.local import randomized_response as local_reports
+from discreet.mechanisms.local.randomized_response import StepReports
+
+__all__ = ["AmplifiedMechanism", "FlipMechanism", "ShuffledMechanism", "batch_ends", "flips_of", "form_of"]
+
+_KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        VISITS: "visits",
+        TRANSITIONS: "transitions",
+        REWARDS: "rewards",
+        CENTERED_REWARDS: "centered_rewards",
+    }
+)
+
+
+def batch_ends(schedule: Schedule) -> Ints:
+    """(batches,) users at the end of each batch. Raises ``ValueError`` where that is not known in advance."""
+    if schedule.pooled_shares is not None:
+        raise ValueError("schedule.pooled_shares: must be None, there are no pooled counts here")
+    if schedule.users is None:
+        raise ValueError(
+            "schedule.users = None: the shuffle protocol needs the size of every batch in advance; state "
+            "the number of users"
+        )
+    ends = schedule.release_times[1:]
+    if not schedule.final:  # those who come after the last release are protected too
+        ends = np.append(ends, schedule.users)
+    return np.asarray(ends, np.int64)
+
+
+def form_of(query: CountQuery, noise: Noise, session: int) -> Form:
+    """What devices and shuffler must know of a batch: public."""
+    layout = query.layout
+    rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
+    families = tuple(Family(_KINDS[name], f.each, f.coin, f.paired) for name, f in noise)
+    return Form(layout.states, layout.actions, layout.horizon, families, rows, session, query.step)
+
+
+def flips_of(family: Family, users: int) -> Components:
+    """The flips behind a counter of a family, of so many users."""
+    n, p = users * family.flips, family.coin / COIN
+    return ((n // 2, p), (n // 2, 1.0 - p)) if family.paired else ((n, p),)
+
+
+@dataclass(frozen=True, eq=False)
+class ShuffledMechanism(ABC):
+    """What both kinds have in common: batches of known sizes, and one record of all of them."""
+
+    query: CountQuery
+    schedule: Schedule
+    source: Literal["seeded", "secure"]
+    stated: Stated
+
+    def __post_init__(self) -> None:
+        if type(self.query) is not CountQuery or type(self.schedule) is not Schedule:
+            raise ValueError("query, schedule: must be a CountQuery and a Schedule, no subclasses")
+        checks.choice("source", self.source, ("seeded", "secure"))
+        if type(self.stated) is not Stated:
+            raise ValueError(f"stated = {self.stated!r}: must be a Stated, no subclass")
+        checks.real("stated.delta", self.stated.delta, accountant.LEAST_DELTA, 1.0, open_high=True)
+        if self.query.episodes > 1:
+            raise ValueError(f"query.episodes = {self.query.episodes}: must be 1, a user sends one message")
+        object.__setattr__(self, "query", self.query.copy())
+        object.__setattr__(self, "schedule", replace(self.schedule))
+        _ = self.ends
+
+    @cached_property
+    def ends(self) -> Ints:
+        """(batches,) users at the end of each batch."""
+        return batch_ends(self.schedule)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Users of each batch."""
+        sizes: list[int] = np.diff(self.ends, prepend=0).tolist()
+        return sizes
+
+    @property
+    def trust(self) -> Trust:
+        """Nobody sees a trajectory; the shuffler sees single messages."""
+        return "shuffle"
+
+    @property
+    @abstractmethod
+    def records(self) -> tuple[Record, ...]:
+        """The numbers that the guarantee is computed from."""
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What everybody who takes part is promised: computed from the records."""
+        return guarantee_of(
+            "shuffle", self.records, randomness=self.source, delta=self.stated.delta,
+            epsilon_nominal=self.stated.epsilon,
+        )  # fmt: skip
+
+    def check_source(self, randomness: Any) -> None:
+        """Raise ``ValueError`` unless the noise can be drawn from ``randomness`` (Seeded, Secure)."""
+        if type(randomness) not in (Seeded, Secure) or randomness.kind != self.source:
+            raise ValueError(f"randomness = {randomness!r}: this mechanism is of a {self.source} source")
+
+    @property
+    @abstractmethod
+    def batches(self) -> tuple[tuple[int, Any], ...]:
+        """(users, what they send) of every scheduled batch, in order."""
+
+    # -------------------------------------------------------------------------- noise laws
+    @abstractmethod
+    def scheduled(self, batch: int, users: int) -> list[Any]:
+        """What the noise of a scheduled batch is made of, by family, if all its users come."""
+
+    @abstractmethod
+    def merged(self, old: Any, new: Any) -> Any:
+        """What the noise of two batches together is made of."""
+
+    @abstractmethod
+    def law(self, family: int, components: Any) -> Any:
+        """The law of noise that is made of these."""
+
+    def laws_at(self, n: int) -> dict[str, Any]:
+        """The laws of the release after n users, by family, if all of them send their messages.
+
+        Raises ``ValueError`` unless n is one of ``schedule.release_times``.
+        """
+        if n not in self.schedule.release_times:
+            raise ValueError(f"n = {n}: is not one of the scheduled times of release")
+        found: list[Any] = [() for _ in self.query.row_families]
+        for batch, (end, users) in enumerate(zip(self.ends.tolist(), self.sizes, strict=True)):
+            if end > n:
+                break
+            fresh = self.scheduled(batch, users)
+            found = [self.merged(old, new) for old, new in zip(found, fresh, strict=True)]
+        return {name: self.law(i, found[i]) for i, name in enumerate(self.query.row_families)}
+
+
+@dataclass(frozen=True, eq=False)
+class FlipMechanism(ShuffledMechanism):
+    """Bits and coin flips in every counter of every message (Bai, Talebi, Zhao and Cheng 2024, repaired).
+
+    Proposed by ``Shuffle()``. Its ``guarantee`` is computed from the flips of each batch, over which the
+    largest loss counts, since a user is in one batch.
+
+    Parameters
+    ----------
+    query : CountQuery
+        What is summed; one episode a user.
+    schedule : Schedule
+        Its times are the batches' ends, so the number of users must be known.
+    source : "seeded" or "secure"
+        Where coins come from: a simulation's seed, or the devices' own systems.
+    stated : Stated
+        At which delta in (0, 1) epsilon is stated.
+    noises : tuple, one for each batch
+        (family, flips) in the order of the query; a batch is let out only if as many messages came as its
+        flips have ``users``.
+    words : str
+        How the flips were chosen.
+
+    Raises
+    ------
+    ValueError
+        If a part is of another type or does not fit, or the noises are not those of the batches.
+    """
+
+    __repr__ = brief
+    __reduce__ = checks.by_constructor
+
+    noises: tuple[Noise, ...] = ()
+    words: str = "bits and coin flips"
+
+    bits: ClassVar[bool] = True  # rewards are rounded: simulated sums must be sums of bits
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        query, sizes = self.query, self.sizes
+        if query.steered or query.stationary or query.pooled != "none":
+            raise ValueError("query: must be of bits, not with pooled steps, group returns or cut rewards")
+        # tuples all through: what a list holds could change once people come
+        noises = tuple(tuple((name, flips) for name, flips in noise) for noise in self.noises)
+        object.__setattr__(self, "noises", noises)
+        if len(self.noises) != len(sizes):
+            raise ValueError(
+                f"noises has {len(self.noises)} entries: must have {len(sizes)}, one for each batch"
+            )
+        for i, (noise, size) in enumerate(zip(self.noises, sizes, strict=True)):
+            if [name for name, _ in noise] != list(query.row_families):
+                raise ValueError(f"noises[{i}]: must name the families of the query, in their order")
+            if any(type(flips) is not Flips for _, flips in noise):
+                raise ValueError(f"noises[{i}]: must hold Flips, no subclass")
+            if any(flips.paired != (name == CENTERED_REWARDS) for name, flips in noise):
+                raise ValueError(f"noises[{i}]: flips must be paired for centred rewards, and for them only")
+            if len({flips.users for _, flips in noise}) > 1 or noise[0][1].users > size:
+                raise ValueError(
+                    f"noises[{i}]: must count on the flips of at most {size} users, the same in all"
+                )
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """The flips of every batch that no other one's dominate."""
+        return (BinomialRecord(self.words, undominated(self.noises), accountant.ways(self.query)),)
+
+    @property
+    def batches(self) -> tuple[tuple[int, Noise], ...]:
+        """(users, flips) of every scheduled batch, in order."""
+        return tuple(zip(self.sizes, self.noises, strict=True))
+
+    def scheduled(self, batch: int, users: int) -> list[Any]:
+        """The flips of a batch."""
+        families = form_of(self.query, self.noises[batch], 0).families
+        return [flips_of(family, users) for family in families]
+
+    def merged(self, old: Any, new: Any) -> Any:
+        """All flips, those of ``old`` (a tuple of numbers of flips with their odds) and of ``new``."""
+        return merged((*old, *new))
+
+    def law(self, family: int, components: Any) -> BinomialLaw:
+        """The law of the flips in ``components`` (of :meth:`merged`), less their mean.
+
+        family : the index of a family of the query, from 0 on.
+        """
+        name = list(self.query.row_families)[family]
+        shape = self.query.row_families[name]
+        inside, cells = name == TRANSITIONS, math.prod(shape)
+        return BinomialLaw(
+            components,
+            0.5 if name == CENTERED_REWARDS else 1.0,
+            cells,
+            cells // shape[-1] if inside else cells,
+            shape[-1] if inside else 1,
+            1.0 / (self.schedule.releases or 1),
+        )
+
+
+def undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
+    """Batches but for those with the same flips of more users: more of the same noise hides no less."""
+    least: dict[tuple[tuple[str, int, int], ...], Noise] = {}
+    for noise in dict.fromkeys(noises):
+        key = tuple((name, f.each, f.coin) for name, f in noise)
+        if key not in least or noise[0][1].users < least[key][0][1].users:
+            least[key] = noise
+    return tuple(least.values())
+
+
+@dataclass(frozen=True, eq=False)
+class AmplifiedMechanism(ShuffledMechanism):
+    """Reports of a few steps of each user, amplified by shuffling (Feldman, McMillan and Talwar 2021).
+
+    Proposed by ``Shuffle(randomizer="amplified")``. Its ``guarantee`` is computed from the reports and the
+    sizes of the batches, over which the largest loss counts, since a user is in one batch.
+
+    Parameters
+    ----------
+    query, schedule, source, stated : as for :class:`FlipMechanism`
+        The query's counts are per step: neither pooled over steps nor of group returns.
+    choices : tuple of (int, StepReports), one for each batch
+        Honest users, from 1 to the batch's size, and what everybody reports; a batch is let out only if as
+        many reports came.
+
+    Raises
+    ------
+    ValueError
+        If a part is of another type or does not fit, or the choices are not those of the batches.
+    """
+
+    __repr__ = brief
+    __reduce__ = checks.by_constructor
+
+    choices: tuple[tuple[int, StepReports], ...] = ()
+
+    bits: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        query, sizes = self.query, self.sizes
+        if query.stationary or query.pooled != "none" or query.steered:
+            raise ValueError(
+                "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
+                "pooled) and group returns are not"
+            )
+        # tuples all through: what a list holds could change once people come
+        object.__setattr__(self, "choices", tuple((honest, reports) for honest, reports in self.choices))
+        if len(self.choices) != len(sizes):
+            raise ValueError(
+                f"choices has {len(self.choices)} entries: must have {len(sizes)}, one for each batch"
+            )
+        for i, ((honest, reports), size) in enumerate(zip(self.choices, sizes, strict=True)):
+            checks.integer(f"choices[{i}]: honest users", honest, 1, size)
+            if type(reports) is not StepReports:
+                raise ValueError(f"choices[{i}]: must hold StepReports, no subclass")
+            reports.check(query)
+
+    @cached_property
+    def records(self) -> tuple[AmplifiedRecord, ...]:
+        """Of every batch, its honest users and what a message costs by itself."""
+        batches = tuple(sorted({(honest, _loss(reports)) for honest, reports in self.choices}))
+        most, steps = max(reports.steps for _, reports in self.choices), self.query.counted_steps
+        words = f"{'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of {steps}"
+        return (AmplifiedRecord(f"amplified reports of {words if steps > 1 else 'the one step'}", batches),)
+
+    def parts(self, reports: StepReports, users: int) -> list[Any]:
+        """The law of so many users' reports, by family."""
+        share = 1.0 / (self.schedule.releases or 1)
+        return [
+            (local_reports.law(reports, self.query, name, "stochastic", users, users, share),)
+            for name in self.query.row_families
+        ]
+
+    @property
+    def batches(self) -> tuple[tuple[int, StepReports], ...]:
+        """(users, reports) of every scheduled batch, in order."""
+        return tuple(zip(self.sizes, (reports for _, reports in self.choices), strict=True))
+
+    def scheduled(self, batch: int, users: int) -> list[Any]:
+        """The reports of a batch."""
+        return self.parts(self.choices[batch][1], users)
+
+    def merged(self, old: Any, new: Any) -> Any:
+        """The law of all reports that ``old`` and ``new`` are laws of, a tuple of one; both empty: ()."""
+        laws = (*old, *new)
+        return (joined(laws),) if laws else ()
+
+    def law(self, family: int, components: Any) -> Any:
+        """The law of reports: ``components`` is the tuple that :meth:`merged` made.
+
+        Of nobody's where it is empty; ``family`` : the index of a family of the query, from 0 on.
+        """
+        return components[0] if components else self.parts(self.choices[0][1], 0)[family][0]
+
+
+def _loss(reports: StepReports) -> float:
+    """What one user's whole message really costs without the shuffler: m times ln of the largest ratio."""
+    alphabets = {}
+    for about in range(2 if reports.share else 1):
+        one = reports.randomizer(about, True)
+        kind = "unary" if one.unary else "subset"
+        alphabets[str(about)] = (kind, one.elements, one.size, one.own, one.other)
+    return ReportRecord("reports", reports.steps, alphabets).loss

@@ -1,0 +1,575 @@
+r"""The shuffle model: three parties, none of whom is trusted with raw data.
+
+1. **The device** (:mod:`discreet.device`) turns a trajectory into bits: her own and coin flips, for every
+   counter alike.
+2. **The shuffler** (:class:`Shuffler`) strips what identifies a sender, refuses what is not of the published
+   form, and lets out, for each counter, how many ones and how many bits came. A uniform permutation of
+   indistinguishable bits says neither more nor less, and counts leave no trace of an order. It lets out
+   nothing of a batch with fewer messages than were accounted for: who drops out takes her flips with her.
+3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips: unbiased sums, with binomial noise of
+   exactly known law.
+
+:class:`ShuffleSession` plays the last two for a learner. Deployed, each is built from the same public
+:class:`~discreet.device.shuffle_payload.Form` where it runs.
+
+What is guaranteed. For every batch, (epsilon, delta)-indistinguishability of what leaves the shuffler, if
+any one user's trajectory is replaced; batches hold disjoint users, and policies are functions of earlier
+outputs, so the same holds for all of them together (parallel composition, adaptively). Trusted are the
+shuffler, not to keep or leak single messages; the transport before it, to know who is in the plan and to pass
+one message of each (a nonce tells a copy, not a second message: each one that a person sends beyond her first
+takes the place, and so the flips, of somebody else); and that at most the stated share of a batch's users
+adds no flips, or gives them away. Calibration rests on the others' flips alone. Who deviates can bias the
+counts, by no more than the bits that one user has in each.
+
+Sensitivity. A trajectory has one bit in each counter (two for a centred reward): what replacing it can move
+is listed in :mod:`discreet.accounting.binomial_noise`, which accounts for all counters jointly.
+
+Source: Bai, Talebi, Zhao and Cheng 2024 (the printed protocol sends integers, which no noise makes private).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting.noise_distributions.binomial import Components
+from discreet.core import checks
+from discreet.core.call_protocols import Encoder
+from discreet.core.count_query import CountQuery
+from discreet.core.protocols import Coins, Record
+from discreet.core.raw_encoder import same_plan
+from discreet.core.releases import ON_DEVICE, Estimate, Floats, Ints, Measurement, Message, Plan, Release
+from discreet.core.rng import Key, Randomness
+from discreet.core.short_repr import brief
+from discreet.core.stream_session import StreamSession, read_only
+from discreet.core.trajectories import Trajectory
+from discreet.device import shuffle_encoder as encoders
+from discreet.device import shuffle_payload as messages
+from discreet.device.message_envelope import NONCE, Reason, Refused
+from discreet.device.message_guarantee import MessageGuarantee
+from discreet.device.shuffle_payload import Form
+from discreet.mechanisms.local.message_inbox import session_number
+from discreet.mechanisms.saved_state.state_file import made_of, whole_of
+from discreet.mechanisms.shuffle.shuffle_mechanisms import FlipMechanism, ShuffledMechanism, flips_of, form_of
+
+__all__ = [
+    "Analyzer",
+    "BatchTooSmall",
+    "BitEncoder",
+    "Counted",
+    "ShuffleSession",
+    "Shuffler",
+    "form_of",
+]
+
+_READ_AT_ONCE = 256  # messages whose digits are unpacked together
+
+
+class BatchTooSmall(RuntimeError):
+    """Too few messages came: the batch stays with the shuffler, which forgets it."""
+
+
+# -------------------------------------------------------------------------------- three parties
+
+
+@dataclass(frozen=True, eq=False)
+class BitEncoder:
+    """The device's encoder in a session: checks the trajectory, and makes one message of it.
+
+    secure : the session promises exact noise, so that seeded coins are refused.
+    """
+
+    __repr__ = brief
+
+    device: encoders.ShuffleEncoder
+    secure: bool
+
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away without the shuffler."""
+        return self.device.guarantee
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
+        """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
+        number = same_plan(self.device.plan, plan)
+        if self.secure and not coins.exact:
+            raise ValueError(f"coins = {coins!r}: this session needs SecureCoins()")
+        if not isinstance(coins, encoders.BitCoins):
+            raise ValueError(f"coins = {coins!r}: must draw words of random bits")
+        message = self.device(trajectory.states, trajectory.actions, trajectory.rewards, coins)
+        return Message(plan=number, message=message)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What leaves the shuffler of a batch: for each counter, (counters,) ones and (counters,) bits in all."""
+
+    ones: Ints
+    bits: Ints
+
+
+class Inbox:
+    """Which messages of a batch count: those to the open plan, each once, no more than it has users.
+
+    least : messages that the batch was accounted for: with fewer, nothing comes out.
+    """
+
+    # Of a saved file: what was counted of a batch that is not let out yet, and no message.
+    _STATE: ClassVar[tuple[str, ...]] = ("_seen", "_plan", "_left", "_received", "_refused")
+
+    def __init__(self, least: int) -> None:
+        self.least = checks.integer("least", least, 1)
+        self._nonces: set[bytes] = set()
+        self._plan, self._left, self._received = -1, 0, 0
+        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
+
+    @property
+    def received(self) -> int:
+        """Messages that count."""
+        return self._received
+
+    @property
+    def refused(self) -> Mapping[Reason, int]:
+        """Messages that do not, by reason. Public: tells of senders' conduct, not of what they sent."""
+        return MappingProxyType(self._refused)
+
+    @property
+    def left(self) -> int:
+        """Messages that the open plan may still send."""
+        return self._left
+
+    def open(self, plan: int, users: int) -> None:
+        """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
+        self._plan, self._left = plan, checks.integer("users", users, 1)
+
+    def shut(self) -> None:
+        """From now on no message to the open plan counts: all of its users have come, or are absent."""
+        self._left = 0
+
+    def _check_new(self, nonce: bytes) -> None:
+        """Raise ``Refused`` if this message came before, or too many did."""
+        if nonce in self._nonces:
+            raise Refused("replayed", "came before")
+        if not self._left:
+            raise Refused("full", "all users of the plan have come")
+
+    def _check_enough(self, received: int) -> None:
+        if received < self.least:
+            raise BatchTooSmall(
+                f"messages: {received} came, {self.least} must have come: this batch is not let out"
+            )
+
+    @property
+    def _seen(self) -> tuple[NDArray[np.uint8]]:
+        """(n, 16) nonces that came, in ascending order: so that none comes again."""
+        return (np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE),)
+
+    @_seen.setter
+    def _seen(self, seen: tuple[NDArray[np.uint8]]) -> None:
+        (rows,) = seen
+        if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != NONCE:
+            raise ValueError(f"_seen: must be rows of {NONCE} bytes")
+        self._nonces = {row.tobytes() for row in rows}
+
+
+class Shuffler(Inbox):
+    """Takes messages of one batch, and lets out counts without senders.
+
+    Parameters
+    ----------
+    form : Form
+        What the batch's messages look like.
+    least : int
+        Messages that the batch was accounted for: with fewer, nothing comes out.
+    """
+
+    _BOUND, _STATE = ("form", "least"), (*Inbox._STATE, "_ones")
+
+    def __init__(self, form: Form, least: int) -> None:
+        super().__init__(least)
+        self.form = form
+        self._ones = np.zeros(form.begins[-1], np.int64)
+
+    @classmethod
+    def of_batch(cls, mechanism: FlipMechanism, batch: int, session: int) -> Shuffler:
+        """That of a scheduled batch, wherever it runs. session : the number of the session that it is for."""
+        noise = mechanism.noises[batch]
+        return cls(form_of(mechanism.query, noise, session), noise[0][1].users)
+
+    @property
+    def device(self) -> Form:
+        """What devices must know: the form."""
+        return self.form
+
+    def receive(self, message: bytes) -> None:
+        """Count one message, or raise :class:`~discreet.device.message_envelope.Refused` (and count that)."""
+        try:
+            nonce, ones = messages.read(self.form, self._plan, message)
+            self._admit(nonce)
+        except Refused as refusal:
+            self._refused[refusal.reason] += 1
+            raise
+        self._count(ones, 1)
+
+    def _count(self, ones: Ints, users: int) -> None:
+        # one statement, no call: with a user counted whose flips are not there, too few might be let out
+        self._ones, self._received = self._ones + ones, self._received + users
+
+    def _admit(self, nonce: bytes) -> None:
+        """Take a place of the plan. Flips are received once they are added: an interrupt in between leaves
+        the batch short by a user, where the other order would let it out without her flips.
+        """
+        self._check_new(nonce)
+        self._nonces.add(nonce)
+        self._left -= 1
+
+    def receive_many(self, batch: Sequence[bytes]) -> int:
+        """The same for many messages, bad ones counted and skipped; returns how many were good."""
+        before, form = self._received, self.form
+        for begin in range(0, len(batch), _READ_AT_ONCE):
+            parts = []
+            for message in batch[begin : begin + _READ_AT_ONCE]:
+                try:
+                    parts.append(messages.payload(form, self._plan, message))
+                except Refused as refusal:
+                    self._refused[refusal.reason] += 1
+            packed = np.frombuffer(b"".join(payload for _, payload in parts), "<u8")
+            ones, good = messages.unpack(form, packed.astype(np.uint64).reshape(len(parts), sum(form.words)))
+            kept = np.zeros(len(parts), bool)
+            for i, (nonce, _) in enumerate(parts):
+                try:
+                    if not good[i]:
+                        raise Refused("malformed", "a counter has more ones than a user has bits")
+                    self._admit(nonce)
+                    kept[i] = True
+                except Refused as refusal:
+                    self._refused[refusal.reason] += 1
+            self._count(ones[kept].sum(axis=0), int(kept.sum()))
+        return self._received - before
+
+    def add_simulated(self, ones: Ints, users: int) -> None:
+        """Count the messages of simulated users at once, whose ones add up to this."""
+        self._left -= users
+        self._count(ones, users)
+
+    def add_counted(self, counted: Counted, most: int) -> int:
+        """Count what the same batch's shuffler in another process let out, of how many users: at most
+        ``most``.
+
+        Raises ``ValueError`` unless it could be of so many, each with messages of this form.
+        """
+        if type(counted) is not Counted:
+            raise ValueError(f"counted is a {type(counted).__name__}: must be what a Shuffler lets out")
+        size = self._ones.size
+        for name in ("ones", "bits"):
+            found = getattr(counted, name)
+            if not isinstance(found, np.ndarray) or found.shape != (size,) or found.dtype.kind not in "iu":
+                raise ValueError(f"counted.{name}: must be {size} integers")
+        ones, bits = counted.ones.astype(np.int64), counted.bits.astype(np.int64)
+        each = np.repeat([family.messages for family in self.form.families], self.form.counters)
+        users = checks.integer("counted: users", int(bits[0]) // int(each[0]), 1, most)
+        if (bits != users * each).any() or (ones < 0).any() or (ones > bits).any():
+            raise ValueError(f"counted: must be of messages of this form, of {users} users")
+        self._count(ones, users)
+        return users
+
+    def output(self) -> Counted:
+        """The counts of the batch, once: they are forgotten, also when :class:`BatchTooSmall` is raised."""
+        ones, received = self._ones, self._received
+        self._ones, self._nonces, self._received, self._left = np.zeros_like(ones), set(), 0, 0
+        self._check_enough(received)
+        each = np.repeat([family.messages for family in self.form.families], self.form.counters)
+        return Counted(ones, received * each)
+
+
+@dataclass(frozen=True, eq=False)
+class Analyzer:
+    """Counts to sums: subtracts what the flips add on average."""
+
+    form: Form
+
+    def users(self, counted: Counted) -> int:
+        """How many users' messages were counted."""
+        return int(counted.bits[0]) // self.form.families[0].messages
+
+    def sums(self, counted: Counted) -> Floats:
+        """(counters,) unbiased sums: of indicators and reward bits y, or of y - 1/2 where centred."""
+        users, form = self.users(counted), self.form
+        sums = np.empty(counted.ones.size)
+        for i, family in enumerate(form.families):
+            part = slice(form.begins[i], form.begins[i + 1])
+            flips = users * family.mean
+            sums[part] = (
+                counted.ones[part] - flips if family.own == 1 else (counted.ones[part] - users - flips) / 2
+            )
+        return sums
+
+    def components(self, counted: Counted, family: int) -> Components:
+        """The flips behind each counter of a family."""
+        return flips_of(self.form.families[family], self.users(counted))
+
+
+# ------------------------------------------------------------------------------------- session
+
+
+class ShuffleSession(StreamSession):
+    """One stream of releases of counts under the shuffle model; made by :meth:`Shuffle.start`.
+
+    The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. A plan's users are in the batch
+    that is open when it begins; a plan may fill several batches, but not a part of a later one.
+
+    Raises
+    ------
+    BatchTooSmall
+        From ``release``, if more users of the batch were absent or refused than the stated share: its
+        messages are dropped, and the next ``release`` gives the last one again (zeros of nobody, number 0,
+        where none was made). ``covers`` counts those alone whose messages were let out.
+    RuntimeError
+        On calls out of order, on a closed session, and in another process than the one that started it.
+    ValueError
+        On a broken or refused message (nothing is added), and on more users than the schedule declares.
+    """
+
+    bits = True  # rewards are rounded: simulated sums must be sums of bits
+    _kind = "shuffle"
+    _shuffles: ClassVar[Any] = Shuffler
+    _made_of: ClassVar[type[ShuffledMechanism]] = FlipMechanism
+    _STATE = (
+        *StreamSession._STATE,
+        "_session", "_open_batches", "_batch", "_sums", "_components", "_refused",
+    )  # fmt: skip
+    _DERIVED = (*StreamSession._DERIVED, "_query", "_ends", "_shufflers")
+
+    def __init__(self, mechanism: ShuffledMechanism, randomness: Randomness) -> None:
+        if type(mechanism) is not self._made_of:  # a subclass could state any loss
+            raise ValueError(
+                f"mechanism = {mechanism!r}: must be of {self._made_of.__name__}, and no subclass of it"
+            )
+        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism.check_source(randomness)
+        super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
+        self._mechanism: Any = mechanism  # of the one kind that was checked
+        self._query, self._randomness = mechanism.query, randomness
+        self._ends = mechanism.ends
+        self._most_users = int(self._ends[-1])
+        self._session = session_number(self._key)
+        self._shufflers: list[Any] = []  # of the batches since the last release
+        self._batch = -1  # that the last of them is for
+        self._sums = np.zeros(self._query.cells)
+        self._components: list[Any] = [() for _ in self._query.row_families]
+        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._shufflers = []
+        self._sums = np.zeros(0)
+
+    @property
+    def _open_batches(self) -> list[dict[str, Any]]:
+        """What a saved file holds of the batches since the last release.
+
+        Their users go on and who came cannot come again. The counts are of fewer messages than were accounted
+        for: as secret as the messages.
+        """
+        return [whole_of(shuffler) for shuffler in self._shufflers]
+
+    @_open_batches.setter
+    def _open_batches(self, states: Sequence[Mapping[str, Any]]) -> None:
+        self._shufflers = [made_of(self._shuffles, state) for state in states]
+
+    # ------------------------------------------------------------------------ public facts
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The numbers that the guarantee is computed from."""
+        return self._mechanism.records
+
+    @property
+    def mechanism(self) -> Any:
+        """What it does, and what that costs: a copy."""
+        return replace(self._mechanism)
+
+    @property
+    def query(self) -> CountQuery:
+        """What is summed (a copy: who writes to its arrays moves no sum)."""
+        return self._query.copy()
+
+    @property
+    def refused(self) -> Mapping[Reason, int]:
+        """Messages that were not added so far, by reason."""
+        now = dict(self._refused)
+        for shuffler in self._shufflers:
+            for reason, count in shuffler.refused.items():
+                now[reason] += count
+        return MappingProxyType(now)
+
+    @property
+    def number(self) -> int:
+        """In [0, 2^64): stands in the form of every message, and tells this session from any other one."""
+        return self._session
+
+    # ------------------------------------------------------------------------------ people
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        self._check_no_group(plan)
+        after = self._users + users
+        batch = int(np.searchsorted(self._ends, self._users, side="right"))
+        if after > self._ends[batch] and after not in self._ends:
+            raise ValueError(
+                f"plan.users = {users}: ends inside a later batch, whose flips its users would not add; "
+                f"users left in this one: {int(self._ends[batch]) - self._users}"
+            )
+        if batch != self._batch:
+            self._shufflers.append(self._shuffler(batch))
+            self._batch = batch
+        self._shufflers[-1].open(self._plans + 1, users)
+        return plan
+
+    def _shuffler(self, batch: int) -> Any:
+        return self._shuffles.of_batch(self._mechanism, batch, self._session)
+
+    @property
+    def device(self) -> Any:
+        """What devices of the open plan's users must know and do; its form is published for each batch.
+
+        Raises ``RuntimeError`` if no plan is open.
+        """
+        _ = self.open_plan
+        return self._device()
+
+    def _device(self) -> Any:
+        return encoders.ShuffleEncoder(self._shufflers[-1].form, self._plans)
+
+    def _encoder(self) -> Encoder:
+        return BitEncoder(self._device(), self._key is None)
+
+    def submit(self, message: Message | Trajectory) -> None:
+        """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""
+        super().submit(message)
+
+    def submit_counted(self, counted: Any) -> None:
+        """What the open batch's shuffler let out, where it is a process of its own (:meth:`Shuffler.output`).
+
+        The people of the batch are counted as :meth:`absent` before, since none of their messages came here.
+        Raises ``ValueError`` unless ``counted`` could be of as many people and of the batch's form, and
+        ``RuntimeError`` where people of the batch's plans are still to come, or somebody's message came here.
+        """
+        with self._call():
+            self._check_open()
+            if self._fresh or self._awaited or len(self._shufflers) != 1 or self._shufflers[0].received:
+                raise RuntimeError("submit_counted: must follow one batch's people, all of them absent here")
+            before = int(self._ends[self._batch - 1]) if self._batch else 0
+            came = self._shufflers[0].add_counted(counted, min(self._absent, self._users - before))
+            self._absent -= came
+
+    def _check_in_time(self, message: Message) -> None:
+        """The message itself says what plan it is for; who comes to none is counted as late."""
+        if self._awaited:
+            return
+        if self._shufflers and isinstance(message.message, bytes):
+            self._shufflers[-1].shut()  # absent people keep their places
+            return
+        self._refused["late"] += 1
+        if self._plan is None:
+            raise RuntimeError("no plan is open: call begin first")
+        raise Refused("late", "was made for a batch that is over")
+
+    def _add(self, message: Message) -> None:
+        if message.trajectory is not None:
+            raise ValueError(f"message.trajectory: must be None, not raw data but {ON_DEVICE}")
+        if not isinstance(message.message, bytes):
+            raise ValueError("message.message: must be the bytes that the device made")
+        before = self._shufflers[-1].left
+        try:
+            self._shufflers[-1].receive(message.message)
+        finally:  # an interrupt after a message was admitted must not let her come again
+            self._count(before - self._shufflers[-1].left)
+
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
+        """The messages of simulated users at once: exact sums, flips from the exact law of their sum.
+
+        For simulation only: raises ``ValueError`` under secure randomness. Sums of rewards must be sums of
+        rewards rounded to bits (:func:`discreet.envs.rollouts.rollout.reward_bits`), less 1/2 each where
+        centred.
+        """
+        super().submit_sum(sums, users)
+
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        drawn = self._simulated(sums, users, key)
+        self._count(users)
+        self._shufflers[-1].add_simulated(*drawn, users)
+
+    def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
+        """What the messages of so many simulated users add to the open batch's shuffler."""
+        source = np.random.Generator(np.random.Philox(np.random.SeedSequence([*key.tolist(), self._users])))
+        form = self._shufflers[-1].form
+        cells = self._query.to_cells(sums)
+        ones = np.empty(cells.size, np.int64)
+        for i, family in enumerate(form.families):
+            part = slice(form.begins[i], form.begins[i + 1])
+            own = cells[part] if family.own == 1 else users + 2 * cells[part]
+            if (own != np.round(own)).any() or (own < 0).any() or (own > family.own * users).any():
+                raise ValueError(
+                    f"sums[{family.kind!r}]: must be sums of one bit a user (rewards rounded to bits, "
+                    "discreet.envs.rollouts.rollout.reward_bits)"
+                )
+            noise = np.zeros(form.counters[i], np.int64)
+            for j, (n, p) in enumerate(flips_of(family, users)):
+                drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
+                noise += n - drawn if j else drawn  # the second half of pairs is of the complement
+            ones[part] = own.astype(np.int64) + noise
+        return (ones,)
+
+    # ---------------------------------------------------------------------------- releases
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
+        if self._last is None:  # what a dropped batch is answered with where nothing was released before
+            nothing = self._estimates(self._sums, self._components, 0)
+            self._last = Release(nothing, 0, 0, self._guarantee, Measurement(nothing, 0.0, 1.0))
+        before = next(iter(self._last.estimates.values())).covers
+        fresh, components, users = self._let_out()
+        sums = self._sums + fresh
+        merged_now = [
+            self._mechanism.merged(old, new) for old, new in zip(self._components, components, strict=True)
+        ]
+        self._sums, self._components = sums, merged_now
+        measured = self._estimates(fresh, components, users)
+        # those whose messages were let out: neither absent people nor dropped batches, which carry no flips
+        return self._estimates(sums, merged_now, before + users), Measurement(measured, 0.0, 1.0)
+
+    def _let_out(self) -> tuple[Floats, list[Any], int]:
+        """The batches since the last release, summed; whatever happens, they are forgotten."""
+        shufflers, self._shufflers, self._batch, self._fresh = self._shufflers, [], -1, True
+        for shuffler in shufflers:
+            for reason, count in shuffler.refused.items():
+                self._refused[reason] += count
+        total, users = np.zeros(self._query.cells), 0
+        parts: list[Any] = [() for _ in self._components]
+        for shuffler in shufflers:
+            sums, fresh, came = self._read_out(shuffler)
+            total += sums
+            parts = [self._mechanism.merged(old, new) for old, new in zip(parts, fresh, strict=True)]
+            users += came
+        return total, parts, users
+
+    def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        """(sums, what their noise is made of by family, users) of one batch, which is forgotten."""
+        counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
+        fresh = [analyzer.components(counted, i) for i in range(len(self._components))]
+        return analyzer.sums(counted), fresh, analyzer.users(counted)
+
+    def _estimates(self, cells: Floats, components: Sequence[Any], users: int) -> dict[str, Estimate]:
+        tables = read_only(self._query.from_cells(cells.copy()))
+        return {
+            name: Estimate(tables[name], self._mechanism.law(i, components[i]), "sum", users, float(users))
+            for i, name in enumerate(self._query.row_families)
+        }
+
+    def laws_at(self, n: int) -> dict[str, Any]:
+        """As the mechanism's: laws of the release after n users, if all of them send their messages."""
+        return self._mechanism.laws_at(n)
+
+
+# ---------------------------------------------------------------------------------- privatizer

@@ -1,0 +1,271 @@
+r"""Release of a fit of centres or cut points: noisy integers, and all numbers that follow from them.
+
+A fit releases nothing of people's records except noisy sums
+(:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. They stay in the fit's folder,
+``sums.csv``, beside the public start of k-means, ``start.csv``. Centres, cut points and shares are functions
+of these two and of public sizes (:class:`Asked`). So anyone who has the folder can compute them again
+(:func:`discreet.pipeline.state_codebook.verify_codebook`). This finds numbers that do not follow from the
+noisy sums, for example exact counts.
+
+For k-means with released sums (z-part S_j, weight W_j) of cell j, R the radius and sigma the noise:
+
+    n_j = W_j / R,    c_j <- S_j / n_j, cut to the ranges, where n_j > 3 sigma / R;    else c_j stays,
+
+and the shares are those of max(n_j, 0) in the last round. For quantiles, the cumulative histogram is made
+monotone (isotonic regression), cut points are interpolated in it, and shares are its differences.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.data.schema import Schema
+from discreet.mechanisms.linear.per_user_means import GRID, PersonSums
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+__all__ = ["CENTRES", "CUTS", "START", "STANDS_OUT", "SUMS", "Asked"]
+
+CENTRES, CUTS, SUMS, START = "codebook.csv", "cuts.toml", "sums.csv", "start.csv"
+STANDS_OUT = 3.0  # standard deviations of noise
+_EXACT = 2**53
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Public sizes of a fit, from which follow what one person changes and how released sums are read.
+
+    what : "centres" or "quantiles". names, low, high : of the values, with their declared ranges.
+    scale : (d,) units of distance; ones for quantiles. number : k, centres or bins of equal shares. bins :
+    cells of the histogram, 0 for centres. rounds : sums that are asked. horizon, episodes, contribute : of
+    the schema, which bound how many cells one person is in.
+    """
+
+    what: Literal["centres", "quantiles"]
+    names: tuple[str, ...]
+    low: Floats
+    high: Floats
+    scale: Floats
+    number: int
+    bins: int
+    rounds: int
+    horizon: int
+    episodes: int
+    contribute: str
+
+    @classmethod
+    def of(
+        cls,
+        schema: Schema,
+        ranges: Mapping[str, tuple[float, float]],
+        scale: Floats | None,
+        *,
+        number: int,
+        bins: int = 0,
+        rounds: int = 1,
+    ) -> Asked:
+        """Make it from a schema and the ranges of its values. scale None: quantiles of the only value."""
+        low, high = (np.array([pair[end] for pair in ranges.values()], np.float64) for end in (0, 1))
+        return cls(
+            "quantiles" if scale is None else "centres", tuple(ranges), low, high,
+            np.ones(len(low)) if scale is None else np.asarray(scale, np.float64), number, bins, rounds,
+            schema.horizon, schema.episodes_per_user, schema.contribute,
+        )  # fmt: skip
+
+    @classmethod
+    def read(cls, query: Mapping[str, Any], forecast: Mapping[str, Any], episodes: int) -> Asked:
+        """Of what :meth:`to_dict` wrote. Raises ``ValueError`` unless that is all of one fit."""
+        if set(query) != set(_KEYS):
+            raise ValueError(f"query: must have the keys {', '.join(_KEYS)}")
+        ranges = {str(name): (float(low), float(high)) for name, (low, high) in query["ranges"].items()}
+        scale = None if query["scale"] is None else [float(query["scale"][name]) for name in ranges]
+        if not ranges or not all(math.isfinite(b - a) and b > a for a, b in ranges.values()):
+            raise ValueError("query.ranges: must be finite, each with an upper end above the lower one")
+        if scale is not None and (len(scale) != len(query["scale"]) or min(scale) <= 0.0):
+            raise ValueError("query.scale: must be a number above 0 for each value")
+        if (scale is None) != (query["bins"] is not None) or (scale is None and len(ranges) > 1):
+            raise ValueError("query: must have a scale for centres, or bins and one value for quantiles")
+        low, high = (np.array([pair[end] for pair in ranges.values()]) for end in (0, 1))
+        found = cls(
+            "quantiles" if scale is None else "centres", tuple(ranges), low, high,
+            np.ones(len(low)) if scale is None else np.array(scale),
+            checks.integer("query.k", query["k"], 1, 100_000),
+            0 if query["bins"] is None else checks.integer("query.bins", query["bins"], 2, 100_000),
+            checks.integer("forecast.rounds", forecast["rounds"], 1, 100),
+            checks.integer("query.horizon", query["horizon"], 1),
+            checks.integer("episodes_per_user", episodes, 1),
+            checks.choice("query.contribute", query["contribute"], ("error", "random")),
+        )  # fmt: skip
+        own = found.to_dict(query["sigma"], query["start"])
+        for name in _KEYS:
+            same = own[name] == query[name]
+            if name == "radius":  # of the last bits other machines' sums may differ
+                same = math.isclose(own[name], float(query[name]), rel_tol=1e-12)
+            if not same:
+                raise ValueError(f"query.{name} = {checks.said(query[name])}: must be {own[name]!r}")
+        return found
+
+    def to_dict(self, sigma: int, start: str | None) -> dict[str, Any]:
+        """Plain values. sigma : of the noise, in grid units. start : "halton", "file", or None."""
+        centres = self.what == "centres"
+        ends = zip(self.low.tolist(), self.high.tolist(), strict=True)
+        return {
+            "ranges": {name: list(pair) for name, pair in zip(self.names, ends, strict=True)},
+            "scale": dict(zip(self.names, self.scale.tolist(), strict=True)) if centres else None,
+            "radius": self.radius, "k": self.number, "bins": None if centres else self.bins,
+            "touched": self.sums.touched, "horizon": self.horizon, "contribute": self.contribute,
+            "grid": GRID, "sigma": checks.integer("sigma", sigma, 1),
+            "start": checks.choice("start", start, ("halton", "file")) if centres else None,
+        }  # fmt: skip
+
+    # -------------------------------------------------------------------------- public sizes
+    @property
+    def middle(self) -> Floats:
+        """(d,) of the ranges."""
+        return np.asarray((self.low + self.high) / 2)
+
+    @property
+    def half(self) -> Floats:
+        """(d,) half of the ranges, in scaled units z = (x - middle) / scale."""
+        return np.asarray((self.high - self.low) / 2 / self.scale)
+
+    @cached_property
+    def radius(self) -> float:
+        """R, the radius of a ball that holds every z, and the weight of a person; 1 for quantiles."""
+        return float(np.linalg.norm(self.half)) if self.what == "centres" else 1.0
+
+    @property
+    def cells(self) -> int:
+        """Rows of a sum."""
+        return self.number if self.what == "centres" else self.bins
+
+    @cached_property
+    def sums(self) -> PersonSums:
+        """What is summed, and what one person changes."""
+        cells, radius = self.cells, self.radius
+        touched = cells if self.contribute == "random" else min(cells, self.horizon * self.episodes)
+        if self.what == "quantiles":
+            return PersonSums(cells, 1, 1.0, 0.0, touched)
+        return PersonSums(cells, len(self.names) + 1, math.sqrt(2.0) * radius, 2 * radius, touched, radius)
+
+    @property
+    def mechanism(self) -> str:
+        """Its name in records."""
+        return "k-means" if self.what == "centres" else "histogram"
+
+    # -------------------------------------------------------------------------- what follows
+    def scaled(self, values: Floats) -> Floats:
+        """z of values in their own units, cut to the ranges."""
+        return np.clip((values - self.middle) / self.scale, -self.half, self.half)
+
+    def people(self, released: Ints) -> Floats:
+        """(k,) noisy numbers of people, from the sums of a round."""
+        return np.asarray(released[:, -1].astype(np.float64) / GRID / self.radius)
+
+    def moved(self, centres: Floats, released: Ints, sigma: int) -> Floats:
+        """(k, d) scaled centres after a round, from its released sums (k, d + 1)."""
+        count, sums = self.people(released), released[:, :-1].astype(np.float64) / GRID
+        seen = count > STANDS_OUT * sigma / GRID / self.radius
+        means = sums / np.where(seen, count, 1.0)[:, None]
+        return np.where(seen[:, None], np.clip(means, -self.half, self.half), centres)
+
+    def monotone(self, released: Ints) -> Floats:
+        """(bins + 1,) people below each edge, from the released histogram (bins, 1)."""
+        from scipy.optimize import isotonic_regression
+
+        below = isotonic_regression(np.cumsum(released[:, 0].astype(np.float64) / GRID)).x
+        return np.concatenate([[0.0], np.clip(below, 0.0, None)])
+
+    def cuts(self, released: Ints) -> Floats:
+        """Cut points between bins of equal shares, from the released histogram."""
+        (low,), (high,), below = self.low, self.high, self.monotone(released)
+        edges = np.linspace(low, high, self.bins + 1)
+        cuts = np.interp(below[-1] * np.arange(1, self.number) / self.number, below, edges)
+        cuts = np.array([float(f"{cut:.6g}") for cut in cuts])
+        return np.unique(cuts[(cuts > low) & (cuts < high)])
+
+    def shares(self, released: Ints) -> list[float]:
+        """Noisy shares of people at each centre, or in each bin, from the sums of the last round."""
+        people = np.diff(self.monotone(released)) if self.bins else np.maximum(self.people(released), 0.0)
+        return [round(one, 6) for one in (people / max(people.sum(), 1e-300)).tolist()]
+
+    def found(self, start: str, released: Ints, sigma: int) -> Floats:
+        """Centres or cut points in the values' own units, from the start's text and all released sums."""
+        if self.bins:
+            return self.cuts(released[0])
+        centres = self.read_start(start)
+        for one in released:
+            centres = self.moved(centres, one, sigma)
+        return centres * self.scale + self.middle
+
+    # -------------------------------------------------------------------------- as text
+    def halton(self) -> str:
+        """Return the default start: points of a Halton sequence in the ranges."""
+        from scipy.stats import qmc
+
+        points = qmc.Halton(len(self.names), scramble=False).random(self.number + 1)[1:]  # no corner
+        return self.start_text((2 * points - 1) * self.half * self.scale + self.middle)
+
+    def start_text(self, start: Floats) -> str:
+        """``start.csv`` of centres in the values' own units, to the last bit."""
+        rows = [",".join(self.names), *(",".join(map(repr, row)) for row in start.tolist())]
+        return "\n".join(rows) + "\n"
+
+    def read_start(self, text: str) -> Floats:
+        """(k, d) scaled centres that are in the ranges. Raises ``ValueError`` on another table."""
+        rows = list(csv.reader(io.StringIO(text)))
+        if len(rows) != self.number + 1 or tuple(rows[0]) != self.names:
+            raise ValueError(f"must have {self.number} centres of {', '.join(self.names)}")
+        table = np.array([[float(one) for one in row] for row in rows[1:]])
+        if not np.isfinite(table).all() or self.start_text(table) != text:
+            raise ValueError("must be numbers, as a fit writes them")
+        return self.scaled(table)
+
+    def sums_text(self, released: Ints) -> str:
+        """``sums.csv`` of the released sums (rounds, cells, width): one line a cell and round."""
+        names = [] if self.bins else [f"sum_{name}" for name in self.names]
+        lines = [",".join(["round", "cell", *names, "weight"])]
+        for number, table in enumerate(released.tolist()):
+            lines += [",".join(map(str, (number, cell, *row))) for cell, row in enumerate(table)]
+        return "\n".join(lines) + "\n"
+
+    def read_sums(self, text: str) -> Ints:
+        """(rounds, cells, width) of what :meth:`sums_text` wrote. Raises ``ValueError`` on another table."""
+        shape = self.rounds, self.cells, self.sums.width
+        rows = list(csv.reader(io.StringIO(text)))[1:]
+        if len(rows) != shape[0] * shape[1] or {len(row) for row in rows} != {shape[2] + 2}:
+            raise ValueError(f"must have {shape[0]} rounds of {shape[1]} cells, {shape[2]} sums each")
+        numbers = [[int(one) for one in row[2:]] for row in rows]
+        if any(abs(one) > _EXACT for row in numbers for one in row):
+            raise ValueError("must be integers of at most 2^53")
+        released = np.array(numbers, np.int64).reshape(shape)
+        if self.sums_text(released) != text:
+            raise ValueError("must be as a fit writes it: rounds and cells in order, from 0")
+        return released
+
+    def table_text(self, found: Floats, facts: str) -> tuple[str, str]:
+        """Return the name and text of the file that a declaration names. facts : the file beside it."""
+        if self.bins:
+            listed = ", ".join(f"{cut:.6g}" for cut in found)
+            head = f"# of prepare.values.{self.names[0]}; by a private release: see {facts}\n"
+            return CUTS, f"{head}cuts = [{listed}]\n"
+        lines = [",".join([*self.names, "label"])]
+        for i, row in enumerate(found):
+            lines.append(",".join([*(f"{one:.9g}" for one in row), f"centre {i}"]))
+        return CENTRES, "\n".join(lines) + "\n"
+
+
+_KEYS: Sequence[str] = (
+    "ranges", "scale", "radius", "k", "bins", "touched", "horizon", "contribute", "grid", "sigma", "start",
+)  # fmt: skip

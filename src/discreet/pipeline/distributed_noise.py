@@ -1,0 +1,201 @@
+r"""Noise that several sites draw apart: what a sum of discrete Gaussians hides, exactly bounded.
+
+Every site adds to each cell of its sums an independent discrete Gaussian variable of parameter sigma^2,
+nearly its variance (P(x) proportional to e^{-x^2 / (2 sigma^2)} on the integers, drawn exactly by
+:mod:`discreet.core.noise.discrete_samplers`), and what is opened is the sum over sites. A sum of n discrete
+Gaussians is no discrete Gaussian, but close to one: Kairouz, Liu and Steinke 2021 say how close (The
+distributed discrete Gaussian mechanism for federated learning with secure aggregation). What is used here is
+derived here, with constants of our own.
+
+*Two terms.* Let X, Y be discrete Gaussians of parameters u, v, and W one of u + v. Completing the
+square, with s^2 = 1 / (1/u + 1/v) and c = z u / (u + v),
+
+    P(X + Y = z) = e^{-z^2 / (2 (u + v))} sum_x e^{-(x - c)^2 / (2 s^2)} / const,
+
+and by Poisson's summation formula the sum over x is s sqrt(2 pi) (1 + theta(z)) with
+theta(z) = 2 sum_{k >= 1} e^{-2 pi^2 s^2 k^2} cos(2 pi k c). So P(X + Y = z) / P(W = z) is
+(1 + theta(z)) / E[1 + theta(W)]. With |theta| <= e, where
+
+    e(s^2) = 2 q / (1 - q^3),   q = e^{-2 pi^2 s^2}      (k^2 >= 1 + 3 (k - 1)),
+
+its logarithm is at most ln((1 + e) / (1 - e)) in absolute value, if e < 1.                              (1)
+
+*n terms.* If the law of a sum of k terms is within a factor e^{+-T} of the discrete Gaussian of parameter
+k sigma^2, point by point, so are both after an independent term is added; and that discrete Gaussian with one
+term more is within (1) for u = k sigma^2, v = sigma^2, s^2 = sigma^2 k / (k + 1). Hence
+
+    |ln P(X_1 + .. + X_n = z) / P(W = z)| <= tau_n = sum_{k < n} ln((1 + e_k) / (1 - e_k)),
+    e_k = e(sigma^2 k / (k + 1)),   W of parameter n sigma^2,   for every integer z.                      (2)
+
+*What an exchanged person loses.* Let x, x' be the sums with the one and the other person. They differ in at
+most m_f cells of each family f, in units of its grid, and || (x - x') / (sqrt(n) sigma) || <= Delta in l2.
+Compare four laws: P of x plus the sums of noises; P~, in which those cells in which x and x' differ have
+discrete Gaussians of parameter n sigma_f^2 instead; Q~ and Q, the same of x'. In all other cells the four are
+equal, and cells are independent.
+
+- P and P~: each of these cells is within tau_f, so its Renyi divergences are at most tau_f^2 alpha / 2 either
+  way (a pure tau is tau^2/2-zCDP; Bun and Steinke 2016, proposition 3.3), and together at most a^2 alpha / 2
+  with a^2 = sum_f m_f tau_f^2. The same for Q~ and Q.
+- P~ and Q~: at most Delta^2 alpha / 2 (Canonne, Kamath and Steinke 2020).
+- Square roots add. If D_alpha(A | B) <= a^2 alpha / 2 and D_alpha(B | C) <= b^2 alpha / 2 for all alpha > 1,
+  then D_alpha(A | C) <= (a + b)^2 alpha / 2. For Hoelder's inequality on (A^alpha B^{-r}) (B^r C^{1 -
+  alpha}), r = alpha - 1/p, 1/p + 1/q = 1, gives
+
+      D_alpha(A | C) <= (p alpha - 1) / (p (alpha - 1)) D_{p alpha}(A | B) + D_{q (alpha - 1) + 1}(B | C),
+
+  and with p = 1 + t (alpha - 1) / alpha the orders are alpha + t (alpha - 1) and alpha (1 + 1/t), the right
+  side a^2 (1 + t) alpha / 2 + b^2 (1 + 1/t) alpha / 2, least at t = b / a.
+
+So the sum of n sites' noise is rho-zCDP with
+
+    sqrt(2 rho) = Delta + 2 (sum_f m_f tau_f^2)^{1/2}.                                                   (3)
+
+*Who sends, and who can be trusted.* Noise that an opponent knows hides nothing: sites that collude with the
+analyst, and sites that add none, are to be counted out. With t honest sites in the sum, (3) holds with n = t,
+whatever the others send (a function of what the opponent knows); more than t honest ones add further
+independent noise, which is post-processing. So rho is, but for tau, in proportion to 1/t.
+
+*As a record.* Discrete Gaussian noise of scales (1 - eta) sqrt(t) sigma has the loss Delta / (1 - eta), at
+least Delta (1 + eta). With eta Delta at least the second term of (3), the record of that mechanism states
+(3), or a little more; scales are rounded down by 2^-50 beside. :class:`SplitNoise` refuses sigma where eta
+would be above 1e-9 (sigma below about 1.6 units of the grid). Nothing is reduced modulo anything: sums that
+could leave the range of the secure sum are refused before noise is drawn
+(:mod:`discreet.pipeline.federated`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core import count_kernels as kernels
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.count_query import CountQuery
+from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, joint_loss
+from discreet.core.short_repr import brief
+
+__all__ = ["SplitNoise", "sum_distance"]
+
+_NEAR = 1e-9  # eta: the sum of noises is as good as one discrete Gaussian
+_DOWN = 2.0**-50
+
+
+def sum_distance(sigma: float, terms: int) -> float:
+    """tau, equation (2): how far the law of a sum of discrete Gaussians may be from one of its parameter.
+
+    Infinity where the bound says nothing (sigma below about 0.3).
+    """
+    sigma, terms = checks.positive("sigma", sigma), checks.integer("terms", terms, 1)
+    parts = []
+    for k in range(1, terms):
+        q = math.exp(-2.0 * math.pi**2 * sigma * sigma * k / (k + 1))
+        e = 2.0 * q / (1.0 - q**3)
+        if e >= 1.0:
+            return math.inf
+        parts.append(math.log1p(e) - math.log1p(-e))
+    return math.fsum(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class SplitNoise:
+    """The noise of ``honest`` sites together is that of a mechanism for stored people, or a little more.
+
+    mechanism : CountMechanism of stored people, with discrete Gaussian noise; sites : how many draw noise;
+    honest : t, how many of them at least are in every sum that is opened, and do not collude.
+
+    Raises
+    ------
+    ValueError
+        On another mechanism, and where a site's share of the noise is too small.
+    """
+
+    __repr__ = brief
+
+    mechanism: CountMechanism
+    sites: int
+    honest: int
+
+    def __post_init__(self) -> None:
+        mechanism = self.mechanism
+        if type(mechanism) is not CountMechanism or not mechanism.stored or mechanism.source != "secure":
+            raise ValueError(
+                f"mechanism = {checks.said(mechanism)}: must be of stored people, from secure noise"
+            )
+        if mechanism.family != kernels.GAUSSIAN:
+            raise ValueError("mechanism: noise that sites share must be Gaussian: give a delta, rho or mu")
+        sites = checks.integer("sites", self.sites, 2)
+        checks.integer("honest", self.honest, 1, sites)
+        if not self.distance <= _NEAR:
+            least = min(self._units.values())
+            raise ValueError(
+                f"sites = {sites}, honest = {self.honest}: a site's share of the noise has standard "
+                f"deviation {least:.3g} in units of its grid, too little for sums of it to be like Gaussian "
+                "noise; must be about 1.7 at least: ask for fewer honest sites, or a smaller epsilon"
+            )
+
+    @cached_property
+    def scales(self) -> dict[str, float]:
+        """Standard deviation of the noise that each site draws, by family, in the units of its values."""
+        share = 1.0 / math.sqrt(self.honest)
+        names = self.mechanism.query.row_families
+        return dict(zip(names, (self.mechanism.noise_scales * share).tolist(), strict=True))
+
+    @property
+    def _units(self) -> dict[str, float]:
+        return {name: scale * (self.mechanism.grid(name) or 1) for name, scale in self.scales.items()}
+
+    @cached_property
+    def distance(self) -> float:
+        """eta: by how much the scales of the record are smaller than those of the sum of noises."""
+        query = self.mechanism.query
+        apart = math.sqrt(
+            math.fsum(
+                moved_cells(query, name) * sum_distance(units, self.honest) ** 2
+                for name, units in self._units.items()
+            )
+        )
+        return 2.0 * apart / joint_loss(query, "l2", self._together)
+
+    @property
+    def _together(self) -> dict[str, float]:
+        return {name: scale * math.sqrt(self.honest) for name, scale in self.scales.items()}
+
+    @cached_property
+    def record(self) -> MechanismRecord:
+        """What a person loses to whoever sees the sum and knows what all but ``honest`` sites drew."""
+        scales = {name: s * (1.0 - self.distance) * (1.0 - _DOWN) for name, s in self._together.items()}
+        words = (
+            f"one noisy sum over all users of {self.sites} sites, each of which adds a share of the noise; "
+            f"the scales are those of {self.honest} shares together, the fewest honest ones in a sum that is "
+            "opened"
+        )
+        return MechanismRecord.of(self.mechanism.query, words, "discrete_gaussian", scales)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """Of the sum, at the mechanism's delta."""
+        stated = self.mechanism.stated
+        return guarantee_of(
+            "central", (self.record,), randomness="secure", delta=stated.delta,
+            epsilon_nominal=stated.epsilon, episodes=self.mechanism.query.episodes,
+        )  # fmt: skip
+
+    def among(self, honest: int) -> SplitNoise:
+        """The same shares, where only so many of them hide anything."""
+        share = math.sqrt(checks.integer("honest", honest, 1, self.sites) / self.honest)
+        return SplitNoise(
+            replace(self.mechanism, scales=self.mechanism.noise_scales * share), self.sites, honest
+        )
+
+
+def moved_cells(query: CountQuery, family: str) -> int:
+    """m_f: in how many cells of a family two sums can differ that differ in one person.
+
+    Each of her records is in one cell of a family, and each of the other person's.
+    """
+    records = query.first_records if query.first else query.counted_steps
+    return min(2 * records * query.episodes, int(np.prod(query.row_families[family])))

@@ -1,0 +1,580 @@
+r"""Before spending: what a release under a schema would say, without reading data.
+
+Noise. The session that ``learn`` would start is started, by the same code
+(:func:`discreet.pipeline.learned_files.kind_of`): it needs no data and no number of users. It is asked for
+its laws; then it is closed. A count's 95 % interval is the exact quantile of one cell's law. Linear learners
+ask several questions about sums of features: of each kind of sum the largest noise is told. What follows is
+of counts only.
+
+How many visits a pair needs. Say the learner estimates, from n visits of (h, s, a), the mean of a value
+function V over the next state. Its sampling error has standard deviation sqrt(Var_P(V) / n); noise of
+standard deviation sigma in each of the S counts adds sigma ||V - P V||_2 / n, independently. Where the
+row's successors differ in value as much as all states do, Var_P(V) = ||V - P V||_2^2 / S, and
+
+    total / sampling = sqrt(1 + S sigma^2 / n).                                                       (1)
+
+Privacy costs at most a share c of the statistical error, total <= (1 + c) sampling, from
+
+    n >= S sigma^2 / ((1 + c)^2 - 1)                                                                  (2)
+
+visits on. For a mean reward, with reward sums of noise sigma_r and rewards of variance 1/12 (uniform in
+their range), in the same way n >= 12 sigma_r^2 / ((1 + c)^2 - 1). If both hold, so does the bound for
+the sum of the two, whose variances add. The noise of the visits in the denominator only enters times the
+centred mean, to second order. (2) is for counts as released: learners that truncate at 0 and project do
+better where few successors occur, and worse where those that do occur are alike in value. If only k next
+states of a row occur and a projection could find them all, k stands for S in (2): ``successors``, an
+optimistic bound.
+
+How many users. An episode visits one pair a step, so with visits spread evenly over the R' reachable
+pairs of a step (a share of the R admissible ones, all unless said otherwise) R' n users are needed.
+People's behaviour never is that even; this is a lower bound for a learner that is to know every pair. Of
+counts that are pooled over steps an episode visits H pairs. Of first visits (decision points) it is taken to
+visit one pair, the fewest that are possible; rewards are then the returns of the rest of the episode.
+
+Support. A pair is supported if its estimated visits exceed the learner's threshold T. With N users,
+spread evenly, they are normal about lambda = N / R' with variance lambda (1 - 1/R') + sigma_v^2, sigma_v
+the noise of the learner's estimate (before its projection).
+
+Other epsilons are forecast with continuous noise (closed forms); exact discrete noise differs by about 1
+%.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from scipy.special import ndtr, ndtri
+
+from discreet.core import checks
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.guarantee import Guarantee, MechanismRecord
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Randomness, Secure, SecureCoins, Seeded
+from discreet.core.short_repr import brief
+from discreet.data.schema import Schema
+from discreet.learners.offline import apvi as tabular
+from discreet.learners.offline import linear_pevi as linear
+from discreet.learners.offline.decision_points import DecisionPoints
+from discreet.learners.ope.deviation_gains import STANDS_OUT
+from discreet.mechanisms.interfaces import NoiseLaw
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.pipeline.learned_files import Kind, LinearSums, default_algorithm, kind_of, learner_of, name_of
+from discreet.reports.statement import check_delta
+
+if TYPE_CHECKING:
+    from discreet.experiments.offline_runs import OfflineLearner
+
+__all__ = [
+    "EPSILONS",
+    "FamilyNoise",
+    "OtherEpsilon",
+    "SchemaForecast",
+    "forecast_learn",
+    "visits_needed",
+]
+
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_REWARD_VARIANCE = 1 / 12
+_TIMED = 2**16  # draws from which the rate of noise is measured
+
+
+@dataclass(frozen=True)
+class FamilyNoise:
+    """Noise of one released table, or of the linear sums of one kind.
+
+    std : of one cell, the largest of them. half_width : a cell is within it of the truth with probability
+    0.95 or more. cells : of all steps.
+    """
+
+    family: str
+    law: str
+    std: float
+    half_width: float
+    cells: int
+
+
+@dataclass(frozen=True)
+class OtherEpsilon:
+    """What another epsilon would do at the same delta: fields as in :class:`SchemaForecast`.
+
+    std : of a transition count, or of the first kind of linear sums.
+    """
+
+    epsilon: float
+    delta: float
+    std: float
+    visits_needed: float | None
+    users_needed: float | None
+    supported_share: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class SchemaForecast:
+    """What is known of a release before anybody's data are read; made by :func:`forecast_learn`.
+
+    dataset : its name in the schema. users, episodes_per_user : what was asked about, at least 1.
+    algorithm : name of the learner. What is told of visits, pairs and support is None for linear learners,
+    and what is told of support for a learner of others that states no threshold.
+    guarantee : what the release will state. delta_verdict : of
+    :func:`discreet.reports.statement.check_delta`, or ``"refused"``, or ``"none"`` without privacy.
+    noise : by table. share : stated share c of the statistical error. successors : k in (2), S at most.
+    needed_for_transitions, needed_for_rewards, visits_needed : visits of a pair from which on privacy costs
+    no more than that; the larger of both (of first visits the smaller: an action is judged by either).
+    users_needed : if visits are spread evenly over the reachable pairs of a step.
+    pairs : admissible (h, s, a). reachable : the share of them that people's behaviour reaches, as told.
+    cells : counters that get noise.
+    threshold : visits above which the learner trusts a pair. visits_per_pair : of the users, evenly.
+    supported, supported_share : how many reachable (h, s, a) are then expected above the threshold.
+    chance_supported : probability that a pair which nobody visits is above it.
+    memory_bytes : of the exact counts while data are read. file_bytes : of release.parquet, about.
+    noise_seconds : to draw the noise on one core of this machine, from a sample; None if not measured.
+    others : other epsilons.
+    """
+
+    __repr__ = brief
+
+    dataset: str
+    algorithm: str
+    users: int
+    episodes_per_user: int
+    guarantee: Guarantee
+    delta_verdict: str
+    noise: tuple[FamilyNoise, ...]
+    share: float
+    successors: int
+    needed_for_transitions: float | None
+    needed_for_rewards: float | None
+    visits_needed: float | None
+    users_needed: float | None
+    pairs: int
+    reachable: float
+    threshold: float | None
+    visits_per_pair: float | None
+    supported: float | None
+    supported_share: float | None
+    chance_supported: float | None
+    cells: int
+    memory_bytes: int | None
+    file_bytes: int
+    noise_seconds: float | None
+    others: tuple[OtherEpsilon, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        table = {
+            name: value for name, value in vars(self).items() if name not in ("guarantee", "noise", "others")
+        }
+        return {
+            **table,
+            "guarantee": self.guarantee.to_dict(),
+            "noise": [asdict(one) for one in self.noise],
+            "others": [asdict(one) for one in self.others],
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What to print: a label and a text each."""
+        percent = f"{100 * self.share:g} %"
+        each = self.episodes_per_user
+        found = [
+            (
+                "data set",
+                f"{self.dataset}, {self.users:,} users, at most {each} episode{'s' if each > 1 else ''} each",
+            ),
+            ("algorithm", self.algorithm),
+            ("guarantee", self.guarantee.statement),
+            ("delta against 1/users", _DELTA[self.delta_verdict].format(self.guarantee.delta * self.users)),
+        ]
+        found += [
+            (
+                f"noise of {one.family}",
+                f"{one.law.replace('_', ' ')}, standard deviation {one.std:.4g}, 95 % within ± "
+                f"{one.half_width:.4g}, {one.cells:,} cells",
+            )
+            for one in self.noise
+        ]
+        if self.visits_needed is not None:
+            found += [
+                (
+                    f"visits of a pair until privacy costs at most {percent} of the statistical error",
+                    f"{self.visits_needed:,.0f} (transitions to {self.successors} next states "
+                    f"{self.needed_for_transitions:,.0f}, rewards {self.needed_for_rewards:,.0f})",
+                ),
+                (
+                    "users for that, spread evenly over "
+                    + ("all pairs" if self.reachable == 1 else f"{self.reachable:g} of the pairs"),
+                    f"{self.users_needed:,.0f}",
+                ),
+            ]
+        if self.supported is not None and self.supported_share is not None:
+            found.append(
+                (
+                    f"pairs supported (above {self.threshold:.4g} visits) with {self.users:,} users, evenly",
+                    f"{self.supported:,.0f} of {self.reachable * self.pairs:,.0f} "
+                    f"({100 * self.supported_share:.1f} %), {self.visits_per_pair:,.4g} visits each; a pair "
+                    f"that nobody visits passes with probability {self.chance_supported:.2g}",
+                )
+            )
+        memory = "" if self.memory_bytes is None else f"{_bytes(self.memory_bytes)} of memory, "
+        found.append(
+            (
+                "size",
+                f"{self.cells:,} cells, {memory}release about {_bytes(self.file_bytes)}"
+                + ("" if self.noise_seconds is None else f", noise about {self.noise_seconds:.2g} s"),
+            )
+        )
+        return found
+
+    def epsilon_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Head and body of the table of other epsilons."""
+        cell = "count" if self.visits_needed is not None else f"cell of {self.noise[0].family}"
+        head: tuple[str, ...] = ("ε", "δ", f"std of a {cell}")
+        body = [[f"{one.epsilon:g}", f"{one.delta:g}", f"{one.std:.4g}"] for one in self.others]
+        columns = {
+            "visits of a pair": [_whole(one.visits_needed) for one in self.others],
+            "users, evenly": [_whole(one.users_needed) for one in self.others],
+            "supported": [
+                None if one.supported_share is None else f"{100 * one.supported_share:.1f} %"
+                for one in self.others
+            ],
+        }
+        for name, texts in columns.items():
+            told = [text for text in texts if text is not None]
+            if len(told) == len(body):
+                head = (*head, name)
+                body = [[*row, text] for row, text in zip(body, told, strict=True)]
+        return head, [tuple(row) for row in body]
+
+
+_DELTA = {
+    "pure": "delta = 0",
+    "small": "{0:.2g} times 1/users, below a tenth",
+    "warn": "{0:.2g} TIMES 1/USERS: should be at most a tenth",
+    "refused": "{0:.2g} TIMES 1/USERS: WILL BE REFUSED",
+    "none": "no guarantee",
+}
+
+
+def _whole(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f}"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
+
+
+def visits_needed(share: float, successors: int, std: float, reward_std: float = 0.0) -> tuple[float, float]:
+    """(2): visits of a pair from which on noise raises the error by at most ``share``; transitions, rewards.
+
+    share : above 0. successors : S, or fewer. std, reward_std : of one transition cell, of one reward cell.
+    """
+    slack = (1.0 + checks.positive("share", share)) ** 2 - 1.0
+    return (
+        checks.integer("successors", successors, 1) * checks.real("std", std, 0.0) ** 2 / slack,
+        checks.real("reward_std", reward_std, 0.0) ** 2 / _REWARD_VARIANCE / slack,
+    )
+
+
+def forecast_learn(
+    schema: Schema,
+    users: int,
+    privatizer: Central | NoPrivacy | None,
+    learner: OfflineLearner | linear.Linear | None = None,
+    *,
+    share: float = 0.1,
+    successors: int | None = None,
+    reachable: float = 1.0,
+    epsilons: Sequence[float] = EPSILONS,
+    randomness: Randomness | None = None,
+    measure: bool = True,
+) -> SchemaForecast:
+    """What learning from so many users would give, by the schema alone.
+
+    Parameters
+    ----------
+    schema : Schema
+    users : expected number of people, at least 1; each with one episode.
+    privatizer : Central, or NoPrivacy; None for linear learners, which hold their budget themselves.
+    learner : as for :func:`discreet.pipeline.learn.learn`; default: that of the command `discreet learn`
+        (:func:`discreet.pipeline.learned_files.default_algorithm`).
+    share : c > 0, the share of the statistical error that privacy may cost.
+    successors : how many next states of a pair really occur, if it is known: 1 to S, default S.
+    reachable : in (0, 1], the share of the admissible pairs that people's behaviour reaches.
+    epsilons : of the table of alternatives, at the same delta.
+    randomness : default ``Secure()``, as ``learn`` uses.
+    measure : draw a sample of noise to tell the time that it takes.
+
+    Raises
+    ------
+    ValueError
+        On a number out of range, a learner without privacy that is given no privatizer, a learner that is not
+        one of :func:`~discreet.pipeline.learn.learn`, or a budget that cannot be met.
+    """
+    users = checks.integer("users", users, 1)
+    reachable = checks.real("reachable", reachable, 0.0, 1.0, open_low=True)
+    learner = learner_of(default_algorithm(schema), {}) if learner is None else learner
+    kind = kind_of(schema, learner)
+    randomness = Secure() if randomness is None else randomness
+    states = schema.layout.states
+    successors = states if successors is None else checks.integer("successors", successors, 1, states)
+    checks.positive("share", share)
+    known: dict[str, Any] = {
+        "dataset": schema.dataset, "algorithm": name_of(learner), "users": users,
+        "episodes_per_user": schema.episodes_per_user, "share": share, "successors": successors,
+        "reachable": reachable,
+    }  # fmt: skip
+    if isinstance(kind, LinearSums):
+        return _of_sums(kind, privatizer, known, epsilons, randomness)
+    if privatizer is None:
+        raise ValueError(
+            f"learner = {checks.said(learner)}: has no noise to forecast without a privatizer, Central(...)"
+        )
+    setting = _Setting(kind, users, learner, share, successors, reachable)
+    query = kind.query
+    guarantee, laws = _started(privatizer, query, randomness)
+    needed, found = setting.needed(laws), setting.support(laws)
+    most = setting.most_needed(needed)
+    layout, rewards = query.layout, 0 if query.known_rewards else query.layout.rows
+    supported = None if found is None else found.share * setting.reached * query.slots
+    return SchemaForecast(
+        **known,
+        guarantee=guarantee,
+        delta_verdict=_verdict(guarantee, users),
+        noise=tuple(_family(name, law, query) for name, law in laws.items()),
+        needed_for_transitions=needed[0],
+        needed_for_rewards=needed[1],
+        visits_needed=most,
+        users_needed=most * setting.reached / setting.visited,
+        pairs=query.slots * setting.rows,
+        threshold=None if found is None else found.threshold,
+        visits_per_pair=setting.visits,
+        supported=supported,
+        supported_share=None if found is None else found.share,
+        chance_supported=None if found is None else found.by_chance,
+        cells=query.cells,
+        memory_bytes=query.slots * (4 * layout.rows * layout.states + 8 * rewards),
+        file_bytes=round(sum(_cell_bytes(law) * _cells(name, query) for name, law in laws.items())),
+        noise_seconds=_seconds(laws, query, randomness)
+        if measure and guarantee.epsilon is not None
+        else None,
+        others=tuple(_others(setting, privatizer, guarantee, epsilons)),
+    )
+
+
+@dataclass(frozen=True)
+class _Support:
+    threshold: float
+    share: float
+    by_chance: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Setting:
+    """What does not change with epsilon; of counts."""
+
+    kind: Any  # Kind, of counts
+    users: int
+    learner: Any
+    share: float
+    successors: int
+    reachable: float
+
+    @property
+    def rows(self) -> int:
+        """Pairs of one table; the state that every episode is told to start in is not one of the world's."""
+        query: CountQuery = self.kind.query
+        return query.layout.rows - (1 if query.first else 0)
+
+    @property
+    def reached(self) -> float:
+        """Pairs of a table that behaviour reaches: at least one."""
+        return max(1.0, self.reachable * self.rows)
+
+    @property
+    def visited(self) -> int:
+        """Pairs of a table that one episode visits, at least: one of each step; of first visits, one."""
+        query: CountQuery = self.kind.query
+        return 1 if query.first else query.layout.horizon // query.slots
+
+    @property
+    def visits(self) -> float:
+        """Of a pair that behaviour reaches, evenly."""
+        return self.users * self.visited / self.reached
+
+    def needed(self, laws: Mapping[str, NoiseLaw]) -> tuple[float, float]:
+        """(2), for transitions and rewards."""
+        reward = laws[CENTERED_REWARDS].std() if CENTERED_REWARDS in laws else 0.0
+        return visits_needed(self.share, self.successors, laws[TRANSITIONS].std(), reward)
+
+    def most_needed(self, needed: tuple[float, float]) -> float:
+        """Of a pair: both must hold; of first visits one of them, as either says what an action is worth."""
+        return min(needed) if self.kind.query.first else max(needed)
+
+    def support(self, laws: Mapping[str, NoiseLaw]) -> _Support | None:
+        """Which share of the reachable pairs is above the learner's threshold; None if it states none."""
+        if isinstance(self.learner, DecisionPoints):
+            sigma = laws[VISITS].std()
+            threshold = max(
+                STANDS_OUT["laplace" if "laplace" in laws[VISITS].family else "gaussian"] * sigma, 10.0
+            )
+        elif isinstance(self.learner, tabular.APVI | tabular.DPAPVI):
+            noise = self.learner._noise(laws, self.kind.layout)
+            sigma, threshold = noise.sigma, float(self.learner._threshold(noise))
+        else:
+            return None
+        spread = math.sqrt(self.visits * (1.0 - 1.0 / self.reached) + sigma**2)
+        share = float(ndtr((self.visits - threshold) / spread)) if spread else float(self.visits > threshold)
+        by_chance = float(ndtr(-threshold / sigma)) if sigma else 0.0
+        return _Support(threshold, share, by_chance)
+
+
+def _started(
+    privatizer: Central | NoPrivacy, query: CountQuery, randomness: Randomness
+) -> tuple[Guarantee, Mapping[str, NoiseLaw]]:
+    """Guarantee and laws of a session that sees nobody."""
+    session = privatizer.stored(query, randomness)
+    try:
+        return session.guarantee, session.laws
+    finally:
+        session.close()
+
+
+def _others(
+    setting: _Setting, privatizer: Central | NoPrivacy, guarantee: Guarantee, epsilons: Sequence[float]
+) -> list[OtherEpsilon]:
+    if isinstance(privatizer, NoPrivacy):
+        return []
+    found = []
+    delta = guarantee.delta or None
+    for epsilon in epsilons:
+        other = replace(privatizer, epsilon=epsilon, delta=delta, rho=None, mu=None)
+        _, laws = _started(other, setting.kind.query, Seeded(0))
+        needed, support = setting.most_needed(setting.needed(laws)), setting.support(laws)
+        found.append(
+            OtherEpsilon(
+                epsilon=float(epsilon),
+                delta=guarantee.delta,
+                std=laws[TRANSITIONS].std(),
+                visits_needed=needed,
+                users_needed=needed * setting.reached / setting.visited,
+                supported_share=None if support is None else support.share,
+            )
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------ linear sums
+
+
+def _of_sums(
+    kind: LinearSums, privatizer: Any, known: Mapping[str, Any], epsilons: Sequence[float],
+    randomness: Randomness,
+) -> SchemaForecast:  # fmt: skip
+    """Of a learner of features: guarantee, and the largest noise of each kind of sum."""
+    guarantee, noise = _asked(kind, privatizer, randomness)
+    if guarantee.epsilon is None:
+        raise ValueError(
+            f"learner = {checks.said(kind.learner)}: is not private, it has no noise to forecast"
+        )
+    others = []
+    for epsilon in epsilons:
+        other = {"epsilon": float(epsilon), "delta": guarantee.delta, "rho": None, "mu": None}
+        learner: Any = replace(kind.learner, **other)  # type: ignore[arg-type]  # who is private has these
+        _, told = _asked(kind_of(kind.schema, learner), privatizer, Seeded(0))
+        others.append(OtherEpsilon(float(epsilon), guarantee.delta, told[0].std, None, None, None))
+    cells, layout = sum(one.cells for one in noise), kind.layout
+    return SchemaForecast(
+        **known,
+        guarantee=guarantee,
+        delta_verdict=_verdict(guarantee, known["users"]),
+        noise=noise,
+        pairs=layout.horizon * layout.rows,
+        cells=cells,
+        file_bytes=8 * cells,
+        others=tuple(others),
+        needed_for_transitions=None,
+        needed_for_rewards=None,
+        visits_needed=None,
+        users_needed=None,
+        threshold=None,
+        visits_per_pair=None,
+        supported=None,
+        supported_share=None,
+        chance_supported=None,
+        memory_bytes=None,
+        noise_seconds=None,
+    )
+
+
+def _asked(kind: Kind, privatizer: Any, randomness: Randomness) -> tuple[Guarantee, tuple[FamilyNoise, ...]]:
+    """Guarantee and noise of a session of linear questions that sees nobody."""
+    assert isinstance(kind, LinearSums)
+    with kind.start(privatizer, randomness) as session:
+        guarantee, records = session.guarantee, session.records
+    return guarantee, tuple(one for record in records for one in _sums(kind, record))
+
+
+def _sums(kind: LinearSums, record: MechanismRecord) -> list[FamilyNoise]:
+    size, states = kind.features.dimension, kind.layout.states
+    cells = {
+        "gram": size * size, "response": size, "successors": size * states, "rewards": size, "start": states,
+    }  # fmt: skip
+    scales: dict[str, list[float]] = {}
+    for name, scale in record.scales.items():
+        scales.setdefault(name.split(".", 1)[1].split("[")[0], []).append(scale)
+    std, wide = (math.sqrt(2.0), math.log(20.0)) if record.norm == "l1" else (1.0, float(ndtri(0.975)))
+    return [
+        FamilyNoise(name, record.noise, std * max(own), wide * max(own), len(own) * cells[name])
+        for name, own in scales.items()
+    ]
+
+
+def _verdict(guarantee: Guarantee, users: int) -> str:
+    if guarantee.epsilon is None:
+        return "none"
+    try:
+        return check_delta(guarantee.delta, users)
+    except ValueError:
+        return "refused"
+
+
+def _cells(name: str, query: CountQuery) -> int:
+    return math.prod(query.row_families[name])
+
+
+def _family(name: str, law: Any, query: CountQuery) -> FamilyNoise:
+    alone = replace(law, cells=1, rows=1, row_size=1) if law.std() else law
+    return FamilyNoise(name, law.family, law.std(), alone.bound(0.05), _cells(name, query))
+
+
+def _cell_bytes(law: Any) -> float:
+    """Of a cell in the file: the entropy of noise on a grid; all of continuous noise; a byte if exact."""
+    if not law.std():
+        return 1.0
+    if law.unit is None:
+        return 8.0
+    wide = 2 * math.e if "laplace" in law.family else math.sqrt(2 * math.pi * math.e)
+    return max(0.125, math.log2(1.0 + wide * law.scale / law.unit) / 8)
+
+
+def _seconds(laws: Mapping[str, Any], query: CountQuery, randomness: Randomness) -> float:
+    """Time for all noise, from a sample of each law."""
+    coins: Any = SecureCoins() if isinstance(randomness, Secure) else SeededCoins(randomness.keys.noise, 0)
+    total = 0.0
+    for name, law in laws.items():
+        draw = coins.laplace if "laplace" in law.family else coins.normal
+        grid = None if law.unit is None else round(1 / law.unit)
+        draw(law.scale, 2, grid)  # compiles what is to be compiled
+        size = min(_TIMED, _cells(name, query))
+        begin = perf_counter()
+        draw(law.scale, size, grid)
+        total += (perf_counter() - begin) / size * _cells(name, query)
+    return total

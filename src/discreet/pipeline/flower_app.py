@@ -1,0 +1,363 @@
+r"""Sites and their analyst as apps of Flower, whose SecAgg+ opens the sum and nothing else.
+
+:func:`flower_client` is what runs at a site, :func:`flower_server` what runs at the analyst's; messages,
+nodes and simulation are Flower's (``pip install 'discreet[flower]'``). The protocol is Flower's SecAgg+ (Bell
+et al. 2020, on the complete graph of sites): pairs of sites agree on keys, each site deals shares of its
+secrets to all others, masked vectors are added, and shares of what is needed to take the masks off are handed
+over at the end. Its code is used as it is, but for what follows, for which each app loads a copy of Flower's
+two modules of its own and leaves those of the process alone.
+
+*Masks.* Flower (1.41) expands a seed of 32 bytes into a mask by folding it to 32 bits and seeding a Mersenne
+Twister, which any machine can try out in hours (their GitHub issue 7522). Here a mask is the ChaCha20 key
+stream under SHA-256 of the seed (:func:`mask`): every entry is uniform modulo 2^40.
+
+*Keys between sites.* In SecAgg+ the server hands public keys from site to site, and could hand out its own.
+All sites share 32 secret bytes, that of their counted parts. What one site deals to another is encrypted
+under a key that hangs on them, on the plan, and on all public keys that this site was shown: whoever has not
+the secret can neither read nor make it, and two sites that were shown different keys, or plans, cannot read
+one another. Then the round fails, and nothing is sent.
+
+*What a site checks of the server's messages* (:func:`refusal`): that sizes and ranges are those of its plan;
+that it is shown one pair of keys for each of the n sites, and was dealt shares by each of them; that it is
+asked for its sums once in a run; and that at the end every site is either in the sum or dropped out, itself
+in it, k in it at least, and this once (Flower may serve two messages at a time: a file in the machine's
+temporary folder decides which is first). On anything else it raises, and Flower sends the error instead.
+Flower's own checks stand beside these.
+
+What is left to a server that lies: to let a round fail, also after sites have charged their ledgers; and to
+leave out up to n - k sites, which the statement counts with. A site that sends numbers out of range, or wrong
+ones, spoils the sum, which nobody can prevent who does not see them; sums that are none of people are
+refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.rng import Randomness
+from discreet.ledger.ledger import Ledger
+from discreet.pipeline.federated import BOUND, MODULUS, Site, SitePlan, SiteSums
+from discreet.pipeline.learn import learn
+from discreet.pipeline.learned_files import Settings
+from discreet.utils.atomic_folder import check_free
+
+Ints = NDArray[np.int64]
+
+__all__ = ["flower_client", "flower_server", "mask", "refusal"]
+
+_CLIENT = "flwr.client.mod.secure_aggregation.secaggplus_mod"
+_SERVER = "flwr.server.workflow.secure_aggregation.secaggplus_workflow"
+_RECORD = "discreet_sites"
+_LOG = logging.getLogger(__name__)
+_STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
+
+
+class Refusal(ValueError):
+    """A site's answer to a server that asks what its plan does not say: public words, sent to the server."""
+
+
+def _flwr() -> None:
+    if find_spec("flwr") is None:
+        raise ValueError("flower: is not installed; pip install 'discreet[flower]'")
+
+
+def _own(name: str, **replaced: Any) -> Any:
+    """A copy of one of Flower's modules, with these of its names replaced."""
+    spec = find_spec(name)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"flower: this version has no {name}; must be one of discreet[flower]")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for key, value in replaced.items():
+        if not hasattr(module, key):
+            raise ValueError(f"flower: {name} of this version has no {key}; must be one of discreet[flower]")
+        setattr(module, key, value)
+    return module
+
+
+def mask(seed: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]) -> list[Ints]:
+    """Arrays of independent uniform integers in [0, modulus), a power of two, that only the seed tells.
+
+    The key stream of ChaCha20 under SHA-256 of the seed, 64 bits an entry; a seed is used for one mask.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    key = hashlib.sha256(b"discreet mask\0" + seed).digest()
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * sum(sizes)))
+    words = (np.frombuffer(stream, "<u8") & np.uint64(modulus - 1)).astype(np.int64)
+    parts = np.split(words, np.cumsum(sizes)[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _ranges(plan: SitePlan) -> dict[str, Any]:
+    """Parameters of SecAgg+ with which integers of a site arrive exactly (discreet.pipeline.federated)."""
+    return {
+        "clipping_range": float(BOUND), "quantization_range": 2 * BOUND, "modulus_range": MODULUS,
+        "max_weight": 1.0, "num_shares": 1.0, "reconstruction_threshold": plan.fewest / plan.sites,
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ at a site
+
+
+def refusal(
+    plan: SitePlan, stage: str, told: Mapping[str, Any], own: int, before: Mapping[str, Any]
+) -> str | None:
+    """Why a site does not answer a message of the server; None: it does.
+
+    stage : of SecAgg+, with what it is ``told``; own : this site's number; before : ``stage``, its last one
+    in this run, and ``nodes``, the sites whose keys it was shown.
+    """
+    last, nodes = before.get("stage"), set(before.get("nodes", ()))
+    if stage not in _STAGES:
+        return f"stage {stage!r} is none of secure aggregation"
+    if last in _STAGES[2:] and stage != "unmask":
+        return "this site has sent its sums in this run, and does so once"
+    if stage == "setup":
+        wanted = {
+            "sample_num": plan.sites, "share_num": plan.sites, "threshold": plan.fewest,
+            "clipping_range": float(BOUND), "target_range": 2 * BOUND, "mod_range": MODULUS,
+            "max_weight": 1.0,
+        }  # fmt: skip
+        for name, value in wanted.items():
+            if told.get(name) != value:
+                return f"{name} = {told.get(name)!r}: must be {value!r} by this site's plan"
+        return None
+    if last != _STAGES[_STAGES.index(stage) - 1]:
+        return f"stage {stage!r} does not follow {last!r}"
+    if stage == "share_keys":
+        shown = {str(int(node)) for node in told}  # not one site by two names
+        if len(shown) != plan.sites or shown != set(told) or str(own) not in shown:
+            return f"keys of {len(shown)} sites: must be of {plan.sites}, this one among them"
+    elif stage == "collect_masked_vectors":
+        sources = list(told.get("srcs", ()))
+        if len(sources) != plan.sites - 1 or set(sources) != nodes - {own}:
+            return f"shares of {len(sources)} sites: must be of all {plan.sites - 1} others"
+    else:
+        active, dead = list(told.get("active_nids", ())), list(told.get("dead_nids", ()))
+        if sorted(active + dead) != sorted(nodes):
+            return "sites in the sum and dropped ones: each site must be named once"
+        if own not in active or len(active) < plan.fewest:
+            return f"{len(active)} sites in the sum: must be {plan.fewest} at least, this one among them"
+    return None
+
+
+def _sealed(site: Site, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
+    """Flower's encryption between sites, under keys that hang on the secret, the plan and all keys seen."""
+    from flwr.common.secure_aggregation.crypto import symmetric_encryption as plain
+
+    seen = hashlib.sha256(site.plan.digest.encode())
+    for node, first, second in sorted(keys):
+        for part in (node.encode(), first, second):
+            seen.update(len(part).to_bytes(8, "little") + part)
+
+    def bound(shared: bytes) -> bytes:
+        inner = hmac.digest(site.key, seen.digest() + shared, "sha256")
+        return base64.urlsafe_b64encode(inner)
+
+    return {
+        "encrypt": lambda key, text: plain.encrypt(bound(key), text),
+        "decrypt": lambda key, text: plain.decrypt(bound(key), text),
+    }
+
+
+def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
+    """:class:`Refusal` unless all that others dealt to this site opens: Flower looks after it was charged."""
+    shared = flower.SecAggPlusState(**state).ss2_dict
+    try:
+        for source, text in zip(told["srcs"], told["ctxts"], strict=True):
+            names = flower.share_keys_plaintext_separate(flower.decrypt(shared[source], text))[:2]
+            if names != (source, own):
+                raise ValueError(f"it is from {names[0]} to {names[1]}")
+    except Exception:
+        _LOG.exception("what another site has dealt to this one cannot be opened")
+        raise Refusal(
+            "secure aggregation: what another site has dealt to this one cannot be opened (it has another "
+            "secret or plan, or saw other keys); nothing was charged here"
+        ) from None
+
+
+def _claim(stage: str, *keys: bytes) -> None:
+    """Answer a stage of a round, known by this site's own keys, once: processes of one machine may race."""
+    name = hashlib.sha256(b"\0".join((stage.encode(), *keys))).hexdigest()[:32]
+    path = Path(gettempdir()) / f"discreet-site-{name}"
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        raise Refusal(f"secure aggregation: another process has answered {stage!r}") from None
+
+
+def flower_client(site: Callable[[Any], Site]) -> Any:
+    """The ClientApp of a site.
+
+    Parameters
+    ----------
+    site : function
+        From Flower's ``Context`` to this site; what differs between sites stands in ``context.node_config``.
+        Everything that it reads must be the site's own, its plan and this function too.
+
+    Returns
+    -------
+    flwr.clientapp.ClientApp
+
+    Raises
+    ------
+    ValueError
+        Without Flower (``pip install 'discreet[flower]'``). When it runs, the app refuses another plan than
+        the site's, and any message that is not of secure aggregation as the plan has it.
+    """
+    _flwr()
+    from flwr.app import ConfigRecord
+    from flwr.client import NumPyClient
+    from flwr.clientapp import ClientApp
+
+    class Sending(NumPyClient):
+        def __init__(self, here: Site) -> None:
+            self.here = here
+
+        def fit(self, parameters: Any, config: Any) -> Any:
+            if config.get("plan") != self.here.plan.digest:
+                raise Refusal("plan: the analyst's must be that of this site")
+            return [self.here.send().astype(np.float64)], 1, {}
+
+    def answered(message: Any, context: Any, call_next: Any) -> Any:
+        if message.metadata.message_type != "train":
+            raise Refusal(f"message = {message.metadata.message_type!r}: must be of secure aggregation")
+        here, records = site(context), context.state.config_records
+        told = dict(message.content.config_records["secaggplus_configs"])
+        stage = told.pop("stage", None)
+        before = dict(records.get(_RECORD, {}))
+        if before.get("run") != context.run_id:  # of an earlier one
+            before = {"run": context.run_id}
+        own = message.metadata.dst_node_id
+        if why := refusal(here.plan, stage, told, own, before):
+            raise Refusal(f"secure aggregation: {why}")
+        if stage == "share_keys":
+            before["nodes"] = [int(node) for node in told]
+            before["keys"] = [part for node in told for part in told[node]]
+        before["stage"] = stage
+        nodes, seen = before.get("nodes", []), before.get("keys", [])
+        keys = [(str(node), seen[2 * i], seen[2 * i + 1]) for i, node in enumerate(nodes)]
+        flower = _own(_CLIENT, pseudo_rand_gen=mask, **_sealed(here, keys))
+        if stage == _STAGES[2]:
+            _check_shares(flower, records[flower.RECORD_KEY_STATE], told, own)
+        if stage in _STAGES[2:]:
+            _claim(stage, *(key for node, *pair in keys if node == str(own) for key in pair))
+        answer = flower.secaggplus_mod(message, context, call_next)
+        records[_RECORD] = ConfigRecord(before)
+        return answer
+
+    def guard(message: Any, context: Any, call_next: Any) -> Any:
+        try:
+            return answered(message, context, call_next)
+        except Refusal:
+            raise
+        except Exception:  # its text may tell of people, and Flower would send it to the server
+            _LOG.exception("this site does not answer")
+            raise RuntimeError("this site does not answer: its own log says why") from None
+
+    return ClientApp(client_fn=lambda context: Sending(site(context)).to_client(), mods=[guard])
+
+
+# ------------------------------------------------------------------------------ at the analyst's
+
+
+def flower_server(
+    plan: SitePlan,
+    out: str | Path,
+    *,
+    ledger: Ledger | None = None,
+    settings: Settings | None = None,
+    randomness: Randomness | None = None,
+    timeout: float | None = 3600.0,
+) -> Any:
+    """The ServerApp of the analyst: it waits for the sites of a plan, opens their sum, and learns from it.
+
+    Parameters
+    ----------
+    plan : that of the sites.
+    out, ledger, settings, randomness : as for :func:`~discreet.pipeline.learn.learn`
+        The ledger is one that the analyst keeps beside those of the sites.
+    timeout : seconds after which a site that has not answered counts as dropped out; None: never.
+
+    Returns
+    -------
+    flwr.serverapp.ServerApp
+
+    Raises
+    ------
+    ValueError
+        Without Flower (``pip install 'discreet[flower]'``); when it runs, where more sites are connected than
+        the plan has.
+    RuntimeError
+        When it runs: too few sites answered to the end, or one refused, so that no sum was opened.
+    """
+    _flwr()
+    from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
+    from flwr.server import LegacyContext, ServerConfig
+    from flwr.server.strategy import Strategy
+    from flwr.server.workflow import DefaultWorkflow
+    from flwr.serverapp import ServerApp
+
+    class Sum(Strategy):
+        """Asks every site once, and keeps the sum."""
+
+        found: SiteSums | None = None
+
+        def initialize_parameters(self, client_manager: Any) -> Any:
+            return ndarrays_to_parameters([np.zeros(1)])
+
+        def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
+            everybody = client_manager.sample(plan.sites)
+            if client_manager.num_available() > plan.sites:
+                raise ValueError(f"sites: more than the plan's {plan.sites} are connected")
+            return [(one, FitIns(parameters, {"plan": plan.digest})) for one in everybody]
+
+        def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
+            (mean,) = parameters_to_ndarrays(results[0][1].parameters)
+            self.found = SiteSums(plan, len(results), np.rint(mean * len(results)).astype(np.int64))
+            return None, {}
+
+        def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
+            return []
+
+        def aggregate_evaluate(self, server_round: int, results: Any, failures: Any) -> Any:
+            return None, {}
+
+        def evaluate(self, server_round: int, parameters: Any) -> Any:
+            return None
+
+    check_free(Path(out))
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Any, context: Any) -> None:
+        check_free(Path(out))
+        strategy = Sum()
+        legacy = LegacyContext(context, config=ServerConfig(num_rounds=1), strategy=strategy)
+        secagg = _own(_SERVER, pseudo_rand_gen=mask).SecAggPlusWorkflow(timeout=timeout, **_ranges(plan))
+        DefaultWorkflow(fit_workflow=secagg)(grid, legacy)
+        if strategy.found is None:
+            raise RuntimeError(
+                f"no sum was opened: fewer than {plan.fewest} of {plan.sites} sites answered to the end, or "
+                "one refused; their logs say why. A site that charged its ledger has spent that"
+            )
+        learn(
+            strategy.found, plan.learner, out, privatizer=plan.privatizer, ledger=ledger,
+            settings=settings, randomness=randomness,
+        )  # fmt: skip
+
+    return app

@@ -1,0 +1,454 @@
+"""From a file of people's trajectories to a folder with a policy, a report and a privacy statement.
+
+:func:`learn` keeps one order, on which the guarantee and the ledger rest:
+
+1. the folder's name is claimed, every row is checked against the schema and counted, and room is taken on the
+   disk; another run into that folder, a broken row, an absent column, too large a delta, a disk without room
+   end here, with nothing spent and nothing written;
+2. the ledger reserves what the release will cost, and is on the disk;
+3. noise is drawn, and the folder is written aside, ``release.parquet`` first;
+4. the folder gets its name by one rename;
+5. the ledger marks the reservation, with the hashes of the files.
+
+If the process dies after 2 the reservation counts as spent. If anything fails after ``release.parquet`` was
+written, the hidden folder is kept, since its release is paid for; it holds in its metadata all that is known
+of its run, and :mod:`discreet.pipeline.recovery` finishes it. Noise is never drawn a second time for the same
+reservation.
+
+A ledger is for what protects people: noise from a seed and made-up people are refused together with one,
+since an epsilon that is written down for them would be a promise to nobody.
+
+:func:`plan_again` reads a folder's release, not the data: other learners' knobs, other known rewards, another
+choice for unsupported states. It costs no privacy.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from discreet.accounting.randomized_response_event import ReportRecord, composable_from_dict
+from discreet.core import checks
+from discreet.core.guarantee import Guarantee, MechanismRecord
+from discreet.core.rng import Randomness, Secure
+from discreet.core.short_repr import brief
+from discreet.data.row_batches import Progress, Source
+from discreet.data.schema import Schema, read_schema, write_schema
+from discreet.data.validate import episodes
+from discreet.learners.offline import apvi as tabular
+from discreet.learners.offline import linear_pevi as linear
+from discreet.learners.offline.decision_points import DecisionPoints
+from discreet.learners.offline.release_files import ReleaseFacts, read_tables
+from discreet.ledger.ledger import Ledger, spent
+from discreet.ledger.owner_rules import check_rules, obeyed
+from discreet.mechanisms.dataset.dataset_release import OneShotSession
+from discreet.mechanisms.interfaces import Floats
+from discreet.pipeline.federated import SiteSums
+from discreet.pipeline.learned_files import (
+    Planned,
+    Privatizer,
+    Settings,
+    kind_of,
+    name_of,
+    options_of,
+    write_plan,
+)
+from discreet.pipeline.partial_aggregates import Part, facts_of
+from discreet.reports.document import text_of
+from discreet.reports.statement import (
+    PAGES,
+    SITES,
+    LedgerFacts,
+    RunFacts,
+    Statement,
+    check_delta,
+    check_encodable,
+    file_hash,
+    ledger_facts_in_vain,
+    published_hashes,
+    statement_of,
+    versions,
+    write_statement,
+)
+from discreet.reports.statement_page import JSON_NAME
+from discreet.reports.verdict_text import stated_verdict
+from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
+
+__all__ = ["Outcome", "Settings", "learn", "plan_again"]
+
+RELEASE, SCHEMA = "release.parquet", "schema.toml"
+REWARDS = "rewards.npy"  # in a folder that was planned again with other known rewards
+_EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement cannot do without
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What :func:`learn` and :func:`plan_again` left behind.
+
+    folder : with the release, the policy, ``statement.json``, ``report.md``, ``report.html``
+    and the officer's page.
+    statement : the privacy statement, as it stands there. report : the text of ``report.md``.
+    """
+
+    __repr__ = brief
+
+    folder: Path
+    statement: Statement
+    report: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a statement says of the run that made the release, which holds it in its metadata."""
+
+    users: int
+    guarantee: Guarantee
+    records: tuple[MechanismRecord | ReportRecord, ...]
+    ledger: LedgerFacts | None
+    date: str
+    synthetic: bool
+    purpose: str
+    replanned: bool = False
+    versions: Mapping[str, str] = field(default_factory=versions)
+
+    def told(self) -> dict[str, Any]:
+        """What goes into the metadata beside users, guarantee and records."""
+        return {
+            "date": self.date, "purpose": self.purpose, "synthetic": self.synthetic,
+            "versions": dict(self.versions), "ledger": None if self.ledger is None else asdict(self.ledger),
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, release: Path, schema: Schema) -> Run:
+        """Of a release in a folder; the schema is the one that was read beside it."""
+        facts = read_tables(release).facts
+        if schema.hash != facts.schema:
+            raise ValueError(f"{release.parent / SCHEMA}: is not the schema of the release beside it")
+        try:
+            told = dict(facts.run)
+            ledger = told.pop("ledger")
+            return cls(
+                users=facts.users,
+                guarantee=facts.guarantee,
+                records=composable_from_dict(facts.records),
+                ledger=None if ledger is None else LedgerFacts(**ledger),
+                **told,
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{release}: does not say which run made it ({error!r})") from None
+
+
+# ------------------------------------------------------------------------------------- learn
+
+
+@claims_out
+def learn(
+    source: Source | Part | SiteSums,
+    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
+    out: str | Path,
+    *,
+    privatizer: Privatizer | None = None,
+    ledger: Ledger | None,
+    randomness: Randomness | None = None,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    scratch: str | Path | None = None,
+    schema: Schema | None = None,
+    workers: int | None = None,
+) -> Outcome:
+    """Learn a policy from stored trajectories, with one release, into a new folder.
+
+    Parameters
+    ----------
+    source : Source, Part or SiteSums
+        Files and their schema (:func:`discreet.data.row_batches.open_source`); or what was counted elsewhere
+        (:func:`discreet.pipeline.partial_aggregates.merge_parts`), with its ``schema``; or the sum over sites
+        that do not share data (:mod:`discreet.pipeline.federated`), with the learner and the privatizer of
+        their plan.
+    learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their budget themselves
+    out : folder
+        Must not exist, or be empty; no other run may be writing it.
+    privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
+    ledger : Ledger or None
+        None writes nothing down; the statement says so in capitals. Must be None without privacy, for noise
+        from a seed and for made-up people.
+    randomness : Secure (default) or Seeded
+        Seeded noise is for simulation: the statement says that it protects nobody; the ledger must be None.
+    settings : Settings
+    progress : callable, optional
+        Called as ``progress(what, done, in all)`` by every stage that may take long: ``done`` of how many
+        rows or parts (None: not known).
+    scratch, workers
+        As for :func:`discreet.data.validate.episodes`.
+
+    Raises
+    ------
+    DataError
+        If rows break the schema: a private message. Nothing was spent or written.
+    BudgetError
+        If the owner's limit would be passed. Nothing was spent or written.
+    ValueError
+        If anything else is not allowed, by the owner's rule over the data
+        (:mod:`discreet.ledger.owner_rules`) too. Nothing was spent or written.
+    """
+    settings, out = settings or Settings(), Path(out)
+    check_free(out)
+    if isinstance(source, Part):
+        if schema is None:
+            raise ValueError("schema: must be given with a counted part")
+        _check_part(source, schema, learner)
+    elif schema is not None:
+        raise ValueError("schema: must be given with a counted part only, a source has its own")
+    elif isinstance(source, SiteSums):
+        source.check(learner, privatizer)
+        schema = source.plan.schema
+    else:
+        schema = source.schema
+    _check_rules(source, schema, ledger)
+    kind = kind_of(schema, learner, progress)
+    kind.check(settings)
+    kind.say("find the noise")
+    randomness = Secure() if randomness is None else randomness
+    session: Any = (
+        source.session(randomness) if isinstance(source, SiteSums) else kind.start(privatizer, randomness)
+    )
+    private = session.guarantee.epsilon is not None
+    if ledger is not None and not private:
+        raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon to write down")
+    if ledger is not None and session.guarantee.randomness != "secure":
+        raise ValueError(
+            "ledger: must be None (--no-ledger) with noise from a seed, which protects nobody: an epsilon "
+            "that is written down would be a promise"
+        )
+    if ledger is not None and settings.synthetic:
+        raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
+    with session:
+        if isinstance(source, Part):
+            if not isinstance(session, OneShotSession):
+                raise ValueError(f"algorithm = {name_of(learner)!r}: cannot learn from counted parts")
+            session.submit_tally(source.tally)
+        elif not isinstance(source, SiteSums):
+            for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
+                session.submit_many(kind.told(part.trajectories, part.group), part.user)
+        if not session.users:
+            raise ValueError("source: holds no rows")
+        if private:
+            check_delta(session.guarantee.delta, session.users)
+        options: dict[str, Any] = {"learner": options_of(learner)}
+        if privatizer is not None:
+            options["privatizer"] = options_of(privatizer)
+        options |= {**settings.chosen(), **kind.asked}
+        if isinstance(source, SiteSums):
+            options[SITES] = source.plan.told(source.sent)
+        facts = {
+            "layout": kind.layout,
+            "users": session.users,
+            "guarantee": session.guarantee,
+            "records": tuple(record.to_dict() for record in session.records),
+            "episodes": schema.episodes_per_user,
+            "dataset": schema.dataset,
+            "schema": schema.hash,
+            "algorithm": name_of(learner),
+            "options": options,
+            **({"query": kind.asked} if kind.asked else {}),
+        }
+        run = Run(
+            users=session.users,
+            guarantee=session.guarantee,
+            records=session.records,
+            ledger=None if ledger is None else ledger_facts_in_vain(ledger, schema.dataset),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            synthetic=settings.synthetic,
+            purpose=settings.purpose or f"learn, {name_of(learner)}",
+        )
+        _rehearse(schema, facts, settings, run)
+        check_free(out)  # reading may have taken long: was anything put there meanwhile?
+        _check_rules(source, schema, ledger)  # or has the owner made a rule?
+        reservation = None
+        with room_for(out, kind.room(session)):
+            if ledger is not None:
+                reservation = ledger.reserve(
+                    schema.dataset, session.records, delta=session.guarantee.delta, users=session.users,
+                    purpose=run.purpose,
+                )  # fmt: skip
+        book = None if ledger is None else ledger.path
+        with spent(ledger, reservation), aside(out, paid=RELEASE, ledger=book) as folder:
+            if ledger is not None and reservation is not None:
+                time = next(e.time for e in ledger.entries() if e.number == reservation.number)
+                run = replace(run, ledger=LedgerFacts.of(ledger, reservation), date=time)
+            write_schema(schema, folder / SCHEMA)
+            settings.write_rules(folder)
+            planned = kind.release(session, folder / RELEASE, {**facts, "run": run.told()}, settings)
+            kind.say("write policy, report, figures")
+            statement, text = fill(folder, schema, planned, name_of(learner), options, settings, run)
+    if ledger is not None and reservation is not None:
+        ledger.mark(reservation, published_hashes(statement.document))
+    return Outcome(out, statement, text)
+
+
+def _check_rules(source: Source | Part | SiteSums, schema: Schema, ledger: Ledger | None) -> None:
+    """``ValueError`` where an owner's rule over what is released forbids it; each site checks its own."""
+    if isinstance(source, Part):
+        obeyed(source.rules, schema.dataset, ledger)
+    elif not isinstance(source, SiteSums):
+        check_rules(source.files, schema.dataset, ledger)
+
+
+def _check_part(part: Part, schema: Schema, learner: Any) -> None:
+    """``ValueError`` unless a part was counted under this schema, for this question."""
+    for fact, wanted in facts_of(schema, kind_of(schema, learner)).items():
+        if part.facts[fact] != wanted:
+            raise ValueError(
+                f"{fact} = {checks.said(wanted)}: must be that under which the parts were counted, "
+                f"{checks.said(part.facts[fact])}"
+            )
+
+
+@claims_out
+def plan_again(
+    release: str | Path,
+    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
+    out: str | Path,
+    *,
+    settings: Settings | None = None,
+    rewards: Floats | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Plan again from a folder's release, into a new folder: no data are read, no budget is spent.
+
+    Parameters
+    ----------
+    release : path of ``release.parquet`` in a folder that :func:`learn` made
+        Its ``schema.toml`` must lie beside it.
+    learner : as for :func:`learn`; a budget that it holds is not used.
+    out : folder
+        Must not exist, or be empty.
+    settings : Settings, optional
+        What does not touch the release.
+    rewards : (1 or H, S, A) in [0, 1], optional
+        Known rewards, in place of the schema's; kept as ``rewards.npy``.
+    progress : as for :func:`learn`
+
+    Raises
+    ------
+    ValueError
+        If a file is missing or is not what it was, or the learner asks what the release does not hold.
+    """
+    settings, out, path = settings or Settings(), Path(out), Path(release)
+    check_free(out)
+    folder = path.parent
+    if not (folder / SCHEMA).is_file():
+        raise ValueError(f"{path}: the folder's schema.toml must lie beside it")
+    schema = read_schema(folder / SCHEMA)
+    run = replace(Run.of(path, schema), replanned=True, versions=versions())
+    _check_statement(path)
+    _check_kind(path, learner)
+    if rewards is not None and read_tables(path).facts.first_visits:
+        raise ValueError(
+            "rewards: must not be given, first visits were released with the returns of the schema"
+        )
+    known = schema if rewards is None else replace(schema, known=rewards, outcomes=None)
+    kind = kind_of(known, learner, progress)
+    kind.check(settings)
+    with aside(out) as hidden:
+        write_schema(schema, hidden / SCHEMA)
+        settings.write_rules(hidden)
+        if rewards is not None:
+            np.save(hidden / REWARDS, rewards)
+        shutil.copyfile(path, hidden / RELEASE)
+        planned = kind.again(hidden / RELEASE, settings)
+        options = {"learner": options_of(learner), **settings.chosen(), **kind.asked}
+        if SITES in (first := read_tables(path).facts.options):
+            options[SITES] = first[SITES]
+        kind.say("write policy, report, figures")
+        statement, text = fill(hidden, schema, planned, name_of(learner), options, settings, run)
+    return Outcome(out, statement, text)
+
+
+# ------------------------------------------------------------------------------------ the folder
+
+
+def _check_statement(release: Path) -> None:
+    """A statement beside a release must be about it."""
+    path = release.parent / JSON_NAME
+    if not path.exists():
+        return  # of a run that was stopped
+    try:
+        named = json.loads(path.read_text("utf-8"))["files"][release.name]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: must be the statement of the release beside it ({error!r})") from None
+    if named != file_hash(release):
+        raise ValueError(f"{release}: is not the release that the statement beside it is about")
+
+
+def _check_kind(path: Path, learner: Any) -> None:
+    """The release must hold the kind of sums that the learner reads."""
+    facts = read_tables(path).facts
+    if facts.linear != isinstance(learner, linear.Linear):
+        held = f"sums of features, for {facts.algorithm}" if facts.linear else "counts, for dp-apvi or apvi"
+        raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
+    if facts.first_visits != isinstance(learner, DecisionPoints):
+        held = "first visits, for decision-points" if facts.first_visits else "counts of every step"
+        raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
+
+
+def fill(
+    folder: Path,
+    schema: Schema,
+    planned: Planned,
+    algorithm: str,
+    options: Mapping[str, Any],
+    settings: Settings,
+    run: Run,
+) -> tuple[Statement, str]:
+    """Everything beside schema and release: policy, report, statement."""
+    text = write_plan(folder, planned, run.guarantee, settings, replanned=run.replanned)
+    files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+    verdict = stated_verdict(planned.report.to_dict())
+    statement = _statement(schema, algorithm, options, settings, run, files, verdict)
+    write_statement(folder, statement)
+    return statement, text
+
+
+def _statement(
+    schema: Schema, algorithm: str, options: Mapping[str, Any], settings: Settings, run: Run,
+    files: Mapping[str, str], verdict: Mapping[str, Any] | None = None,
+) -> Statement:  # fmt: skip
+    """The statement of a run; also tried before a release, as what it refuses must not cost anything."""
+    facts = RunFacts(
+        schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
+        approval=settings.approval, verdict=verdict, **vars(run),
+    )  # fmt: skip
+    return statement_of(facts)
+
+
+def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: Settings, run: Run) -> None:
+    """``ValueError`` where a file of the folder would fail, before anything is spent: whatever is text in it
+    must be text that can be encoded, and the schema must come back as it was.
+    """
+    statement = _statement(
+        schema, facts["algorithm"], facts["options"], settings, run, dict.fromkeys(_EXPECTED, "0" * 64)
+    )
+    checks_of = {
+        **{name: getattr(settings, name) for name in ("operator", "approval", "purpose")},
+        "statement": statement.to_json(),
+        **{f"states.labels[{i}]": label for i, label in enumerate(schema.state_labels or ())},
+        **{f"actions.labels[{i}]": label for i, label in enumerate(schema.action_labels or ())},
+        **{name: text_of(lines(statement.document)) for name, lines in PAGES.items()},
+    }
+    for name, text in checks_of.items():
+        check_encodable(name, text)
+    ReleaseFacts(**{**facts, "run": run.told()}).to_dict()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / SCHEMA
+        write_schema(schema, path)
+        if read_schema(path).hash != schema.hash:
+            raise ValueError("source.schema: must be one that can be written as SCHEMA.toml without loss")

@@ -1,0 +1,551 @@
+"""From a release to the files that are a function of it: policy, report, figures.
+
+What :func:`discreet.pipeline.learn.learn` writes after ``release.parquet`` is written here, by
+:func:`write_plan`, and :mod:`discreet.pipeline.verify` writes it a second time to compare: it depends on
+the release, the schema, the learner's options and :class:`Settings`, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting.text import guarantee_sentences as sentences
+from discreet.accounting.text.sentence_templates import VERSION
+from discreet.core import checks
+from discreet.core.count_query import CountQuery
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.rng import Randomness
+from discreet.core.short_repr import brief
+from discreet.core.trajectories import Trajectories
+from discreet.data.row_batches import Progress
+from discreet.data.schema import Schema
+from discreet.learners.offline import apvi as tabular
+from discreet.learners.offline import linear_pevi as linear
+from discreet.learners.offline.decision_points import DecisionPoints, DecisionPolicy
+from discreet.learners.offline.linear_query_log import LinearRelease
+from discreet.learners.offline.release_files import (
+    FIRST_VISITS,
+    ReleaseFacts,
+    read_release,
+    read_tables,
+    write_release,
+    write_tables,
+)
+from discreet.learners.ope.first_visit_query import FirstVisits
+from discreet.learners.ope.linear_gains import LinearGain
+from discreet.learners.ope.policy_comparison import policy_of, state_values
+from discreet.mechanisms.dataset.dataset_release import OneShotSession
+from discreet.mechanisms.linear.adaptive_queries import ResponseSession
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.reports.decision_report import DecisionReport, decision_report_of
+from discreet.reports.document import Block
+from discreet.reports.earlier_report import SINCE, EarlierReport
+from discreet.reports.linear_report import LinearReport
+from discreet.reports.policy_files import PolicyTable, Unsupported, write_policy
+from discreet.reports.policy_report import Report, report_of
+from discreet.reports.report_files import (
+    HTML_REPORT,
+    MARKDOWN_REPORT,
+    pictures_in,
+    rehearsed,
+    report_html,
+    report_markdown,
+)
+from discreet.reports.rule_files import Rule, read_rule, rule_names
+from discreet.utils.config import Knobs
+
+Floats = NDArray[np.float64]
+
+__all__ = [
+    "Kind", "LinearSums", "Planned", "Settings", "default_algorithm", "kind_of", "learner_of", "name_of",
+    "options_of", "refuse_groups", "write_plan",
+]  # fmt: skip
+
+Privatizer = Central | NoPrivacy
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings that do not change the release.
+
+    Parameters
+    ----------
+    unsupported : "abstain", "behaviour" or "policy"
+        What the policy's files say where there is too little data behind the planner's action.
+    level : float in (0, 1)
+        Of the report's intervals.
+    return_bound : float > 0, optional
+        For DPAPVI and APVI: a public bound of one episode's return, in units of [0, 1] a step, H by default.
+        Unknown parts may be worth up to this bound, so a lower bound makes the report's intervals shorter.
+        For decision points the schema has the bound.
+    operator, approval, purpose : str
+        Lines of the statement: operator, approver and purpose of the release (in the ledger, too).
+    synthetic : bool
+        The data are made up, and the statement says so.
+    compare : tuple of Rule
+        Rules that the report compares the policy with, for decision points whose rewards are paid by a rule
+        (:func:`discreet.reports.rule_files.read_rule`).
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range, or a line of the statement is no text.
+    """
+
+    __repr__ = brief
+
+    unsupported: Unsupported = "abstain"
+    level: float = 0.95
+    return_bound: float | None = None
+    operator: str = ""
+    approval: str = ""
+    purpose: str = ""
+    synthetic: bool = False
+    compare: tuple[Rule, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.choice("unsupported", self.unsupported, ("abstain", "behaviour", "policy"))
+        checks.real("level", self.level, 0.0, 1.0, open_low=True, open_high=True)
+        if self.return_bound is not None:
+            checks.positive("return_bound", self.return_bound)
+        checks.flag("synthetic", self.synthetic)
+        for name in ("operator", "approval", "purpose"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} = {checks.said(getattr(self, name))}: must be text on one line")
+
+    def chosen(self) -> dict[str, Any]:
+        """What the statement's configuration tells of it."""
+        return {
+            "unsupported": self.unsupported, "level": self.level, "return_bound": self.return_bound,
+            **({"compare": len(self.compare)} if self.compare else {}),
+        }  # fmt: skip
+
+    def write_rules(self, folder: Path) -> None:
+        """Write what is compared with into a folder."""
+        for name, rule in zip(rule_names(len(self.compare)), self.compare, strict=True):
+            (folder / name).write_text(rule.text(), "utf-8", newline="")
+
+    @staticmethod
+    def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[Rule, ...]:
+        """Return what a folder was compared with, by the options that its statement holds."""
+        return tuple(read_rule(folder / name, schema) for name in rule_names(options.get("compare", 0)))
+
+
+# ------------------------------------------------------------------------------ two kinds of sums
+
+
+class _Report(Protocol):
+    """What a folder's report must be able to do."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    def blocks(self) -> list[Block]: ...
+    def figures(self, folder: str | Path) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A policy, and the report on it. earlier : the table as statements of earlier versions have it."""
+
+    table: PolicyTable
+    report: _Report
+    earlier: PolicyTable | None = None
+
+
+class _Told(ABC):
+    """Who waits is told what is being done: parts and how many there are, as in reading."""
+
+    schema: Schema
+    progress: Progress | None = None
+
+    def say(self, what: str, done: int = 0, total: int | None = None) -> None:
+        """A new stage, or the next part of one."""
+        if self.progress is not None:
+            self.progress(what, done, total)
+
+    def followed(self, what: str, parts: Iterable[T], total: int) -> Iterator[T]:
+        """The same parts; each is told when the next one is asked for."""
+        for done, part in enumerate(parts):
+            self.say(what, done, total)
+            yield part
+        self.say(what, total, total)
+
+    def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
+        """Episodes as the release counts them; group : (n,) of their users, where the schema has groups."""
+        return people
+
+    def room(self, session: Any) -> int:
+        """Bytes that the folder takes, at most: release, a row for each step and state, pages, figures."""
+        labels = max(
+            map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0
+        )
+        rows = self.schema.horizon * self.schema.layout.states
+        return _PAGES + 4 * rows * (64 + 2 * labels) + self.release_bytes(session)
+
+    @abstractmethod
+    def release_bytes(self, session: Any) -> int:
+        """Of the noisy numbers, as a file."""
+
+
+_PAGES = 2**21  # bytes of statement, pages and figures, of any schema
+
+
+class _OneRelease(_Told):
+    """Sums of one question, released once, step by step."""
+
+    query: CountQuery
+
+    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
+        """The session that people are counted in."""
+        return (privatizer or NoPrivacy()).stored(self.query, randomness)
+
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
+        """Draw the noise into a file, and plan from it."""
+        released = session.release()
+        steps = self.followed("draw noise and write", released, released.query.slots)
+        write_release(path, steps, ReleaseFacts(**facts, laws=released.laws))
+        return self.again(path, settings)
+
+    def release_bytes(self, session: Any) -> int:
+        """The digits of all people and of 12 deviations of noise in every cell; 8 bytes off a grid.
+
+        Half a byte a cell more, for what a file adds.
+        """
+        people = session.users * self.query.episodes * self.query.counted_steps
+        size = 0.0
+        laws = getattr(session, "laws", {})  # sums of sites that drew the noise themselves have none yet
+        for name, shape in self.query.row_families.items():
+            law, digits = laws.get(name), 8.0
+            if law is not None and law.std() and law.unit is not None:
+                digits = math.log2(2.0 + (people + 12.0 * law.std()) / law.unit) / 8
+            size += math.prod(shape) * (0.5 + min(8.0, digits))
+        return round(size)
+
+    @abstractmethod
+    def again(self, path: Path, settings: Settings) -> Planned:
+        """Plan from the release in a file."""
+
+
+class _Counts(_OneRelease):
+    """APVI and DP-APVI: one release of counts."""
+
+    def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
+        self.schema, self.learner, self.spec = schema, learner, schema.spec()
+        self.layout: Layout = schema.layout
+        self.asked: Mapping[str, str] = {}
+        self.query = replace(learner.query(self.spec), episodes=schema.episodes_per_user)
+
+    def check(self, settings: Settings) -> None:
+        """``ValueError`` for what this learner cannot do."""
+        _check_nothing_compared(settings, self.learner)
+
+    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
+        exact = privatizer is None or isinstance(privatizer, NoPrivacy)
+        if exact and isinstance(self.learner, tabular.DPAPVI):
+            raise ValueError(f"privatizer = {checks.said(privatizer)}: must be Central(...) for DP-APVI")
+        if not exact and isinstance(self.learner, tabular.APVI):
+            raise ValueError(
+                f"privatizer = {checks.said(privatizer)}: must be none for APVI, which ignores noise"
+            )
+        return super().start(privatizer, randomness)
+
+    def again(self, path: Path, settings: Settings) -> Planned:
+        stored = read_release(path)
+        if stored.facts.first_visits:
+            raise ValueError(f"{path}: holds counts of first visits, for decision-points")
+        self.say("plan")
+        learned = self.learner.learn(stored, self.spec)
+        self.say("judge the policy")
+        named = {"states": self.schema.state_labels, "actions": self.schema.action_labels}
+        found = report_of(
+            stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
+            return_bound=settings.return_bound, episodes_per_user=stored.facts.episodes,
+            first_step=self.schema.first_step,
+            labels={name: labels for name, labels in named.items() if labels is not None},
+        )  # fmt: skip
+        table = PolicyTable.of(learned, self.schema)
+        return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
+
+
+_WELL_KNOWN = 0.05  # of the range: the largest deviation of a value in policy.csv
+
+
+class _FirstVisits(_OneRelease):
+    """Decision points: one release of what follows the first visit to each state."""
+
+    def __init__(self, schema: Schema, learner: DecisionPoints) -> None:
+        self.schema, self.learner, self.spec = schema, learner, schema.spec()
+        self.question = FirstVisits(self.spec, schema.episodes_per_user)
+        self.layout, self.asked = self.question.layout, FIRST_VISITS
+        self.query = self.question.query()
+
+    def check(self, settings: Settings) -> None:
+        """``ValueError`` for what this learner cannot do."""
+        if settings.unsupported == "policy":
+            raise ValueError(
+                "unsupported = 'policy': must be 'abstain' or 'behaviour', decision points say nothing else "
+                "than what people did elsewhere"
+            )
+        if settings.return_bound is not None:
+            raise ValueError(
+                f"return_bound = {settings.return_bound:g}: must stand in the schema (return_bound = ...) "
+                "for decision-points, whose noise rests on it"
+            )
+        for rule in settings.compare:
+            if self.question.returns.outcomes is None:
+                raise ValueError(
+                    "compare: must be left out where no rule pays rewards by the state in which an episode "
+                    "ends (reward = { outcomes = ... } in the schema), transitions do not tell what a rule "
+                    "earns there"
+                )
+            if self.question.returns.censored is not None:
+                raise ValueError(
+                    "compare: must be left out where ends are censored, the interval of a rule does not "
+                    "allow for outcomes that are not known"
+                )
+            policy_of(self.question, rule.table, rule.named)
+
+    def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
+        return self.question.told(people, group)
+
+    def again(self, path: Path, settings: Settings) -> Planned:
+        stored = read_release(path)
+        if not stored.facts.first_visits:
+            raise ValueError(f"{path}: holds counts per step, must be a release of first visits")
+        self.say("plan and judge")
+        learned = self.learner.of(stored, self.question, settings.level)
+        report = decision_report_of(stored, learned, self.schema, settings.compare)
+        self.say("value changed states")
+        plain = PolicyTable.of(learned, self.schema)
+        return Planned(self._valued(plain, learned), report, plain)
+
+    def _valued(self, table: PolicyTable, learned: DecisionPolicy) -> PolicyTable:
+        """The table with the policy's values in changed states, where they are known well enough."""
+        states = self.schema.layout.states
+        value, low, high = np.full((3, states), np.nan)
+        returns = self.question.returns
+        if returns.outcomes is not None and returns.censored is None:
+            found = state_values(learned.path, learned.changes, _WELL_KNOWN)
+            value, low, high = (one[:states] for one in (found.value, found.low, found.high))
+        shape = table.policy.shape
+        value, low, high = (np.broadcast_to(one, shape) for one in (value, low, high))
+        return replace(table, values=value, intervals=(low, high))
+
+
+class LinearSums(_Told):
+    """PEVI and its relatives: questions about sums of features, asked while planning."""
+
+    def __init__(self, schema: Schema, learner: linear.Linear) -> None:
+        self.schema, self.learner = schema, learner
+        self.layout: Layout = schema.layout
+        self.asked: Mapping[str, str] = {}
+        self.known = schema.spec().known_rewards
+        self.features = linear.schema_features(
+            schema.layout, schema.features, schema.feature_bound,
+            nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
+        )  # fmt: skip
+
+    def check(self, settings: Settings) -> None:
+        """``ValueError`` for what the policy's files could not say, before anything is spent."""
+        _check_nothing_compared(settings, self.learner)
+        if settings.unsupported == "behaviour":
+            raise ValueError(
+                "unsupported = 'behaviour': must be 'abstain' or 'policy' for linear learners, whose sums do "
+                "not say what people did most often"
+            )
+        if settings.return_bound is not None:
+            raise ValueError(
+                f"return_bound = {settings.return_bound:g}: must be left out for {name_of(self.learner)}, "
+                "whose report has no intervals that it could narrow"
+            )
+
+    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
+        if privatizer is not None:
+            raise ValueError("privatizer: must be none, linear learners hold their budget themselves")
+        return self.learner.open(
+            self.schema.layout, self.features, randomness, episodes=self.schema.episodes_per_user,
+            known_rewards=self.known is not None,
+        )  # fmt: skip
+
+    def release_bytes(self, session: Any) -> int:
+        """8 bytes a number: each question has at most d x (d + S + 2) of them."""
+        size = self.features.dimension
+        return 8 * len(session.plan) * size * (size + self.layout.states + 2)
+
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
+        self.say("plan, with noise")
+        released, learned = self.learner.ask(session, self.known)
+        write_tables(path, released.tables(), ReleaseFacts(**facts, query=released.query()))
+        return self._planned(learned, settings)
+
+    def again(self, path: Path, settings: Settings) -> Planned:
+        stored = read_tables(path)
+        facts = stored.facts
+        self.say("plan")
+        tables = {(name, h): stored.table(name, h) for name in stored.families for h in stored.steps(name)}
+        released = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, tables)
+        return self._planned(linear.replan(self.learner, released, self.features, self.known), settings)
+
+    def _planned(self, learned: linear.Learned, settings: Settings) -> Planned:
+        chosen = np.take_along_axis(learned.q, learned.policy[..., None], axis=-1)[..., 0]
+        table = PolicyTable(
+            policy=learned.policy, supported=learned.supported, values=_in_units(chosen, self.schema),
+            state_labels=self.schema.state_labels, action_labels=self.schema.action_labels,
+            first_step=self.schema.first_step,
+        )  # fmt: skip
+        gain = learned.gain and _gain_in_units(learned.gain, settings.level, self.schema)
+        return Planned(table, LinearReport(table, learned, settings.unsupported, self.learner.judged, gain))
+
+
+def _check_nothing_compared(settings: Settings, learner: Any) -> None:
+    if settings.compare:
+        raise ValueError(
+            f"compare: must be left out for {name_of(learner)}, rules are compared with decision-points"
+        )
+
+
+def _in_units(values: Floats, schema: Schema) -> Floats:
+    """(H, S) of what [0, 1] a step adds up to from each step on, in the file's units; 0 where episodes have
+    ended, and nowhere above what can still be earned, so that a lower bound stays one.
+    """
+    left = np.arange(schema.horizon, 0, -1)[:, None]
+    found = left * schema.low + (schema.high - schema.low) * np.asarray(values)
+    if schema.outcomes is not None:
+        found = np.minimum(found, max(0.0, *schema.outcomes.values()))
+    elif schema.return_bound is not None and schema.low >= 0.0:  # what was earned before is not negative
+        found = np.minimum(found, schema.return_bound[1])
+    found[:, list(schema.terminal)] = 0.0
+    return found
+
+
+def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain:
+    """At a level, in the file's units of return."""
+    scale = schema.high - schema.low
+    least, most = schema.returns.bounds(schema.horizon)
+    parts = ("estimate", "noise", "sampling", "lacking", "bent", "usual_error")
+    scaled = {name: scale * getattr(gain, name) for name in parts}
+    usual = schema.horizon * schema.low + scale * gain.usual
+    return replace(gain, usual=usual, **scaled).at(level, most - least)
+
+
+Kind = _Counts | _FirstVisits | LinearSums
+
+
+def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
+    """What is released for a learner, and how it plans. Raises ``ValueError`` on anything else."""
+    made: Kind
+    if schema.censored is not None and not isinstance(learner, DecisionPoints):
+        raise ValueError(
+            f"algorithm = {name_of(learner)!r}: must be decision-points (stationary = true) with censored "
+            "ends, the only one that tries both bounds of what these people went on to earn"
+        )
+    if isinstance(learner, linear.Linear):
+        made = LinearSums(schema, learner)
+    elif isinstance(learner, DecisionPoints):
+        made = _FirstVisits(schema, learner)
+    elif not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
+        made = _Counts(schema, learner)
+    else:
+        raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
+    if not isinstance(made, _FirstVisits):
+        refuse_groups(schema, name_of(learner))
+    made.progress = progress
+    return made
+
+
+def refuse_groups(schema: Schema, algorithm: str) -> None:
+    """Raise ``ValueError`` where the schema has groups, which the learner of this name does not know."""
+    if schema.groups is not None:
+        raise ValueError(
+            f"groups: must be left out of the schema for {algorithm}, only decision-points counts people by "
+            "group"
+        )
+
+
+# ------------------------------------------------------------------------------ learners by name
+
+_LEARNERS: dict[str, type[Any]] = {
+    "apvi": tabular.APVI, "dp-apvi": tabular.DPAPVI, "decision-points": DecisionPoints,
+    "pevi": linear.PEVI, "vapvi": linear.VAPVI, "dp-pevi": linear.DPPEVI, "dp-vapvi": linear.DPVAPVI,
+}  # fmt: skip
+
+
+def default_algorithm(schema: Schema) -> str:
+    """Name of the learner that `discreet learn` runs if none is named, and that `discreet forecast` is of.
+
+    Where the world is the same at every step: few changes that are shown to help. Else a whole policy.
+    """
+    return "decision-points" if schema.stationary else "dp-apvi"
+
+
+def name_of(learner: Any) -> str:
+    """The learner's name on the command line."""
+    return next((name for name, kind in _LEARNERS.items() if type(learner) is kind), type(learner).__name__)
+
+
+def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
+    """The learner of a name and of the options that :func:`options_of` gave."""
+    checks.choice("algorithm", algorithm, tuple(_LEARNERS))
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return _LEARNERS[algorithm](**given)
+
+
+def options_of(knobs: Knobs) -> dict[str, Any]:
+    """Every option by name, resolved, as JSON values."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()
+    }
+
+
+# ------------------------------------------------------------------------------ files
+
+_REHEARSAL = "A REHEARSAL, these people are made up and nothing is shown of anybody. What it would say: "
+
+
+def write_plan(
+    folder: Path,
+    planned: Planned,
+    guarantee: Guarantee,
+    settings: Settings,
+    *,
+    replanned: bool,
+    version: int = VERSION,
+    drawn: Path | None = None,
+) -> str:
+    """Policy, report and figures into a folder; returns the report's text.
+
+    version : version of the statement and of the report; it selects the sentences of the guarantee.
+
+    drawn : the folder whose figures become part of the report in HTML; this one, by default.
+    """
+    promised = sentences.statement(guarantee, version)
+    report = planned.report
+    if isinstance(report, Report | DecisionReport):
+        report = replace(report, guarantee=promised)
+    table = planned.table
+    if version < SINCE and isinstance(report, DecisionReport):
+        report, table = EarlierReport.of(report), planned.earlier or table
+    again = " Planned again from a release that was made before, without reading data." if replanned else ""
+    write_policy(folder, table, promised + again, settings.unsupported)
+    blocks = rehearsed(report.blocks(), _REHEARSAL) if settings.synthetic else report.blocks()
+    text = report_markdown(blocks)
+    (folder / MARKDOWN_REPORT).write_text(text, "utf-8", newline="\n")
+    document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+    (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
+    figures = [Path(path) for path in report.figures(folder)]
+    if version >= SINCE:  # earlier ones had none
+        place = folder if drawn is None else drawn
+        page = report_html(blocks, pictures_in(place / path.name for path in figures))
+        (folder / HTML_REPORT).write_text(page, "utf-8", newline="\n")
+    return text

@@ -1,0 +1,276 @@
+r"""Before spending: how likely it is that half of the people will show a linear policy to be better.
+
+On a public world and nobody's data: people are played, learned from by one half and judged by the other, as
+``learn`` would do with ``judged = true``; noise has the scales of the exact sampler, drawn from a seed. What
+is counted is what the report would say, so nothing about its intervals is supposed here.
+
+Where nobody knows a world that is like theirs and features are a mixture (each phi(s, a) at least 0 and of
+sum 1), one is made up (:func:`made_up_linear_world`): one law of next states and one mean reward for each
+coordinate, rewards apart as far as the best policy is to gain. One-hot features are such a mixture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting import budget
+from discreet.core import checks
+from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at, run_key
+from discreet.core.rng import Seeded
+from discreet.data.schema import Schema
+from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts.rollout import rollouts
+from discreet.learners.offline.linear_pevi import Linear, schema_features
+from discreet.mechanisms.features import Features
+from discreet.mechanisms.policy_rows import policy_rows
+from discreet.pipeline.power_analysis import PublicWorld, least_people, made_up_world, share_of
+
+Floats = NDArray[np.float64]
+
+__all__ = [
+    "MOST_PEOPLE",
+    "LinearForecast",
+    "forecast_linear",
+    "linear_epsilon_needed",
+    "linear_people_needed",
+    "made_up_linear_world",
+]
+
+MOST_PEOPLE = 3_000_000  # who can be played in reasonable time
+_CHUNK = 2**16
+
+
+@dataclass(frozen=True)
+class LinearForecast:
+    """How likely a gain is shown.
+
+    users, epsilon, delta, draws : what was asked; epsilon None: without privacy, or a budget in rho or mu.
+    chance : of draws in which it was shown; low, high : Clopper-Pearson, 95 %.
+    better : of draws in which the policy truly gains. gain : mean true gain, best : of the best policy, both
+    in the units of the return. nonlinear : how far the world's chances and mean rewards are from linear ones.
+    """
+
+    users: int
+    epsilon: float | None
+    delta: float
+    draws: int
+    chance: float
+    low: float
+    high: float
+    better: float
+    gain: float
+    best: float
+    nonlinear: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def forecast_linear(
+    world: PublicWorld,
+    features: Features,
+    learner: Linear,
+    users: int,
+    *,
+    draws: int = 40,
+    level: float = 0.95,
+    seed: int = 0,
+) -> LinearForecast:
+    """The chance that the report on so many people shows that a linear policy is better.
+
+    Parameters
+    ----------
+    world : PublicWorld
+    features : Features
+        Of the world's states and actions.
+    learner : DPPEVI, DPVAPVI, PEVI or VAPVI
+        With its budget; ``judged`` is taken to be True.
+    users : int
+        People, one episode each, 1 to 3e6: they are played one by one.
+    draws : int
+        Data sets, at least 1.
+    level : float
+        Of the report's interval, in (0, 1).
+    seed : int
+        Of the simulation.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or the learner cannot be judged.
+    """
+    users = checks.integer("users", users, 1, MOST_PEOPLE)
+    draws = checks.integer("draws", draws, 1)
+    level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+    mdp = world.mdp
+    played = _as_drawn(replace(learner, judged=True))
+    rows = policy_rows(mdp.layout, world.behaviour)
+    found = []
+    for draw in range(draws):
+        with played.open(mdp.layout, features, Seeded(seed, draw)) as session:
+            for begin in range(0, users, _CHUNK):
+                session.submit_many(rollouts(mdp, rows, min(_CHUNK, users - begin), seed, draw, begin))
+            learned = played.ask(session)[1]
+        gain = learned.gain
+        shown = gain is not None and gain.at(level, float(mdp.horizon)).shown
+        found.append((shown, world.units(value(mdp, learned.policy) - world.usual)))
+    shown_, gains = np.array(found, np.float64).T
+    options = learner.options()
+    return LinearForecast(
+        users, options.get("epsilon"), options.get("delta") or 0.0, draws, *share_of(shown_),
+        float((gains > 1e-9).mean()), float(gains.mean()), world.best, nonlinear(mdp, features),
+    )  # fmt: skip
+
+
+def _as_drawn(learner: Linear) -> Linear:
+    """With a budget in rho where noise from the system is accounted so: then seeded noise has its scale."""
+    options = learner.options()
+    if options.get("epsilon") is None or not options.get("delta"):
+        return learner
+    rho = budget.zcdp_rho(options["epsilon"], options["delta"])
+    return _with(learner, epsilon=None, delta=None, rho=rho)
+
+
+def _with(learner: Linear, **budget: Any) -> Linear:
+    """The same learner with another budget."""
+    return replace(learner, **budget)
+
+
+def nonlinear(mdp: TabularMDP, features: Features) -> float:
+    """The largest distance of a chance or a mean reward from its best linear fit, over admissible pairs."""
+    inside = mdp.layout.row_index.ravel() >= 0
+    rows = features.rows[inside]
+    worst = 0.0
+    for h in range(len(mdp.transitions)):
+        wanted = np.column_stack([
+            mdp.transitions[h].reshape(-1, mdp.states)[inside], mdp.rewards[h].ravel()[inside],
+        ])  # fmt: skip
+        fitted = rows @ np.linalg.lstsq(rows, wanted, rcond=None)[0]
+        worst = max(worst, float(np.abs(fitted - wanted).max()))
+    return worst if worst > 1e-9 else 0.0
+
+
+def linear_people_needed(
+    world: PublicWorld,
+    features: Features,
+    learner: Linear,
+    *,
+    chance: float = 0.9,
+    draws: int = 40,
+    seed: int = 0,
+) -> int | None:
+    """About the smallest number of people (to a fifth) at which a gain is shown in this share of draws; None:
+    above 3e6.
+
+    world, features, learner, draws, seed : as for :func:`forecast_linear`. chance : that share, in (0, 1).
+    Raises ``ValueError`` out of range.
+    """
+    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
+
+    def enough(users: int) -> bool:
+        found = forecast_linear(world, features, learner, users, draws=draws, seed=seed)
+        return found.chance >= chance
+
+    return least_people(enough, MOST_PEOPLE)
+
+
+def linear_epsilon_needed(
+    world: PublicWorld,
+    features: Features,
+    learner: Linear,
+    users: int,
+    epsilons: tuple[float, ...],
+    *,
+    chance: float = 0.9,
+    draws: int = 40,
+    seed: int = 0,
+) -> float | None:
+    """The smallest of these epsilons that shows a gain in this share of draws; None: none does.
+
+    world, features, users, draws, seed : as for :func:`forecast_linear`. learner : with any epsilon.
+    chance : that share, in (0, 1). Raises ``ValueError`` out of range.
+    """
+    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
+    for epsilon in epsilons:
+        one = _with(learner, epsilon=epsilon)
+        if forecast_linear(world, features, one, users, draws=draws, seed=seed).chance >= chance:
+            return epsilon
+    return None
+
+
+def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicWorld, Features]:
+    """A world of :func:`made_up_linear_world`; with ends, where features are one-hot (any world is linear in
+    such ones), that of :func:`~discreet.pipeline.power_analysis.made_up_world`, with one-hot features of its
+    own.
+    """
+    if schema.terminal and schema.features is None:
+        world = made_up_world(schema, gain)
+        return world, schema_features(world.mdp.layout, nonneg=True)
+    return made_up_linear_world(schema, features, gain), features
+
+
+def made_up_linear_world(schema: Schema, features: Features, gain: float, *, seed: int = 0) -> PublicWorld:
+    """A world that is linear in the schema's features, in which the best policy gains so much over practice.
+
+    Parameters
+    ----------
+    schema : Schema
+        Its states, admissible actions, horizon and range of rewards; without terminal states.
+    features : Features
+        Of these, each a mixture: at least 0, of sum 1.
+    gain : float
+        In the units of the return, above 0.
+    seed : int
+        Of the world.
+
+    Raises
+    ------
+    ValueError
+        If the features are no mixtures, or no rewards make up that much.
+    """
+    layout, horizon = schema.layout, schema.horizon
+    if schema.terminal:
+        raise ValueError(
+            "terminal: a world with ends is made up for one-hot features only; give --world FILE"
+        )
+    if features.rows.min() < 0.0 or np.abs(features.rows.sum(axis=1) - 1.0).max() > 1e-9:
+        raise ValueError(
+            "features: must be mixtures (at least 0, of sum 1) for a world to be made up; give --world FILE"
+        )
+    span = horizon * (schema.high - schema.low)
+    gain = checks.real("target_gain", gain, 0.0, span, open_low=True, open_high=True)
+    draw = generator_at(run_key(checks.integer("seed", seed, 0), 1), ROLE_MODEL)
+    d, states, actions = features.dimension, layout.states, layout.actions
+    measures = draw.dirichlet(np.full(states, max(0.3, 3.0 / states)), d)
+    effects = draw.standard_normal(d)
+    moves = (features.rows @ measures).reshape(states, actions, states)
+    moves /= moves.sum(axis=2, keepdims=True)
+    mask = layout.row_index >= 0
+    behaviour = np.where(mask, draw.gamma(2.0, size=mask.shape), 0.0)
+    behaviour = np.repeat((behaviour / behaviour.sum(axis=1, keepdims=True))[None], horizon, axis=0)
+    initial = draw.dirichlet(np.full(states, 2.0))
+
+    def world(strength: float) -> PublicWorld:
+        rewards = (features.rows @ np.clip(0.5 + strength * effects, 0.0, 1.0)).reshape(states, actions)
+        mdp = TabularMDP(
+            moves, np.clip(rewards, 0.0, 1.0), initial, horizon=horizon, mask=layout.mask, name="made up",
+            reward_law="bernoulli",
+        )  # fmt: skip
+        return PublicWorld(mdp, behaviour, schema.returns)
+
+    high = 0.01
+    while world(high).best < gain:
+        high *= 2.0
+        if high > 100.0:
+            raise ValueError(f"target_gain = {gain:g}: must be smaller, no rewards make up so much")
+    low = 0.0
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if world(middle).best < gain else (low, middle)
+    return world(high)

@@ -1,0 +1,290 @@
+"""Counting in parts: exact sums where the data are, merged where the noise is drawn.
+
+A data set that lies in many files, on many machines, is counted a part at a time, by whatever starts
+processes (a job array, Dask, Ray, Spark). A :class:`Part` holds the exact sums of its people
+(:class:`~discreet.mechanisms.dataset.partial_aggregate.Tally`) and, of each of them, a keyed hash of her
+name; parts are merged, and released as one data set: the same sums, the same release, as if all rows had been
+read in one place.
+
+**A part is raw data.** Its sums are exact, and protect nobody. It is written with mode 0600, and is to be
+kept, sent and deleted as the trajectories are.
+
+Nobody in two parts. Noise is calibrated to one person's records in one place: whoever is counted in two parts
+is there twice. So all parts of one run are counted under one secret key (32 random bytes, in a file that is
+made for the run and deleted after it), a person is known by the first 128 bits of BLAKE2b of her name under
+that key, and parts that have a person in common, or other keys, schemas or questions, are refused. Names are
+compared as texts: 7 and "7" are one person, "7" and "07" are two. Two people have one hash with a chance of
+at most n^2 / 2^129; then a run is refused that need not have been. Hashes go into no release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.data.row_batches import Progress, Source
+from discreet.data.schema import Schema
+from discreet.data.validate import episodes
+from discreet.ledger.owner_rules import Rule, check_dataset, rules_over
+from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.saved_state import state_file as saved_state
+from discreet.pipeline.learned_files import Kind, LinearSums, kind_of, name_of
+
+Hashes = NDArray[np.uint64]
+
+__all__ = [
+    "Part", "count_part", "digest_of", "facts_of", "merge_parts", "new_count_key", "read_count_key",
+]  # fmt: skip
+
+_LAYOUT = saved_state.FileLayout(b"\x89discreet-part0\n", 1, "a counted part")
+_RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
+_KEY_BYTES = 32
+_GRID = 1024
+_FACTS = ("schema", "dataset", "question", "key")
+
+
+def new_count_key(path: str | Path) -> Path:
+    """A new secret key in the file ``path``, mode 0600; returns the path.
+
+    Raises ``ValueError`` if it exists or cannot be written.
+    """
+    path = Path(path)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ValueError(f"key = {str(path)!r}: exists already, must be a new file") from None
+    except OSError as error:
+        raise ValueError(f"key = {str(path)!r}: cannot be written ({error.strerror})") from None
+    with os.fdopen(handle, "wb") as file:
+        file.write(secrets.token_bytes(_KEY_BYTES))
+    return path
+
+
+def read_count_key(path: str | Path) -> bytes:
+    """The key in the file ``path`` that :func:`new_count_key` made.
+
+    Raises ``ValueError`` on anything else.
+    """
+    try:
+        key = Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(
+            f"key = {str(path)!r}: must be a file that `discreet count --new-key` made ({error.strerror})"
+        ) from None
+    if len(key) != _KEY_BYTES:
+        raise ValueError(f"key = {str(path)!r}: has {len(key)} bytes, must have {_KEY_BYTES}")
+    return key
+
+
+class Part:
+    """The exact sums of some people, and keyed hashes of their names. **Raw data: it protects nobody.**
+
+    Made by :func:`count_part`, read by :meth:`load`, which raises ``ValueError`` on a file that is no part.
+    tally : the sums, exact. people : (n, 2) uint64, one row a person. facts : what
+    parts must have in common: the schema's hash, dataset, what is counted, and which key it was. rules : the
+    owners' rules over the files that were counted, which hold for a release of the part, wherever it is.
+    """
+
+    def __init__(
+        self, tally: Tally, people: Hashes, facts: Mapping[str, Any], rules: Mapping[Path, Rule] | None = None
+    ) -> None:
+        self.tally, self.people, self.facts, self.rules = tally, people, dict(facts), dict(rules or {})
+
+    def __repr__(self) -> str:
+        return f"<Part of {len(self.people)} people: raw data, not private>"
+
+    def to_bytes(self) -> bytes:
+        """All of it: **raw data**. :meth:`from_bytes` reads it."""
+        file = io.BytesIO()
+        saved_state.write_content(file, secrets.token_hex(16), self._values(), {}, _LAYOUT)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str = "content") -> Part:
+        """The part in ``content``, which errors call ``name``.
+
+        Raises ``ValueError`` if it is damaged, or no part.
+        """
+        found = saved_state.read_content(io.BytesIO(content), len(content), name, {}, _LAYOUT)[1]
+        try:
+            tally = Tally.from_bytes(np.asarray(found["tally"], np.uint8).tobytes())
+            people, facts = np.asarray(found["people"]), json.loads(found["facts"])
+            rules = {Path(path): Rule(**rule) for path, rule in json.loads(found["rules"]).items()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{name}: is no counted part ({error})") from None
+        fits = people.dtype == np.uint64 and people.shape == (tally.people, 2)
+        if not fits or sorted(facts) != sorted(_FACTS) or _repeated(people):
+            raise ValueError(f"{name}: is no counted part (its people are not those of its sums)")
+        return cls(tally, people, facts, rules)
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a new file, mode 0600: **raw data**.
+
+        Raises ``ValueError`` if ``path`` exists or its folder does not.
+        """
+        draft = saved_state.Draft(path, _LAYOUT)
+        try:
+            draft.write(secrets.token_hex(16), self._values(), {})
+            draft.publish()
+        except BaseException:
+            if not draft.published:
+                draft.withdraw()
+            raise
+
+    @classmethod
+    def load(cls, path: str | Path) -> Part:
+        """The part in the file at ``path``, which stays; also under the rules over that file.
+
+        Raises ``ValueError`` if it is damaged, or no part.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+        part = cls.from_bytes(content, str(path))
+        part.rules |= rules_over([Path(path)])
+        return part
+
+    def _values(self) -> dict[str, Any]:
+        tally = np.frombuffer(self.tally.to_bytes(), np.uint8)
+        rules = {str(path): rule.content() for path, rule in self.rules.items()}
+        return {
+            "raw": _RAW, "facts": json.dumps(self.facts), "rules": json.dumps(rules), "people": self.people,
+            "tally": tally,
+        }  # fmt: skip
+
+
+def count_part(
+    source: Source,
+    learner: Any,
+    key: bytes,
+    *,
+    progress: Progress | None = None,
+    scratch: str | Path | None = None,
+    workers: int | None = None,
+) -> Part:
+    """Count the people of a part of the data, whole people, for one learner.
+
+    Parameters
+    ----------
+    source : Source
+        Files and their schema (:func:`discreet.data.row_batches.open_source`): all rows of every person in
+        it.
+    learner : DecisionPoints, DPAPVI or APVI
+        What will be learned, which says what is summed; noise and budget do not matter here.
+    key : 32 secret bytes
+        The same for all parts of a run (:func:`read_count_key`).
+    progress, scratch, workers
+        As for :func:`discreet.data.validate.episodes`; 1 on a worker that has one processor of many.
+
+    Raises
+    ------
+    DataError
+        If rows break the schema: a private message.
+    ValueError
+        If the learner asks for more than sums, or the source holds nobody.
+    """
+    which, schema = digest_of(key), source.schema
+    kind, rules = kind_of(schema, learner), rules_over(source.files)
+    for path, rule in rules.items():
+        check_dataset(path, rule, schema.dataset)
+    if isinstance(kind, LinearSums):
+        raise ValueError(
+            f"algorithm = {name_of(learner)!r}: asks stored people questions while it plans, and cannot be "
+            "counted in parts; must be dp-apvi, apvi or decision-points"
+        )
+    tally, people = Tally(kind.query, _GRID), list[Hashes]()
+    for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
+        tally.add(kind.told(part.trajectories, part.group), part.user)
+        people.append(_hashed(part.names, key))
+    if not people:
+        raise ValueError("source: holds no rows")
+    everybody = np.concatenate(people)
+    if len(everybody) > tally.people:
+        tally.absent(len(everybody) - tally.people)
+    return Part(tally, everybody, {**facts_of(schema, kind), "key": which}, rules)
+
+
+def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
+    """What parts and their release must have in common, beside the query."""
+    question = "first visits" if kind.asked else "counts of every step"
+    return {"schema": schema.hash, "dataset": schema.dataset, "question": question}
+
+
+def digest_of(key: bytes) -> str:
+    """Which key it was; the key does not follow from it. Raises ``ValueError`` unless it is one."""
+    if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
+        raise ValueError(f"key: must be {_KEY_BYTES} secret bytes")
+    return hashlib.blake2b(b"which key", digest_size=8, key=key).hexdigest()
+
+
+def _hashed(names: Any, key: bytes) -> Hashes:
+    """(n, 2) of users' names, as texts."""
+    blank = hashlib.blake2b(digest_size=16, key=key)
+    out = bytearray()
+    for name in names.to_pylist():
+        one = blank.copy()
+        one.update(str(name).encode())
+        out += one.digest()
+    return np.frombuffer(bytes(out), "<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
+    """All people of some parts, each of whom may be in one of them only.
+
+    parts : parts, or files of them, which are read one at a time.
+
+    Raises
+    ------
+    ValueError
+        If there is none; if they are of other schemas, algorithms or keys; if somebody is in two of them.
+    """
+    whole: Part | None = None
+    people: list[Hashes] = []
+    for given in parts:
+        one = given if isinstance(given, Part) else Part.load(given)
+        name = repr(one) if isinstance(given, Part) else str(given)
+        if whole is None:
+            whole = Part(one.tally + Tally(one.tally.query, one.tally.grid), one.people, one.facts, one.rules)
+        else:
+            for fact, mine in whole.facts.items():
+                if one.facts[fact] != mine:
+                    raise ValueError(
+                        f"{name}: was counted with another {fact} ({checks.said(one.facts[fact])} for "
+                        f"{checks.said(mine)}): parts of one run must have the same"
+                    )
+            whole.tally.merge(one.tally)
+            for path, rule in one.rules.items():
+                if whole.rules.setdefault(path, rule) != rule:
+                    raise ValueError(f"{name}: was counted under another rule {path} than the other parts")
+        people.append(one.people)
+    if whole is None:
+        raise ValueError("parts: must be at least one")
+    everybody = np.concatenate(people)
+    people.clear()  # they may be many, and parts that came from files are nobody else's
+    if twice := _repeated(everybody):
+        raise ValueError(
+            f"parts: people who are in two of them: {twice} (a private number); all rows of a person must "
+            "be in one"
+        )
+    return Part(whole.tally, everybody, whole.facts, whole.rules)
+
+
+def _repeated(people: Hashes) -> int:
+    """How many rows are there more than once."""
+    first = np.sort(people[:, 0])
+    if not (first[1:] == first[:-1]).any():
+        return 0
+    order = np.lexsort((people[:, 1], people[:, 0]))
+    first, second = people[order, 0], people[order, 1]
+    return int(((first[1:] == first[:-1]) & (second[1:] == second[:-1])).sum())

@@ -1,0 +1,400 @@
+r"""Before spending: how likely is it that the report will show a gain, and how many people, or which
+epsilon, does it take?
+
+By simulation, on a public world and nobody's data. What decision points read of n people is drawn around its
+expectation, which dynamic programming gives at a cost that does not grow with n: with x_h(s) the probability
+that the first visit to s is at step h, b the behaviour and Q_b its values,
+
+    E N(s, a) = n sum_h x_h(s) b_h(a | s),   E M(s, a, s') = n sum_h x_h(s) b_h(a | s) P(s' | s, a),
+    E G(s, a) = n sum_h x_h(s) b_h(a | s) (Q_b,h(s, a) - 1/2);
+
+counts are Poisson, successors multinomial, returns as variable as outcomes of 0 and 1 (the most that there
+is), and noise is that of the privatizer. Each draw is planned and judged as
+:class:`~discreet.learners.offline.decision_points.DecisionPoints` does, except that the consistency test of
+the release is taken to pass, which it does in such a world
+(:func:`~discreet.learners.ope.verdict.would_show`).
+
+Where nobody knows a world that is like theirs, one is made up of the schema's sizes (:func:`made_up_world`):
+live states of uneven popularity, episodes of about a quarter of the horizon, a good and a bad end, and
+actions whose effects are scaled so that the best policy gains as much over the behaviour as is hoped for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+from discreet.core import checks
+from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.layout import Layout
+from discreet.core.noise.random_streams_kernels import ROLE_MODEL, ROLE_NOISE, generator_at, run_key
+from discreet.core.rng import Secure
+from discreet.core.short_repr import brief
+from discreet.data.schema import Schema
+from discreet.envs.mdp.planning import optimal_values, value
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.learners.ope.deviation_gains import Path
+from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.transition_gains import path_of
+from discreet.learners.ope.verdict import ASKED, would_show
+from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.privatizers.central import Central
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+
+Floats = NDArray[np.float64]
+
+__all__ = [
+    "EPSILONS",
+    "GainForecast",
+    "PublicWorld",
+    "epsilon_needed",
+    "forecast_gain",
+    "made_up_world",
+    "people_needed",
+]
+
+EPSILONS = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
+_NEAR = 5  # next states of a made-up pair
+_MOST_PEOPLE = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class PublicWorld:
+    """A world that is public, and what people do in it.
+
+    mdp : TabularMDP, the same at every step. behaviour : (H, S, A) probabilities. returns : how an episode's
+    return is added up. scale : what a reward of 1 of the MDP is worth in its units, where outcomes are paid.
+    Raises ``ValueError`` if the world differs from step to step, or ``behaviour`` has another shape.
+    """
+
+    __repr__ = brief
+
+    mdp: TabularMDP
+    behaviour: Floats
+    returns: Returns
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.mdp.stationary:
+            raise ValueError("mdp: must be the same at every step")
+        shape = (self.mdp.horizon, self.mdp.states, self.mdp.actions)
+        object.__setattr__(self, "behaviour", checks.floats("behaviour", self.behaviour, shape))
+
+    @cached_property
+    def question(self) -> FirstVisits:
+        """What decision points ask."""
+        return FirstVisits(Spec(self.mdp.layout, stationary=True, returns=self.returns))
+
+    @cached_property
+    def usual(self) -> float:
+        """The value of the behaviour, in rewards of the MDP."""
+        return value(self.mdp, self.behaviour)
+
+    @cached_property
+    def best(self) -> float:
+        """What the best policy gains over it, in the units of the return."""
+        return self.units(float(self.mdp.initial @ optimal_values(self.mdp)[0][0]) - self.usual)
+
+    def units(self, gain: float) -> float:
+        """In units of the return what is ``gain`` in those of the MDP's rewards."""
+        returns = self.returns
+        return self.scale * gain if returns.outcomes is not None else (returns.high - returns.low) * gain
+
+    def gain(self, path: Path, count: int) -> float:
+        """What the point of a path with ``count`` changes truly gains, in the units of the return."""
+        policy = self.behaviour.copy()
+        changed = path.changed(count)[:-1]
+        policy[:, changed] = np.eye(self.mdp.actions)[path.action[:-1][changed]]
+        return self.units(value(self.mdp, policy) - self.usual)
+
+    @cached_property
+    def _expected(self) -> tuple[Floats, Floats, Floats]:
+        """By rows of the question: visits of one person, transitions of one visit, mean of what is left to
+        be earned.
+        """
+        mdp, layout, b = self.mdp, self.question.layout, self.behaviour
+        horizon, states, actions = mdp.horizon, mdp.states, mdp.actions
+        moves = mdp.transitions[0]
+        ended = np.zeros(states, bool)
+        ended[list(self.returns.terminal)] = True
+        paid = self._paid(ended)
+        least, most = self.question.bounds
+        q, after = np.zeros((horizon, states, actions)), np.zeros(states)
+        for h in range(horizon - 1, -1, -1):
+            q[h] = np.where(ended[:, None], 0.0, paid + moves @ after)
+            after = (b[h] * q[h]).sum(axis=1)
+        visits = np.zeros((states + 1, actions))
+        left = np.zeros((states + 1, actions))
+        visits[-1, 0], left[-1, 0] = 1.0, (float(mdp.initial @ after) - least) / (most - least)
+        fresh = np.repeat(mdp.initial[None], states, axis=0)
+        own = np.arange(states)
+        for h in range(horizon):
+            arrives = fresh[own, own]
+            share = np.where(ended[:, None], np.eye(actions)[layout.row_action[layout.state_ptr[:-2]]], b[h])
+            visits[:-1] += arrives[:, None] * share
+            left[:-1] += arrives[:, None] * share * (q[h] - least) / (most - least)
+            fresh[own, own] = 0.0
+            fresh = fresh @ np.einsum("sa,sat->st", b[h], moves)
+        mean = np.divide(left, visits, out=np.full_like(left, 0.5), where=visits > 0.0)
+        row = np.zeros((states + 1, actions, states + 1))
+        row[:-1, :, :-1], row[-1, 0, :-1] = moves, mdp.initial
+        rows = layout.to_rows
+        return rows(visits[None])[0], rows(row[None])[0], np.clip(rows(mean[None])[0], 0.0, 1.0)
+
+    def _paid(self, ended: NDArray[np.bool_]) -> Floats:
+        """(S, A) expected reward of a step in the units of the return."""
+        returns = self.returns
+        if returns.outcomes is None:
+            return np.asarray(returns.low + (returns.high - returns.low) * self.mdp.rewards[0])
+        arrival = np.zeros(self.mdp.states)
+        arrival[list(returns.outcomes)] = list(returns.outcomes.values())
+        return np.asarray(self.mdp.transitions[0] @ arrival)
+
+    def told(self, users: int, scales: dict[str, float], draw: np.random.Generator) -> Told:
+        """What a release of so many people might hold, drawn from this world.
+
+        users : at least 1. scales : standard deviation of the noise of each family, by name; 0: none. draw :
+        the generator that people's luck and noise come from.
+        """
+        each, moves, mean = self._expected
+        visits = draw.poisson(users * each)
+        successors = draw.multinomial(visits, moves / moves.sum(axis=1, keepdims=True)).astype(np.float64)
+        earned = draw.binomial(visits, mean) - 0.5 * visits
+        tables = {VISITS: visits.astype(np.float64), TRANSITIONS: successors, CENTERED_REWARDS: earned}
+        noisy = {
+            name: table + scales[name] * draw.standard_normal(table.shape) if scales[name] else table
+            for name, table in tables.items()
+        }
+        visited, moved, earnings = (noisy[name] for name in (VISITS, TRANSITIONS, CENTERED_REWARDS))
+        sizes = (scales[name] for name in (VISITS, TRANSITIONS, CENTERED_REWARDS))
+        return self.question.told_of(visited, moved, earnings, *sizes, people=users)
+
+
+@dataclass(frozen=True)
+class GainForecast:
+    """How likely a gain is shown.
+
+    users, epsilon, delta, draws : what was asked; epsilon None: without privacy.
+    chance : of draws in which it was shown; low, high : Clopper-Pearson, 95 %.
+    gain : mean true gain of the default policy; best : of the best policy.
+    changes : mean number of states that are changed.
+    """
+
+    users: int
+    epsilon: float | None
+    delta: float
+    draws: int
+    chance: float
+    low: float
+    high: float
+    gain: float
+    best: float
+    changes: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def forecast_gain(
+    world: PublicWorld,
+    users: int,
+    privatizer: Central | NoPrivacy,
+    *,
+    draws: int = 60,
+    level: float = 0.95,
+    hidden_cause: float = ASKED,
+    seed: int = 0,
+) -> GainForecast:
+    """The chance that so many people's report shows a gain, in a public world.
+
+    Parameters
+    ----------
+    world : PublicWorld
+    users : int
+        People, one episode each, 1 to 1e9.
+    privatizer : Central or NoPrivacy
+    draws : int
+        Simulated releases, at least 1.
+    level : float
+        Of the report's interval, in (0, 1).
+    hidden_cause : float
+        Factor in [1, 50], as of :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
+    seed : int
+        Of the simulation.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or the privatizer cannot release this question.
+    """
+    users = checks.integer("users", users, 1, _MOST_PEOPLE)
+    draws = checks.integer("draws", draws, 1)
+    query = world.question.query()
+    mechanism = privatizer.stored_mechanism(query, Secure())
+    scales = dict.fromkeys(query.row_families, 0.0)
+    if isinstance(privatizer, Central):
+        laws = mechanism.laws_at(1)
+        scales = {name: float(laws[name].std()) for name in query.row_families}
+    key = run_key(checks.integer("seed", seed, 0), users)
+    found = []
+    for i in range(draws):
+        path = path_of(world.told(users, scales, generator_at(key, ROLE_NOISE, i)), level)
+        count = path.default
+        found.append((would_show(path, count, hidden_cause), world.gain(path, count), count))
+    shown, gains, counts = np.array(found, np.float64).T
+    return GainForecast(
+        users, mechanism.guarantee.epsilon, mechanism.guarantee.delta, draws,
+        *share_of(shown), float(gains.mean()), world.best, float(counts.mean()),
+    )  # fmt: skip
+
+
+def people_needed(
+    world: PublicWorld,
+    privatizer: Central | NoPrivacy,
+    *,
+    chance: float = 0.9,
+    draws: int = 60,
+    seed: int = 0,
+) -> int | None:
+    """About the smallest number of people (to a fifth) at which a gain is shown in this share of draws;
+    None: above 1e9.
+
+    world : PublicWorld. privatizer : Central or NoPrivacy. chance : that share, in (0, 1). draws : simulated
+    releases for each number, at least 1. seed : of the simulation. Raises ``ValueError`` out of range.
+    """
+    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
+
+    def enough(users: int) -> bool:
+        return forecast_gain(world, users, privatizer, draws=draws, seed=seed).chance >= chance
+
+    return least_people(enough, _MOST_PEOPLE)
+
+
+def share_of(shown: Floats) -> tuple[float, float, float]:
+    """The share of draws (N,) of 0 and 1, and its interval of 95 % (Clopper and Pearson)."""
+    found = binomtest(int(shown.sum()), len(shown))
+    low, high = found.proportion_ci()
+    return float(found.statistic), float(low), float(high)
+
+
+def least_people(enough: Callable[[int], bool], most: int) -> int | None:
+    """About the smallest number of people (to a fifth) who are enough, of 100 to ``most``; None: more."""
+    low, high = 100.0, 1000.0
+    while not enough(round(high)):
+        if high >= most:
+            return None
+        low, high = high, min(high * math.sqrt(10.0), float(most))
+    while high / low > 1.2:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(round(middle)) else (middle, high)
+    return rounded(high)
+
+
+def epsilon_needed(
+    world: PublicWorld, users: int, delta: float, *, chance: float = 0.9, draws: int = 60, seed: int = 0
+) -> float | None:
+    """The smallest of :data:`EPSILONS` that shows a gain in this share of draws; None: none does.
+
+    world : PublicWorld. users : people. delta : in (0, 1). chance : that share, in (0, 1). draws : simulated
+    releases for each epsilon, at least 1. seed : of the simulation. Raises ``ValueError`` out of range.
+    """
+    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
+    for epsilon in EPSILONS:
+        privatizer = Central(epsilon=epsilon, delta=delta)
+        if forecast_gain(world, users, privatizer, draws=draws, seed=seed).chance >= chance:
+            return epsilon
+    return None
+
+
+def rounded(number: float) -> int:
+    """Up, to two figures."""
+    unit = 10 ** max(int(math.log10(number)) - 1, 0)
+    return int(math.ceil(number / unit) * unit)
+
+
+def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
+    """A world of the schema's sizes in which the best policy gains ``gain`` over what people do.
+
+    Parameters
+    ----------
+    schema : Schema
+        Its states that are not terminal, admissible actions, horizon and bounds of returns.
+    gain : float
+        In the units of the return, above 0.
+    seed : int
+        Of the world.
+
+    Raises
+    ------
+    ValueError
+        If no effects of actions make up that much, or the schema has censored ends: how often people leave
+        then decides what can be shown, and a world that is made up does not know it.
+    """
+    if schema.censored is not None:
+        raise ValueError(
+            "target_gain: must be left out with censored ends, which a made-up world does not have; give a "
+            "world (--world TABLE) that says how often people leave"
+        )
+    least, most = schema.returns.bounds(schema.horizon)
+    gain = checks.real("target_gain", gain, 0.0, most - least, open_low=True, open_high=True)
+    live = [s for s in range(schema.layout.states) if s not in schema.terminal]
+    size, actions, horizon = len(live), schema.layout.actions, schema.horizon
+    draw = generator_at(run_key(checks.integer("seed", seed, 0), 0), ROLE_MODEL)
+    mask = np.zeros((size + 2, actions), bool)
+    mask[:size] = schema.layout.row_index[live] >= 0
+    mask[size:, 0] = True
+    fame = draw.dirichlet(np.full(size, 0.7))
+    end = min(0.9, max(4.0 / horizon, 0.05))
+    near = draw.choice(size, (size, actions, min(_NEAR, size)), p=fame)
+    weights = draw.dirichlet(np.ones(near.shape[2]), (size, actions))
+    moves = np.zeros((size + 2, actions, size + 2))
+    pair = np.arange(size)[:, None], np.arange(actions)[None, :]
+    for i in range(near.shape[2]):
+        np.add.at(moves, (*pair, near[:, :, i]), (1.0 - end) * weights[:, :, i])
+    behaviour = np.where(mask, draw.gamma(2.0, size=mask.shape), 0.0)
+    behaviour /= behaviour.sum(axis=1, keepdims=True)
+    base, effect = draw.uniform(0.3, 0.7, size), draw.standard_normal((size, actions))
+    initial = np.concatenate([fame, [0.0, 0.0]])
+    paid = np.zeros((size + 2, actions, size + 2))
+    paid[:size, :, size + 1] = 1.0
+
+    alike = np.where(mask[:, :, None], (moves * behaviour[:, :, None]).sum(axis=1)[:, None], 0.0)
+
+    def world(strength: float, apart: float = 1.0) -> PublicWorld:
+        """apart : how far actions differ in where they lead, from 0, not at all."""
+        good = end * np.clip(base[:, None] + strength * effect, 0.0, 1.0)
+        table = alike + apart * (moves - alike)
+        table[:size, :, size], table[:size, :, size + 1] = end - good, good
+        table[size, :, size] = table[size + 1, :, size + 1] = 1.0
+        layout = Layout(size + 2, actions, horizon, mask)
+        mdp = TabularMDP(
+            table, paid, initial, horizon=horizon, mask=layout.mask, terminal=(size, size + 1), name="made up"
+        )
+        returns = Returns(terminal=(size, size + 1), outcomes={size + 1: most - least})
+        return PublicWorld(mdp, np.repeat(behaviour[None], horizon, axis=0), returns, most - least)
+
+    if world(0.0).best > gain:  # where actions lead is worth more than that
+        low, high = 0.0, 1.0
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if world(0.0, middle).best < gain else (low, middle)
+        return world(0.0, high)
+    low, high = 0.0, 0.05
+    while world(high).best < gain:
+        low, high = high, 2.0 * high
+        if high > 10.0:
+            raise ValueError(
+                f"target_gain = {gain:g}: must be smaller, no effects of actions make up so much"
+            )
+    for _ in range(20):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if world(middle).best < gain else (low, middle)
+    return world(high)

@@ -1,0 +1,242 @@
+"""Releases that were paid for and never got a name, or a mark: found, finished, and marked in the ledger.
+
+A run that dies after its reservation has spent it. What it leaves depends on when it died:
+
+========================  ====================================  =========================================
+state                     what lies there                       what :func:`finish` does
+========================  ====================================  =========================================
+``no release``            an unmarked reservation, no file      nothing: noise is never drawn twice for it
+``hidden``                ``.NAME.*.part`` with a release       plans from it, names the folder, marks it
+``not marked``            a folder with its name                verifies it and marks it
+``running``               a hidden folder that a run holds      nothing: it is at work
+``of another ledger``     a hidden folder, another identity     nothing: that ledger must be given
+========================  ====================================  =========================================
+
+A release holds in its metadata all that is known of its run, so that a folder is finished as the run would
+have done it, but for the two lines that people fill in, which may have been lost. Nothing here reads people's
+data, and nothing is spent. A fitted codebook is whole or not there: it is named and marked as it lies.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from discreet.core.short_repr import brief
+from discreet.data.row_batches import Progress
+from discreet.data.schema import read_schema, write_schema
+from discreet.learners.offline.release_files import read_tables
+from discreet.ledger.ledger import Ledger, Reservation
+from discreet.pipeline import state_codebook as codebook
+from discreet.pipeline.learn import RELEASE, SCHEMA, Run, fill
+from discreet.pipeline.learned_files import Settings, kind_of, learner_of
+from discreet.pipeline.verify import verify
+from discreet.reports.codebook_page import FACTS
+from discreet.reports.statement import published_hashes, versions
+from discreet.reports.statement_page import FREE, JSON_NAME, told_in
+from discreet.utils.atomic_folder import HIDDEN, aside, claimed, held
+
+__all__ = ["Lost", "finish", "lost"]
+
+State = Literal["no release", "hidden", "not marked", "running", "of another ledger"]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A release that the ledger does not know as published, or a reservation of which nothing was found.
+
+    folder : where it lies; None for ``no release``.
+    name : of the folder that the run was to make.
+    number, dataset, time : of the ledger's entry; None for a hidden run without a ledger.
+    """
+
+    __repr__ = brief
+
+    state: State
+    folder: Path | None
+    name: str
+    number: int | None
+    dataset: str
+    time: str
+
+
+def lost(place: str | Path, ledger: Ledger | None) -> list[Lost]:
+    """All that runs left behind in a folder of folders, and unmarked reservations that nothing there is of.
+
+    Parameters
+    ----------
+    place : the folder in which the runs' folders lie (the parent of ``--out``).
+    ledger : theirs; None finds only hidden folders of runs without one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder.
+    """
+    place = Path(place)
+    if not place.is_dir():
+        raise ValueError(f"place = {str(place)!r}: must be the folder in which folders of runs lie")
+    unmarked: dict[str, Any] = {}
+    if ledger is not None:
+        marked = {entry.reservation for entry in ledger.entries() if entry.kind == "mark"}
+        unmarked = {
+            entry.hash: entry
+            for entry in ledger.entries()
+            if entry.kind == "reserve" and entry.number not in marked
+        }
+    found = list(_folders(place, ledger, unmarked))
+    numbers = {one.number for one in found if one.state != "of another ledger"}
+    found += [
+        Lost("no release", None, "", entry.number, entry.dataset, entry.time)
+        for entry in unmarked.values()
+        if entry.number not in numbers
+    ]
+    return found
+
+
+def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> Iterator[Lost]:
+    for path in sorted(place.iterdir()):
+        if path.is_symlink() or not ((path / RELEASE).is_file() or _is_codebook(path)):
+            continue
+        hidden = HIDDEN.fullmatch(path.name)
+        try:
+            dataset, date, told = _codebook_facts(path) if _is_codebook(path) else _release_facts(path)
+        except ValueError:
+            continue  # another version's, or damaged: not ours to finish
+        number = None if told is None else told["number"]
+        known = Lost("hidden", path, hidden["name"] if hidden else path.name, number, dataset, date)
+        if hidden and not _free(path):
+            yield replace(known, state="running")
+        elif told is None:
+            if hidden:
+                yield known
+        elif ledger is None or told["identity"] != ledger.identity or not ledger.contains(told["head"]):
+            if hidden:
+                yield replace(known, state="of another ledger")
+        elif hidden:
+            yield known
+        elif told["head"] in unmarked and not told_in(path, "replanned"):
+            # a folder that was planned again shares its release with the one that is to be marked
+            yield replace(known, state="not marked")
+
+
+def _is_codebook(folder: Path) -> bool:
+    return (folder / FACTS).is_file()
+
+
+def _release_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
+    """(dataset, date, number, identity and head of the ledger's entry) of a release."""
+    facts = read_tables(folder / RELEASE).facts
+    return facts.dataset or "", str(facts.run.get("date", "")), facts.run.get("ledger")
+
+
+def _codebook_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
+    """The same of centres, or cuts, that were fitted to people."""
+    facts = codebook.read_facts(folder)
+    told = facts["ledger"]
+    if told is not None:
+        told = {"number": told["number"], "identity": told["identity"], "head": told["hash"]}
+    return str(facts["dataset"]), str(facts["date"]), told
+
+
+def _free(folder: Path) -> bool:
+    """No run holds it."""
+    with held(folder) as alone:
+        return alone
+
+
+def finish(one: Lost, ledger: Ledger | None, progress: Progress | None = None) -> Path | None:
+    """Finish what a run left behind, as the table above says; None where there is nothing to do.
+
+    A hidden folder becomes ``NAME``, or ``NAME-entry-NUMBER`` where that is taken, and is removed then.
+
+    Raises
+    ------
+    ValueError
+        If a folder does not verify, or its learner is not one of this library's. Nothing was changed.
+    """
+    if one.folder is None or one.state in ("no release", "running", "of another ledger"):
+        return None
+    with held(one.folder) as alone:
+        if not alone:
+            return None
+        return _finished(one, one.folder, ledger, progress)
+
+
+def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress | None) -> Path:
+    if _is_codebook(folder):
+        codebook.verify_codebook(folder)
+        out = folder
+        if one.state != "not marked":
+            with _free_name(one, folder) as name:
+                out = folder.rename(name)
+        _mark(one, _codebook_facts(out)[2], codebook.hashes(out), ledger)
+        return out
+    if one.state == "not marked":
+        wrong = [check.name for check in verify(folder, ledger) if not check.ok]
+        if wrong:
+            raise ValueError(f"folder = {str(folder)!r}: does not verify ({wrong[0]}), and is not marked")
+        document, out = json.loads((folder / JSON_NAME).read_text("utf-8")), folder
+    else:
+        document, out = _named(one, folder, progress)
+    _mark(one, document["ledger"], published_hashes(document), ledger)
+    if out != folder:
+        shutil.rmtree(folder)
+    return out
+
+
+def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) -> None:
+    """Tell the ledger of the files, unless it knows them: a run may die between its mark and its name."""
+    if ledger is None or one.number is None:
+        return
+    if not any(entry.reservation == one.number for entry in ledger.entries(one.dataset)):
+        ledger.mark(Reservation(one.dataset, told["number"], told["head"]), files)
+
+
+def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str, Any], Path]:
+    """Policy, report and statement from a hidden folder's release, in a folder with a name."""
+    release = folder / RELEASE
+    schema, facts = read_schema(folder / SCHEMA), read_tables(release).facts
+    run = Run.of(release, schema)
+    run = replace(run, replanned=dict(run.versions) != versions(), versions=versions())
+    kind = kind_of(schema, learner_of(facts.algorithm or "", facts.options["learner"]), progress)
+    settings = Settings(
+        **{name: facts.options[name] for name in ("unsupported", "level", "return_bound")},
+        **_signed(folder), synthetic=run.synthetic,
+        compare=Settings.rules_in(folder, facts.options, schema),
+    )  # fmt: skip
+    with _free_name(one, folder) as out, aside(out) as made:
+        write_schema(schema, made / SCHEMA)
+        settings.write_rules(made)
+        shutil.copyfile(release, made / RELEASE)
+        planned = kind.again(made / RELEASE, settings)
+        statement, _ = fill(made, schema, planned, facts.algorithm or "", facts.options, settings, run)
+    return statement.to_dict(), out
+
+
+@contextmanager
+def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
+    """Claim the run's name; or one with its number, where that is taken or another run is at work on it."""
+    with ExitStack() as stack:
+        out = folder.with_name(one.name)
+        try:
+            stack.enter_context(claimed(out))
+            free = not out.exists()
+        except ValueError:
+            free = False
+        if not free:
+            out = folder.with_name(f"{one.name}-entry-{one.number}")
+            stack.enter_context(claimed(out))
+            if out.exists():
+                raise ValueError(f"out = {str(out)!r}: exists already, must be free for what is recovered")
+        yield out
+
+
+def _signed(folder: Path) -> dict[str, Any]:
+    """The two free lines, if the run came so far."""
+    return {name: str(line) for name in FREE if (line := told_in(folder, name)) is not None}

@@ -1,0 +1,703 @@
+r"""Centres of states, and cut points, fitted to people: at a budget that the ledger is charged with.
+
+Cut points and codebooks from the literature cost nothing. What is fitted to the people themselves reads
+their records, and is a release like any other: with noise, an entry in the ledger, and files that say so.
+
+Both fits ask for sums over people of one vector each, the mean over her own steps of e_(cell) (x) y
+(:mod:`discreet.mechanisms.linear.per_user_means` has the proof of what one person changes, and the noise):
+
+* k-means: y = (z, R), z the scaled values, cut to their declared ranges, which lie in a ball of radius R.
+  B = sqrt(2) R, D = 2 R, hence 2 R: the weight R of the count is the largest that costs nothing beside the
+  sums.
+* quantiles: y = 1. B = 1, D = 0, hence sqrt(2).
+
+**Lloyd's rounds** are adaptive: the centres of a round follow from released sums alone, so that rho adds up
+over rounds (``levels`` of the record), and so does what the ledger holds. The start is public: points of a
+Halton sequence in the declared ranges, or a file. A cell whose noisy count does not stand out of the noise
+keeps its centre. Nothing else of the data is read.
+
+**What can be checked.** The noisy sums stay in the folder, and all that is published follows from them
+(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes everything again: what one person
+changes, from the declared ranges; the noise; every centre of every round, cut points, shares; forecast and
+guarantee.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from discreet.accounting.serialization import records_from_dict
+from discreet.accounting.text import guarantee_sentences as sentences
+from discreet.accounting.text.sentence_templates import version_of
+from discreet.core import checks
+from discreet.core.epsilon_conversions import check_epsilon, zcdp_epsilon
+from discreet.core.guarantee import Guarantee, MechanismRecord
+from discreet.core.rng import Randomness, Secure
+from discreet.core.short_repr import brief
+from discreet.data.cell_parsing import Reader
+from discreet.data.prepare import MEMORY, Maker, parts, refuse
+from discreet.data.prepare_config import Declaration, Value, nearest, read_declaration
+from discreet.data.row_batches import Progress
+from discreet.data.schema import DECLARED, read_public_table
+from discreet.data.sources import Text, local_files, places_of
+from discreet.ledger.ledger import Ledger, LedgerError, Reservation, spent
+from discreet.ledger.owner_rules import check_rules
+from discreet.mechanisms.linear.per_user_means import GRID, guaranteed, noisy
+from discreet.pipeline.codebook_sums import START, SUMS, Asked
+from discreet.reports.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
+from discreet.reports.document import compared_with
+from discreet.reports.signature_file import SIGNATURES_NAME, found_in
+from discreet.reports.statement import LedgerFacts
+from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+VERSION = 3
+# 1: no page for the data protection officer, and nothing of what was declared
+# 2: no noisy sums, no start, no ranges
+_CERTAIN = 1.96  # 95 %
+_LARGER_SCALE = ": declare a larger scale (prepare.states.codebook.scale), or narrower ranges"
+_PAGES = 2**18  # bytes of the pages of a fit, of any size
+
+
+def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> tuple[float, float]:
+    """(rho, delta) of a budget in epsilon or rho; delta is that of the statement.
+
+    Raises ``ValueError`` unless exactly one of epsilon and rho is given, with a delta in (0, 1).
+    """
+    if (epsilon is None) == (rho is None):
+        raise ValueError("epsilon, rho: must be given one of the two, for what is fitted to people")
+    if delta is None:
+        raise ValueError("delta is missing: Gaussian noise has an epsilon only at a delta above 0")
+    delta = checks.real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
+    if rho is not None:
+        return checks.positive("rho", rho), delta
+    goal = check_epsilon(epsilon)
+    low, high = 0.0, goal  # zcdp_epsilon rises with rho, and is above it
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if zcdp_epsilon(middle, delta) <= goal else (low, middle)
+    return checks.positive("rho", low), delta
+
+
+# ------------------------------------------------------------------------------------------- forecast
+@dataclass(frozen=True)
+class Fit:
+    """Public facts of a fit: what it costs, and how far noise moves what is fitted.
+
+    what : "centres" or "quantiles". names, widths : of the values, and the length of their declared ranges.
+    users, number, rounds : n, k, rounds. sigma : of one coordinate of a sum, in scaled units.
+    error : 95 % of one coordinate of a centre that a k-th of all people is in, as a share of the range (by
+    value); of quantiles: of the share of people below a cut. spacing : what that is held against: how far
+    public points lie apart, or, of many values, how far the best centres of people who fill the ranges would
+    differ in one (:func:`_apart`).
+    """
+
+    __repr__ = brief
+
+    what: str
+    names: tuple[str, ...]
+    widths: tuple[float, ...]
+    users: int
+    number: int
+    rounds: int
+    rho: float
+    delta: float
+    epsilon: float
+    sigma: float
+    error: tuple[float, ...]
+    spacing: float
+
+    @property
+    def hopeless(self) -> bool:
+        """Does noise move a centre (a cut) by more than public ones lie apart, or any could differ?"""
+        return max(self.error) >= self.spacing
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        cost = (
+            f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (rho = {self.rho:.4g}), to which every "
+            "later release of these people adds; a public one costs nothing"
+        )
+        if self.what == "quantiles":
+            said = (
+                f"each of {self.number - 1} cuts is off by up to {max(self.error):.1%} of the people (95 %), "
+                f"where a bin is to hold {1 / self.number:.1%}"
+            )
+        else:
+            said = (
+                f"each of {self.number} centres is off by up to {max(self.error):.1%} of a value's range "
+                f"(95 %, if a {self.number}th of the people is there), where {self.number} "
+            )
+            if self.spacing == _points_apart(self.number, len(self.names)):
+                said += f"public points lie about {self.spacing:.1%} of the ranges apart"
+            else:
+                said += (
+                    f"centres of people who fill the ranges evenly differ by about {self.spacing:.1%} in a "
+                    "value (95 %), and by less if people are closer together"
+                )
+        if self.hopeless:
+            return f"HOPELESS: {said}: take public ones. It would cost {cost}."
+        return f"{said[:1].upper()}{said[1:]}. It costs {cost}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "what": self.what, "values": list(self.names), "users": self.users, "number": self.number,
+            "rounds": self.rounds, "epsilon": self.epsilon, "delta": self.delta, "rho": self.rho,
+            "sigma": self.sigma, "error": dict(zip(self.names, self.error, strict=True)),
+            "spacing": self.spacing, "hopeless": self.hopeless, "verdict": self.verdict,
+        }  # fmt: skip
+
+
+def _points_apart(number: int, size: int) -> float:
+    """How far so many points of a regular grid lie apart, as a share of the ranges of ``size`` values."""
+    return float(number ** (-1.0 / size))
+
+
+def _apart(number: int, size: int) -> float:
+    """What errors of centres are held against, as a share of the range of one of ``size`` values.
+
+    Few centres of many values lie far apart in all of them together, and near in each. Where people fill
+    the ranges evenly, the variance of a value is a twelfth of its squared range; the best centres leave a
+    share of about number^(-2 / size) of it within their cells (the distortion of so many codewords, of
+    independent Gaussian values), and differ by the rest. Real people are closer together, and their centres
+    too.
+    """
+    points = _points_apart(number, size)
+    if number == 1:  # which differs from nothing
+        return points
+    return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
+
+
+def _ranges(values: Sequence[Value]) -> None:
+    for value in values:
+        if value.categories is not None or not math.isfinite(value.high - value.low):
+            raise ValueError(
+                f"prepare.values.{value.name}: must be a number with a declared range, which bounds what one "
+                "person can change"
+            )
+
+
+def _asked(
+    declared: Declaration, centres: int | None, quantiles: tuple[str, int] | None, rounds: int, bins: int
+) -> Asked:
+    """The public sizes of what is asked. ``ValueError`` unless that is allowed."""
+    if (centres is None) == (quantiles is None):
+        raise ValueError("centres, quantiles: must be given one of the two")
+    if centres is not None:
+        number = checks.integer("centres", centres, 1, 100_000)
+        rounds = checks.integer("rounds", rounds, 1, 100)
+        chosen = declared.states
+        if chosen.centres is None or chosen.scale is None:
+            raise ValueError("prepare.states: must be a codebook, whose centres are to be fitted")
+        _ranges(chosen.reads)
+        ranges = {one.name: (one.low, one.high) for one in chosen.reads}
+        return Asked.of(declared.schema, ranges, chosen.scale, number=number, rounds=rounds)
+    assert quantiles is not None
+    value, number = _value(declared, quantiles[0]), checks.integer("quantiles", quantiles[1], 2, 1000)
+    bins = checks.integer("bins", bins, number, 100_000)
+    ranges = {value.name: (value.low, value.high)}
+    return Asked.of(declared.schema, ranges, None, number=number, bins=bins)
+
+
+def _fit(asked: Asked, users: int, sigma: int, delta: float) -> tuple[Fit, MechanismRecord]:
+    """The forecast of a fit with noise of sigma grid units, and what it costs."""
+    record = asked.sums.record(asked.mechanism, sigma, asked.rounds)
+    noise, number = sigma / GRID, asked.number
+    if asked.what == "centres":
+        # sum / count: the noise of the count moves a centre on the radius by as much again
+        off = _CERTAIN * math.sqrt(2.0) * noise * number / users / (2 * asked.half)
+        spacing = _apart(number, len(asked.names))
+    else:
+        off = np.array(  # of a bridge of noise, in its middle
+            [_CERTAIN * noise * math.sqrt(asked.bins) / 2 / users]
+        )
+        spacing = 1.0 / number
+    stated = guaranteed(record, delta, "secure")
+    assert stated.epsilon is not None and stated.rho is not None
+    found = Fit(
+        asked.what, asked.names, tuple((asked.high - asked.low).tolist()), users, number, asked.rounds,
+        stated.rho, delta, stated.epsilon, noise, tuple(off.tolist()), spacing,
+    )  # fmt: skip
+    return found, record
+
+
+def forecast_codebook(
+    declaration: Declaration | str | Path,
+    users: int,
+    *,
+    centres: int | None = None,
+    quantiles: tuple[str, int] | None = None,
+    rounds: int = 5,
+    bins: int = 64,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+) -> Fit:
+    """What a fit would cost, and what it would be worth: from public facts, before anything is read.
+
+    Parameters
+    ----------
+    declaration : with a codebook of states (its file need not be there), for ``centres``
+    users : n, at least 1
+    centres, rounds : k-means with k centres, 1 to 100 000, in 1 to 100 rounds; or
+    quantiles, bins : (value, number of bins of equal shares, 2 to 1000), from a histogram of so many public
+        cells, as many as there are bins to 100 000
+    epsilon or rho, and delta : the budget
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or not exactly one of ``centres`` and ``quantiles`` is given.
+    """
+    declared = _declared(declaration)
+    users = checks.integer("users", users, 1)
+    rho, delta = budget_of(epsilon, delta, rho)
+    asked = _asked(declared, centres, quantiles, rounds, bins)
+    sigma = asked.sums.sigma(rho, asked.rounds)
+    asked.sums.check_people(users, _LARGER_SCALE if asked.what == "centres" else "", sigma)
+    return _fit(asked, users, sigma, delta)[0]
+
+
+def _declared(declaration: Declaration | str | Path) -> Declaration:
+    if isinstance(declaration, Declaration):
+        return declaration
+    return read_declaration(declaration, fitting=True)
+
+
+def _value(declared: Declaration, name: str) -> Value:
+    value = declared.values[checks.choice("quantiles", name, declared.values)]
+    _ranges([value])
+    return value
+
+
+# ------------------------------------------------------------------------------------------------- fit
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a fit left: its folder, the centres (k, d) or cuts in the values' own units, what it promises."""
+
+    __repr__ = brief
+
+    folder: Path
+    found: Floats
+    forecast: Fit
+    guarantee: Guarantee
+
+
+class _Points(Maker):
+    """Values of all steps in place of trajectories."""
+
+    wanted: tuple[str, ...] = ()
+
+    def finished(self, at: Ints, *_: Any) -> pa.Table | None:
+        """The person of each step, and her values there."""
+        owner = self.owner[self.of[at]]
+        table = pa.table(
+            {"person": owner + self.people, **{name: self.cells[name][at] for name in self.wanted}}
+        )
+        self.people += len(self.user_names)
+        return table
+
+
+def _read(
+    where: Any, declared: Declaration, names: Sequence[str], private: Path, how: Mapping[str, Any],
+    progress: Progress | None, ledger: Ledger | None,
+) -> tuple[Ints, Floats, int]:  # fmt: skip
+    """(owner, values (n, d), people): RAW DATA."""
+    text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
+    places = places_of(where, text, how.get("sql"), how.get("reads"))
+    check_rules(local_files(places), declared.schema.dataset, ledger)
+    reader = Reader(declared, places)
+    maker = _Points(declared, reader)
+    maker.wanted = tuple(names)
+    tables = [made for part in parts(reader, MEMORY, how.get("scratch"), progress) if (made := maker(part))]
+    if reader.offences.counts:
+        refuse(reader.offences, private)
+    maker.refuse_late()
+    if not tables:
+        raise ValueError("records: hold no row of anybody")
+    check_rules(local_files(places), declared.schema.dataset, ledger)  # reading may have taken long
+    maker.warn()
+    whole = pa.concat_tables(tables)
+    owner = whole["person"].to_numpy()
+    people = len(np.unique(owner))
+    return owner, np.stack([whole[name].to_numpy() for name in names], axis=1), people
+
+
+@claims_out
+def fit_codebook(
+    where: Any,
+    declaration: Declaration | str | Path,
+    out: str | Path,
+    *,
+    ledger: Ledger | None,
+    centres: int | None = None,
+    quantiles: tuple[str, int] | None = None,
+    rounds: int = 5,
+    bins: int = 64,
+    start: str | Path | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    randomness: Randomness | None = None,
+    anyway: bool = False,
+    purpose: str = "",
+    progress: Progress | None = None,
+    **how: Any,
+) -> Fitted:
+    """Fit centres or cut points to people, with one release that the ledger is charged with.
+
+    The order is that of :func:`discreet.pipeline.learn.learn`: all rows are checked, the ledger reserves,
+    noise is drawn, the folder is written aside and renamed, the ledger marks it. Parameters are those of
+    :func:`forecast_codebook`, and:
+
+    Parameters
+    ----------
+    where, how : records, and ``sql``, ``reads``, ``delimiter``, ``decimal``, ``encoding``, ``scratch``, as
+        for :func:`discreet.data.prepare.prepare`
+    out : new folder: ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which says what they cost
+    ledger : Ledger, or None, which writes nothing down (and must be None for seeded noise)
+    start : file of public centres; default: a Halton sequence in the declared ranges
+    anyway : fit also where the forecast calls it hopeless
+    centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`forecast_codebook`
+    randomness : Secure (default); Seeded for simulations
+    purpose : a line of the ledger's entry
+    progress : called with words
+
+    Raises
+    ------
+    Refused
+        If records break the declaration. Nothing was spent.
+    BudgetError
+        If the owner's limit would be passed. Nothing was spent.
+    ValueError
+        If anything else is not allowed (by the owner's rule over the data, too), or the fit is hopeless.
+        Nothing was spent.
+    """
+    declared, out = _declared(declaration), Path(out)
+    randomness = Secure() if randomness is None else randomness
+    check_free(out)
+    if ledger is not None and randomness.kind != "secure":
+        raise ValueError("ledger: must be None with noise from a seed, which protects nobody")
+    given: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    given |= {"centres": centres, "quantiles": quantiles, "rounds": rounds, "bins": bins}
+    forecast_codebook(declared, 1, **given)  # arguments first, before anything is read
+    asked = _asked(declared, centres, quantiles, rounds, bins)
+    first = "" if asked.bins else asked.halton() if start is None else _start(asked, start)
+    private = out.with_name(f"{out.name}.offending.csv")
+    owner, values, people = _read(where, declared, asked.names, private, how, progress, ledger)
+    expected = forecast_codebook(declared, people, **given)
+    if expected.delta > 1 / people:
+        raise ValueError(f"delta = {expected.delta:g}: must be at most 1/users, better below a tenth of it")
+    if expected.hopeless and not anyway:
+        raise ValueError(f"{expected.verdict} Nothing was spent (anyway = true fits all the same)")
+    sigma = asked.sums.sigma(budget_of(epsilon, delta, rho)[0], expected.rounds)
+    record = _fit(asked, people, sigma, expected.delta)[1]
+    guarantee = guaranteed(record, expected.delta, randomness.kind)
+    purpose = purpose or f"codebook, {expected.what} of {', '.join(asked.names)}"
+    reservation = None
+    rows = (expected.rounds + 2) * max(expected.number, asked.bins or 0)  # of sums, of the start, and found
+    with room_for(out, _PAGES + 32 * rows * (len(asked.names) + 2)):
+        if ledger is not None:
+            reservation = ledger.reserve(
+                declared.schema.dataset, [record], delta=expected.delta, users=people, purpose=purpose
+            )
+    with spent(ledger, reservation):
+        return _released(
+            out, declared, asked, first, "halton" if start is None else "file", owner, values, sigma,
+            expected, guarantee, purpose, ledger, reservation, randomness,
+        )  # fmt: skip
+
+
+def _released(
+    out: Path, declared: Declaration, asked: Asked, first: str, begun: str, owner: Ints, values: Floats,
+    sigma: int, expected: Fit, guarantee: Guarantee, purpose: str, ledger: Ledger | None,
+    reservation: Reservation | None, randomness: Randomness,
+) -> Fitted:  # fmt: skip
+    """Noise, and the folder; what is reserved is spent from here on."""
+    people = expected.users
+    source = os.urandom if isinstance(randomness, Secure) else np.random.default_rng(randomness.seed).bytes
+    made = _lloyd if asked.what == "centres" else _cut
+    found, released = made(asked, first, owner, values, sigma, source)
+    facts: dict[str, Any] = {
+        "format": "discreet codebook", "version": VERSION, "dataset": declared.schema.dataset,
+        "unit": declared.schema.unit, "users": people, "episodes_per_user": declared.schema.episodes_per_user,
+        "provenance": dict(declared.schema.provenance),
+        "declared": {name: declared.schema.declared.get(name) for name in DECLARED}, "purpose": purpose,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), "declaration": declared.hash,
+        "query": asked.to_dict(sigma, None if asked.bins else begun), "forecast": expected.to_dict(),
+        "guarantee": guarantee.to_dict(), "statement": guarantee.statement,
+        "ledger": None if ledger is None or reservation is None else _in_ledger(ledger, reservation),
+    }  # fmt: skip
+    if ledger is None:
+        facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
+    with aside(out, paid=FACTS, ledger=None if ledger is None else ledger.path) as hidden:
+        name, table = asked.table_text(found, FACTS)
+        written = {name: table, SUMS: asked.sums_text(released)} | ({} if asked.bins else {START: first})
+        for file, content in written.items():
+            (hidden / file).write_text(content, "utf-8", newline="\n")
+        facts["shares"] = asked.shares(released[-1])
+        facts["files"] = {file: _digest(hidden / file) for file in written}
+        text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+        write_codebook_pages(hidden, text)
+        (hidden / FACTS).write_text(text, "utf-8", newline="\n")  # last: with it the folder is whole
+        published = hashes(hidden)
+    if ledger is not None and reservation is not None:
+        ledger.mark(reservation, published)
+    return Fitted(out, found, expected, guarantee)
+
+
+def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
+    """What a fit did to the ledger, as statements tell it."""
+    found = LedgerFacts.of(ledger, reservation)
+    return {
+        "name": found.name, "identity": found.identity, "new": found.new, "number": found.number,
+        "hash": found.head, "after": dict(found.after), "together": dict(found.together),
+    }  # fmt: skip
+
+
+def verify_codebook(
+    folder: str | Path, ledger: Ledger | None = None, *, public_keys: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Raise ``ValueError`` unless a fit's folder is what its noisy sums, its facts and the ledger make of it.
+
+    Sensitivity and noise are derived again from the declared ranges; centres (of every round), cut points and
+    shares from the noisy sums; forecast, guarantee and pages from those, but for what people wrote into their
+    lines. Signatures that are there must be in order, and ``public_keys`` must have signed
+    (:func:`discreet.pipeline.approve.sign`).
+
+    Returns what cannot be checked, in sentences: of folders of earlier versions, which do not hold the sums,
+    and of a start that came from a file.
+    """
+    folder = Path(folder)
+    facts = read_facts(folder)
+    version = facts["version"]
+    pages = PAGES if version > 1 else {}
+    known = {FACTS, SIGNATURES_NAME, *pages, *facts["files"]}
+    foreign = sorted(one.name for one in folder.iterdir() if one.name not in known or one.is_symlink())
+    if foreign:
+        raise ValueError(f"{folder / foreign[0]}: is not of this fit")
+    fingerprint = _digest(folder / FACTS)
+    for name, lines in pages.items():
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder / name}: is not there, which a fit makes")
+        if version < VERSION:
+            continue  # in the words of its version
+        text = (folder / name).read_bytes().decode("utf-8", "replace")
+        for what, stated, made, ok in compared_with(text, lines(facts, fingerprint)):
+            if not ok:
+                raise ValueError(f"{folder / name}: {what} is not as it was made ({stated!r}, {made!r})")
+    signed = found_in(folder, fingerprint, public_keys, codebook_signed(), "discreet codebook, 1")
+    for what, stated, made, ok in signed if version > 1 or public_keys else ():
+        if not ok:
+            raise ValueError(
+                f"{folder / SIGNATURES_NAME}: {what}: is not as it must be ({stated!r}, {made!r})"
+            )
+    if version == VERSION and facts.get("statement") != sentences.statement(
+        Guarantee.from_dict(facts["guarantee"]), version_of(facts["guarantee"])
+    ):
+        raise ValueError(f"{folder / FACTS}: its statement is not that of its guarantee")
+    files = facts["files"]
+    for name, digest in files.items():
+        if not (folder / name).is_file() or _digest(folder / name) != digest:
+            raise ValueError(f"{folder / name}: is not the file that was made")
+    unchecked = _follows(folder, facts)
+    if ledger is not None:
+        _held(folder, facts, ledger)
+    return unchecked
+
+
+def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
+    """``ValueError`` unless the ledger holds this fit, with the marks of its files."""
+    files, held = facts["files"], facts["ledger"]
+    if held is None:
+        raise ValueError(f"{folder / FACTS}: names no ledger")
+    marks = {entry.reservation: entry for entry in ledger.entries(facts["dataset"]) if entry.kind == "mark"}
+    mark = marks.get(held["number"])
+    if held["identity"] != ledger.identity or not ledger.contains(held["hash"]) or mark is None:
+        raise LedgerError(f"{ledger}: does not hold this fit")
+    again = _in_ledger(ledger, Reservation(facts["dataset"], held["number"], held["hash"]))
+    names = {*again, *held} - {"name"} if facts["version"] > 1 else set()
+    wrong = sorted(name for name in names if again.get(name) != held.get(name))
+    if wrong:
+        raise ValueError(f"{folder / FACTS}: {wrong[0]} of the ledger is not what the ledger holds")
+    if dict(mark.files) != {**files, FACTS: _digest(folder / FACTS)}:
+        raise ValueError(f"{folder}: its files are not those that the ledger marked")
+
+
+def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """``ValueError`` unless all numbers follow from ranges and noisy sums; what cannot be checked."""
+    forecast, where = facts["forecast"], folder / FACTS
+    guarantee = _guarantee(facts)
+    if facts["users"] != forecast["users"]:
+        raise ValueError(f"{where}: users: must be those of its forecast")
+    if facts["version"] < VERSION:
+        record = guarantee.records[0]
+        if len(guarantee.records) != 1 or not isinstance(record, MechanismRecord):
+            raise ValueError(f"{where}: guarantee: must be of one mechanism, noisy sums")
+        told = {
+            "epsilon": guarantee.epsilon, "delta": guarantee.delta, "rho": guarantee.rho,
+            "sigma": record.scales["sums"], "rounds": record.levels,
+        }  # fmt: skip
+        _agree(where, "forecast", {name: forecast[name] for name in told}, told)
+        return _EARLIER if facts["version"] > 1 else (*_EARLIER[:-1], *_FIRST)
+    try:
+        asked = Asked.read(facts["query"], forecast, facts["episodes_per_user"])
+        sigma, begun = facts["query"]["sigma"], facts["query"]["start"]
+        asked.sums.check_people(facts["users"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{where}: {error}") from None
+    expected, record = _fit(asked, facts["users"], sigma, guarantee.delta)
+    _agree(where, "forecast", forecast, expected.to_dict())
+    made = guaranteed(record, guarantee.delta, guarantee.randomness)
+    _agree(where, "guarantee", facts["guarantee"], made.to_dict())
+    texts = {}
+    for name in [SUMS, *([] if asked.bins else [START])]:
+        try:
+            texts[name] = (folder / name).read_bytes().decode()
+            _ = asked.read_sums(texts[name]) if name == SUMS else asked.read_start(texts[name])
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{folder / name}: is not what a fit writes ({error})") from None
+    released = asked.read_sums(texts[SUMS])
+    if begun == "halton" and texts[START] != asked.halton():
+        raise ValueError(f"{folder / START}: is not the Halton sequence in the ranges")
+    name, table = asked.table_text(asked.found(texts.get(START, ""), released, sigma), FACTS)
+    if set(facts["files"]) != {name, *texts} or (folder / name).read_bytes() != table.encode():
+        raise ValueError(f"{folder / name}: does not follow from the noisy sums in {SUMS}")
+    if facts["shares"] != asked.shares(released[-1]):
+        raise ValueError(f"{where}: shares: do not follow from the noisy sums in {SUMS}")
+    return _FROM_FILE if begun == "file" else ()
+
+
+_EARLIER = (
+    "that centres, cut points and shares follow from noisy sums: this version did not keep the sums",
+    "that the sensitivity is that of the declared ranges: this version did not write them down",
+    "the wording of officer.md and officer.html, which is that of an earlier version",
+)
+_FIRST = ("what was declared of the data: this version did not write it down, and made no officer's page",)
+_FROM_FILE = (f"that {START}, which came from a file, is public: it must not be made of these people's data",)
+
+
+def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
+    """``ValueError`` unless what is stated is what was made again, up to other machines' rounding.
+
+    What is made again may have keys that were not written when this was stated.
+    """
+    if isinstance(stated, Mapping) and isinstance(made, Mapping):
+        for key, value in stated.items():
+            _agree(where, f"{name}.{key}", value, made.get(key))
+    elif isinstance(stated, list | tuple) and isinstance(made, list | tuple) and len(stated) == len(made):
+        for number, (one, other) in enumerate(zip(stated, made, strict=True)):
+            _agree(where, f"{name}[{number}]", one, other)
+    else:
+        numbers = isinstance(stated, float) and isinstance(made, float)
+        if not (math.isclose(stated, made, rel_tol=1e-9) if numbers else stated == made):
+            raise ValueError(f"{where}: {name} is not what follows from the rest ({stated!r}, {made!r})")
+
+
+class _Numbers(NamedTuple):
+    """What a guarantee states in numbers, in whatever words it was told."""
+
+    epsilon: float
+    delta: float
+    rho: float | None
+    randomness: Literal["secure", "seeded"]
+    records: tuple[Any, ...]
+
+
+def _guarantee(facts: Mapping[str, Any]) -> _Numbers:
+    """Return the numbers of a fit's guarantee, whose sentences may be those of an earlier version."""
+    table = facts["guarantee"]
+    numbers = {name: table[name] for name in ("epsilon", "delta", "rho", "randomness")}
+    return _Numbers(**numbers, records=records_from_dict(table["mechanisms"]))
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What a fit says of itself; ``ValueError`` if that is not there, or not what a fit writes."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / FACTS).read_text("utf-8"))
+        version = facts["version"]
+        if version not in range(1, VERSION + 1):
+            raise ValueError(f"version {version!r}, this library reads 1 to {VERSION}")
+        _guarantee(facts)
+        _ = dict(facts["files"]), facts["dataset"], facts["date"], dict(facts["forecast"]), facts["users"]
+        held = facts["ledger"]
+        if version > 1:
+            _ = [facts["declared"][name] for name in DECLARED], dict(facts["provenance"])
+        elif held is not None:
+            held["number"] = held.pop("entry")
+        if held is not None:
+            names = ("identity", "number", "hash", "after", "together", "new")
+            _ = [held[name] for name in names[: None if version > 1 else 3]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / FACTS}: is not what a fit writes ({error!r})") from None
+    return facts
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files of a fit, as the ledger marks them: all but the pages, which follow from them, and
+    into which people write.
+    """
+    return {one.name: _digest(one) for one in folder.iterdir() if one.name not in (*PAGES, SIGNATURES_NAME)}
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _start(asked: Asked, start: str | Path) -> str:
+    """The text of public centres from a file."""
+    columns = read_public_table("start", Path(start), (*asked.names, "label"), list(asked.names))
+    table = np.stack([np.asarray(columns[name], np.float64) for name in asked.names], axis=1)
+    if len(table) != asked.number or not np.isfinite(table).all():
+        raise ValueError(
+            f"start: {Path(start).name} has {len(table)} centres: must be {asked.number}, all numbers"
+        )
+    return asked.start_text(table)
+
+
+def _noised(asked: Asked, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
+    """The only door through which people's sums leave: as grid units, with noise."""
+    return np.rint(noisy(sums, sigma, source) * GRID).astype(np.int64)
+
+
+def _lloyd(
+    asked: Asked, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
+) -> tuple[Floats, Ints]:
+    """Centres in the values' own units, and the noisy sums of each round."""
+    # ranges are declared of cells: the sum of a step's doses, or a constant for missing ones, may be outside
+    z = asked.scaled(values)
+    payload = np.column_stack([z, np.full(len(z), asked.radius)])
+    centres, released = asked.read_start(first), list[Ints]()
+    for _ in range(asked.rounds):
+        exact = asked.sums.exact(owner, nearest(z, centres), payload)
+        released.append(_noised(asked, exact, sigma, source))
+        centres = asked.moved(centres, released[-1], sigma)
+    return centres * asked.scale + asked.middle, np.stack(released)
+
+
+def _cut(
+    asked: Asked, _: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
+) -> tuple[Floats, Ints]:
+    """Cut points between bins of equal shares, and a noisy histogram over the declared range."""
+    known = ~np.isnan(values[:, 0])
+    share = (values[known, 0] - asked.low) / (asked.high - asked.low)
+    cell = np.clip(np.floor(share * asked.bins), 0, asked.bins - 1).astype(np.int64)
+    exact = asked.sums.exact(owner[known], cell, np.ones((len(cell), 1)))
+    released = _noised(asked, exact, sigma, source)
+    return asked.cuts(released), released[None]

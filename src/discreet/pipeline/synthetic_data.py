@@ -1,0 +1,70 @@
+"""People who do not exist: a world made up from a schema alone, for a rehearsal before real data are touched.
+
+Nothing of it says anything about the real population. It fits every declaration of the schema (sizes, mask,
+terminal states, reward range, episodes per user), so that the whole pipeline runs on it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.data.row_batches import Progress
+from discreet.data.schema import Schema
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.pipeline.trajectory_files import write_cohort
+
+Floats = NDArray[np.float64]
+
+_SUCCESSORS = 5  # next states that a pair leads to
+
+
+def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
+    """A stationary world of the schema's layout and a behaviour policy (H, S, A).
+
+    Every admissible pair leads to at most 5 random states; terminal states stay and pay 0 in the file's
+    units; rewards are the schema's known ones, else random.
+    """
+    layout, draw = schema.layout, np.random.default_rng(checks.integer("seed", seed, 0))
+    states, actions = layout.states, layout.actions
+    few = min(_SUCCESSORS, states)
+    rows = np.zeros((states, actions, states))
+    reached = draw.permuted(np.tile(np.arange(states), (few, 1)), axis=1)  # few random orders of the states
+    for a in range(actions):
+        chances = draw.dirichlet(np.full(few, 0.5), states)
+        for i in range(few):
+            rows[np.arange(states), a, np.roll(reached[i], a)] += chances[:, i]
+    rows /= rows.sum(axis=-1, keepdims=True)
+    means = draw.uniform(size=(states, actions)) ** 2
+    ends = list(schema.terminal)
+    rows[ends] = np.eye(states)[ends][:, None]
+    means[ends] = -schema.low / (schema.high - schema.low)
+    rewards = means[None] if schema.known is None else schema.known
+    initial = np.ones(states)
+    if len(ends) < states:
+        initial[ends] = 0.0
+    mdp = TabularMDP(
+        rows[None],
+        rewards,
+        initial / initial.sum(),
+        horizon=layout.horizon,
+        mask=layout.mask,
+        terminal=ends if schema.known is None else (),
+    )
+    mask = np.ones((states, actions), bool) if layout.mask is None else layout.mask
+    weights = draw.exponential(size=(states, actions)) * mask
+    behaviour = weights / weights.sum(axis=1, keepdims=True)
+    return mdp, np.repeat(behaviour[None], layout.horizon, axis=0)
+
+
+def write_made_up(
+    schema: Schema, users: int, path: str | Path, *, seed: int = 0, progress: Progress | None = None
+) -> None:
+    """Rows of made-up users, in a file that the schema describes; parameters of ``write_cohort``."""
+    mdp, behaviour = made_up_world(schema, seed)
+    write_cohort(
+        mdp, behaviour, users, path, schema, seed=seed, trim=bool(schema.terminal), progress=progress
+    )

@@ -1,0 +1,245 @@
+"""Trajectories in long form on disk: Parquet or CSV, in chunks, so that a cohort may be larger than memory.
+
+A file is written aside, readable by its owner only, and takes its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
+
+from discreet.core import checks
+from discreet.core.trajectories import Trajectories, checked
+from discreet.data.row_batches import Progress
+from discreet.data.schema import FACTS, Columns, Schema
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.rollouts.rollout import rollouts
+from discreet.mechanisms.policy_rows import policy_rows
+
+
+class TrajectoryWriter:
+    """Writes trajectories of users 0, 1, .. to one file; a context manager.
+
+    Parameters
+    ----------
+    path : ends in ``.parquet`` or ``.csv``
+        An existing file is replaced when the new one is complete.
+    schema : Schema
+        Column names, labels, first step, the range into which rewards are put back. Users are of its groups
+        in turn.
+    trim : bool
+        Leave out the steps that begin in a terminal state of the schema (but an episode's first one).
+
+    If the ``with`` block raises, nothing appears under ``path``.
+    """
+
+    def __init__(self, path: str | Path, schema: Schema, *, trim: bool = False) -> None:
+        self.path, self.schema, self.trim = Path(path), schema, checks.flag("trim", trim)
+        if self.path.suffix not in (".parquet", ".csv"):
+            raise ValueError(f"path = {str(path)!r}: must end in .parquet or .csv")
+        self.users = 0
+        self._aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        self._file: Any = None
+        self._writer: Any = None
+
+    def __enter__(self) -> TrajectoryWriter:
+        self._file = os.fdopen(os.open(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        try:
+            layout = self._table(_nobody(self.schema.horizon), np.empty(0, np.int64)).schema
+            kind = parquet.ParquetWriter if self.path.suffix == ".parquet" else arrow_csv.CSVWriter
+            self._writer = kind(self._file, layout)
+        except BaseException:
+            self._discard()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._discard()
+            return
+        try:
+            self._writer.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self._aside, self.path)
+        except BaseException:
+            self._discard()
+            raise
+
+    def _discard(self) -> None:
+        if self._writer is not None:
+            with suppress(Exception):  # it may be what failed; the file goes anyway
+                self._writer.close()
+        self._file.close()
+        self._aside.unlink(missing_ok=True)
+
+    def write(self, trajectories: Trajectories) -> None:
+        """Append n episodes: of n / m users, m = ``episodes_per_user`` each.
+
+        Raises
+        ------
+        ValueError
+            If n is no multiple of m, or a record does not fit the schema's layout.
+        """
+        each = self.schema.episodes_per_user
+        if len(trajectories) % each:
+            raise ValueError(
+                f"{len(trajectories)} episodes: must be a multiple of episodes_per_user = {each}"
+            )
+        _check(trajectories, self.schema)
+        number = self.users * each + np.arange(len(trajectories))
+        self._writer.write_table(self._table(trajectories, number))
+        self.users += len(trajectories) // each
+
+    def _table(self, trajectories: Trajectories, number: NDArray[np.int64]) -> pa.Table:
+        schema, names, horizon = self.schema, self.schema.columns, self.schema.horizon
+        each = schema.episodes_per_user
+        state, after = trajectories.states[:, :-1].ravel(), trajectories.states[:, 1:].ravel()
+        table = pa.table(
+            {
+                names.user: np.repeat(number // each, horizon),
+                names.episode: np.repeat(number % each, horizon),
+                names.step: np.tile(np.arange(horizon) + schema.first_step, len(trajectories)),
+                names.state: _named(state, schema.state_labels),
+                names.action: _named(trajectories.actions.ravel(), schema.action_labels),
+                names.reward: schema.low + trajectories.rewards.ravel() * (schema.high - schema.low),
+                names.next_state: _named(after, schema.state_labels),
+            }
+        )
+        if schema.groups is not None:  # synthetic users are assigned to groups in turn
+            labels = schema.groups.labels
+            own = np.repeat(number // each % len(labels), horizon)
+            table = table.append_column(schema.groups.column, _named(own, labels))
+        if self.trim and schema.terminal:
+            first = np.tile(np.arange(horizon) == 0, len(trajectories))
+            table = table.filter(pa.array(first | ~np.isin(state, schema.terminal)))
+        return table
+
+
+def write_trajectories(
+    trajectories: Trajectories, path: str | Path, schema: Schema, *, trim: bool = False
+) -> None:
+    """Write all trajectories to one file.
+
+    trajectories : of users 0, 1, .. . path : ends in ``.parquet`` or ``.csv``; an existing file is replaced
+    when the new one is complete. schema : column names, labels, first step, the range into which rewards are
+    put back.
+    trim : leave out the steps that begin in a terminal state of the schema (but an episode's first one).
+
+    Raises ``ValueError`` if the name ends otherwise, or the records do not fit the schema's sizes.
+    """
+    with TrajectoryWriter(path, schema, trim=trim) as writer:
+        writer.write(trajectories)
+
+
+def cohort_schema(
+    mdp: TabularMDP, dataset: str, *, unit: str = "person", episodes_per_user: int = 1
+) -> Schema:
+    """The schema of data made up from a world; its absorbing states that pay nothing are terminal.
+
+    Where nothing is earned but on arrival there, each time the same, these outcomes are declared.
+    """
+    return Schema(
+        dataset=dataset,
+        unit=unit,
+        layout=mdp.layout,
+        columns=Columns(),
+        episodes_per_user=episodes_per_user,
+        stationary=mdp.stationary,
+        terminal=mdp.terminal,
+        provenance=dict.fromkeys(FACTS, "protocol"),
+        outcomes=outcomes_of(mdp),
+    )
+
+
+def outcomes_of(mdp: TabularMDP) -> dict[int, float] | None:
+    """Rewards on arrival in terminal states by state, if there are no others and they are sure; else None."""
+    earned = mdp.successor_rewards
+    if earned is None or not mdp.stationary or mdp.reward_law != "deterministic" or not mdp.terminal:
+        return None
+    possible, paid, ends = mdp.transitions[0] > 0.0, earned[0], list(mdp.terminal)
+    if paid[ends].any() or np.delete(paid, ends, axis=2).any():
+        return None
+    possible = np.delete(possible, ends, axis=0)
+    paid = np.delete(paid, ends, axis=0)
+    found = {}
+    for state in ends:
+        values = np.unique(paid[..., state][possible[..., state]])
+        if values.size > 1:
+            return None
+        if values.size:
+            found[state] = float(values[0])
+    return found if any(found.values()) else None
+
+
+def write_cohort(
+    mdp: TabularMDP,
+    policy: ArrayLike,
+    users: int,
+    path: str | Path,
+    schema: Schema,
+    *,
+    seed: int = 0,
+    run: int = 0,
+    chunk: int = 2**14,
+    trim: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Play users of a behaviour policy in a world and write them, ``chunk`` at a time.
+
+    policy : (H, S) int or (H, S, A) probabilities. Equal (seed, run) give equal rows, whatever the chunk.
+
+    Raises
+    ------
+    ValueError
+        If the schema's layout is not the world's, or a parameter is out of range.
+    """
+    users, chunk = checks.integer("users", users, 1), checks.integer("chunk", chunk, 1)
+    if schema.layout != mdp.layout:
+        raise ValueError("schema: must have the layout (states, actions, horizon, mask) of the world")
+    each, played = schema.episodes_per_user, policy_rows(mdp.layout, policy)
+    with TrajectoryWriter(path, schema, trim=trim) as writer:
+        for first in range(0, users, chunk):
+            n = min(chunk, users - first)
+            writer.write(rollouts(mdp, played, n * each, seed, run, first * each))
+            if progress is not None:
+                progress("write", (first + n) * each * mdp.horizon, users * each * mdp.horizon)
+
+
+def _nobody(horizon: int) -> Trajectories:
+    none = np.empty((0, horizon))
+    return Trajectories(np.empty((0, horizon + 1), np.int64), none.astype(np.int64), none)
+
+
+def _named(index: NDArray[np.int64], labels: tuple[str, ...] | None) -> Any:
+    return index if labels is None else pa.array(labels).take(pa.array(index))
+
+
+def _check(trajectories: Trajectories, schema: Schema) -> None:
+    """Shapes and ranges at the door; the record that is out of range is found one by one."""
+    states, actions, rewards = trajectories.states, trajectories.actions, trajectories.rewards
+    layout, n = schema.layout, len(trajectories)
+    fits = (
+        (states.shape, actions.shape, rewards.shape)
+        == ((n, layout.horizon + 1), (n, layout.horizon), (n, layout.horizon))
+        and bool(((states >= 0) & (states < layout.states)).all())
+        and bool(((actions >= 0) & (actions < layout.actions)).all())
+        and bool((layout.row_index[states[:, :-1], actions] >= 0).all())
+        and bool(((rewards >= 0) & (rewards <= 1)).all())
+    )
+    if not fits:
+        for trajectory in trajectories:
+            checked(trajectory, layout)
+        raise ValueError("trajectories: states, actions and rewards must have as many users each")

@@ -1,0 +1,574 @@
+"""Verification of a privacy statement: everything in its folder that can be computed again, is.
+
+:func:`verify` compares the facts of a statement with where they come from, and what is not a fact with what
+:func:`discreet.reports.statement.statement_of` makes of the facts:
+
+- every file's hash with the statement, and with the ledger's mark where the ledger is at hand; no further
+  file, no link; the pages with what the statement renders to;
+- every signature with its key, the fingerprint and the files; with given keys, that they have signed;
+- the verdict with ``report.json``, which is made again from the release;
+- the population with ``schema.toml``, sensitivities with the query rebuilt from the schema, the guarantee
+  with its mechanisms' records (by the closed forms and through dp-accounting);
+- users, records, date, purpose, ledger's entry, versions, learner and options with the metadata of
+  ``release.parquet``;
+- schema, policy, report and figures with those that are made again from the release and the options, byte by
+  byte; where numbers of another machine differ in their last digits, to 1e-9. Figures only where this is the
+  Matplotlib that drew them;
+- the ledger's identity, entry, totals and filter with the ledger, where it is at hand.
+
+A statement of an earlier version is compared with what that version makes of the facts, in its own sentences
+(:mod:`discreet.accounting.text.earlier_sentences`); what it was written with changes no check.
+
+What has no second source is what people write into lines for people (until somebody signs), and, of a folder
+that was planned again, the versions that did so and options that nothing in the files depends on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from discreet.accounting import pld as numerical
+from discreet.accounting import pld_calibration as calibration
+from discreet.accounting.randomized_response_event import composable_from_dict
+from discreet.accounting.serialization import of_guarantee
+from discreet.core.count_query import CountQuery
+from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, joint_loss, no_guarantee
+from discreet.core.short_repr import brief
+from discreet.data.row_batches import Progress
+from discreet.data.schema import Schema, read_schema, write_schema
+from discreet.learners.offline.linear_pevi import schema_features
+from discreet.learners.offline.linear_query_log import LinearRelease, fingerprint
+from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, read_release, read_tables
+from discreet.learners.ope.first_visit_query import FirstVisits
+from discreet.mechanisms.linear.adaptive_queries import planned_records
+from discreet.pipeline.learned_files import Settings, kind_of, learner_of, name_of, options_of, write_plan
+from discreet.reports.document import compared_with
+from discreet.reports.signature_file import SIGNATURES_NAME, found_in
+from discreet.reports.statement import (
+    PAGES,
+    SITES,
+    LedgerFacts,
+    LedgerLike,
+    RunFacts,
+    Statement,
+    count_query,
+    file_hash,
+    fingerprint_of,
+    published_hashes,
+    statement_of,
+    versions,
+)
+from discreet.reports.statement_page import FREE, JSON_NAME, MARKDOWN_NAME
+from discreet.reports.statement_schema import OLDEST, VERSION, ordered, read_json, violations
+from discreet.reports.verdict_text import stated_verdict
+from discreet.utils.atomic_folder import recover_command
+
+__all__ = ["Check", "verify"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison: what the statement says, what was found, and whether they agree."""
+
+    __repr__ = brief
+
+    name: str
+    stated: Any
+    recomputed: Any
+    ok: bool
+
+
+def verify(
+    folder: str | Path,
+    ledger: LedgerLike | None = None,
+    *,
+    learner: Any = None,
+    public_keys: Sequence[str] = (),
+    limit_key: str | None = None,
+    progress: Progress | None = None,
+) -> list[Check]:
+    """Recompute every number, sentence, file and hash of the statement in a folder.
+
+    Parameters
+    ----------
+    folder : with ``statement.json``, ``statement.md`` and all files that they name.
+    ledger : the open ledger of the run, if it is at hand; its entry and totals are then compared, too.
+    learner : that of the run, where it is not one of this library's, which are made from their options.
+    public_keys : each must have signed the folder (:func:`discreet.ledger.signatures.read_public_key`).
+        Without them, signatures that are there are checked with the keys that they name, which anybody can
+        make.
+    limit_key : the key whose holder, or whom he handed it over to, the owner's limit must be of, in the
+        statement and in the ledger.
+    progress : called as ``progress(what, done, in all)`` for every part of the statement.
+
+    Returns
+    -------
+    list of Check
+        One for every comparison; the statement holds if all are ok. A file that is missing or broken is a
+        check that is not ok, never an exception.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder, or a statement is neither there nor any other file of a run.
+    """
+    folder = Path(folder)
+    if not folder.is_dir() or not (any((folder / name).exists() for name in (JSON_NAME, *_MADE))):
+        raise ValueError(
+            f"folder = {str(folder)!r}: must be a folder that `discreet learn` made, with its {JSON_NAME}"
+        )
+    try:
+        document = read_json(folder / JSON_NAME)
+        version = document.get("version") if isinstance(document, dict) else None
+        if type(version) is int and version < OLDEST:
+            words = (
+                f"version {version}: written by an older version of this library; must be version {OLDEST} "
+                f"to {VERSION} (verify it with the library that wrote it)"
+            )
+            return [Check(f"{JSON_NAME}: version", words, VERSION, False)]
+        broken = list(violations(document))
+    except FileNotFoundError:
+        return [Check(JSON_NAME, "a statement", "no such file in the folder", False)]
+    except _WRONG as error:
+        return [Check(JSON_NAME, JSON_NAME, str(error), False)]
+    if broken:
+        return [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
+    found: list[Check] = []
+    parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        (f"{JSON_NAME}: text", lambda: _check_text(folder, document)),
+        ("fingerprint", lambda: _leaves("fingerprint", document["fingerprint"], fingerprint_of(document))),
+        ("files", lambda: _check_files(folder, document)),
+        *((name, partial(_check_page, folder, document, name)) for name in PAGES),
+        ("signatures", lambda: _check_signatures(folder, document, public_keys)),
+        ("statement", lambda: _check_document(folder, document)),
+        ("sensitivities", lambda: _check_sensitivities(folder, document)),
+        ("guarantee by another route", lambda: _check_accounting(document)),
+        ("release.parquet", lambda: _check_release(folder, document)),
+        ("policy and report", lambda: _check_plan(folder, document, learner)),
+    ]
+    if ledger is not None:
+        parts.append(("ledger", lambda: _check_ledger(folder, document, ledger)))
+    if limit_key is not None:
+        parts.append(("limit's key", lambda: _check_limit_key(document, ledger, limit_key)))
+    for done, (name, part) in enumerate(parts):
+        if progress is not None:
+            progress("verify", done, len(parts))
+        try:
+            found.extend(part())
+        except _WRONG as error:
+            found.append(Check(name, "what can be recomputed", str(error), False))
+    return found
+
+
+_MADE = ("release.parquet", "schema.toml", MARKDOWN_NAME)
+_WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
+"""What a damaged or forged file can make the readers raise."""
+
+
+def _same(stated: Any, recomputed: Any) -> bool:
+    """Equal values of equal kinds; floating-point numbers to 1e-9, as other machines' libraries round."""
+    if type(stated) is not type(recomputed):
+        return False
+    if type(stated) is float:
+        return math.isclose(stated, recomputed, rel_tol=1e-9)
+    return bool(stated == recomputed)
+
+
+def _compared(name: str, stated: Any, recomputed: Any) -> Check:
+    return Check(name, stated, recomputed, _same(stated, recomputed))
+
+
+def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
+    """A check for every leaf of two JSON trees, and for every key or item that one of them lacks."""
+    if isinstance(stated, dict) and isinstance(recomputed, dict):
+        for key in dict.fromkeys((*stated, *recomputed)):
+            if key in stated and key in recomputed:
+                yield from _leaves(f"{name}.{key}", stated[key], recomputed[key])
+            else:
+                yield Check(f"{name}.{key}", stated.get(key), recomputed.get(key), False)
+        if not stated and not recomputed:
+            yield Check(name, stated, recomputed, True)
+    elif isinstance(stated, list) and isinstance(recomputed, list):
+        yield Check(f"{name}: items", len(stated), len(recomputed), len(stated) == len(recomputed))
+        for i, (one, other) in enumerate(zip(stated, recomputed, strict=False)):
+            yield from _leaves(f"{name}[{i}]", one, other)
+    else:
+        yield _compared(name, stated, recomputed)
+
+
+def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """One text for one document: as it was written, but for what stands in the two free lines."""
+    own = (folder / JSON_NAME).read_bytes() == Statement(ordered(document)).to_json().encode()
+    yield Check(
+        f"{JSON_NAME}: text", "as the library writes it", "so" if own else "other spaces or order", own
+    )
+
+
+def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Hashes of all files named; no file or folder that is not named, no link."""
+    stated = document["files"]
+    present = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or not path.is_dir()
+    }
+    for name, digest in stated.items():
+        path = present.get(name)
+        if path is None or path.is_symlink() or not path.is_file():
+            yield Check(f"files: {name}", digest, "no such file in the folder", False)
+        else:
+            yield _compared(f"files: {name}", digest, file_hash(path))
+    own = {JSON_NAME, *PAGES, *({SIGNATURES_NAME} & set(present))}
+    for name in sorted(own):
+        path = present.get(name)
+        whole = path is not None and not path.is_symlink() and path.is_file()
+        yield Check(f"files: {name}", "a file", "a file" if whole else "a link, or no file", whole)
+    for name in sorted(present.keys() - stated.keys() - own):
+        yield Check(f"files: {name}", "not named", "lies in the folder", False)
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            name = path.relative_to(folder).as_posix()
+            if not any(file.startswith(f"{name}/") for file in stated):
+                yield Check(f"files: {name}/", "not named", "a folder that no file is named in", False)
+
+
+def _check_page(folder: Path, document: Mapping[str, Any], name: str) -> Iterator[Check]:
+    """A page, line by line, but for what people wrote into its lines for people."""
+    text = (folder / name).read_bytes().decode("utf-8")
+    for what, stated, rendered, ok in compared_with(text, PAGES[name](document)):
+        yield Check(f"{name}: {what}", stated, rendered, ok)
+
+
+def _check_signatures(
+    folder: Path, document: Mapping[str, Any], public_keys: Sequence[str]
+) -> Iterator[Check]:
+    """Signatures that are there, and those that must be."""
+    for found in found_in(folder, document["fingerprint"], public_keys):
+        yield Check(*found)
+
+
+def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
+    """Whose the limit was that bound the release, and whose it is now: the key's, or his whom it handed it
+    over to, as the ledger tells.
+    """
+    stated = document["ledger"]
+    told = None if stated is None else stated["after"].get("limit_key")
+    if ledger is None or stated is None:
+        yield Check("key of the limit in the statement", told, key, told == key)
+        return
+    heirs, held = ledger.heirs(stated["dataset"], key), ledger.owner(stated["dataset"])
+    yield Check("key of the limit in the statement", told, key, told in heirs)
+    yield Check("key of the limit in the ledger", held, key, held in heirs)
+
+
+def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Everything computed again from the facts, of which the schema and the records are read anew."""
+    schema = read_schema(folder / "schema.toml")
+    records = composable_from_dict([one["record"] for one in document["mechanisms"]])
+    ledger, population, stated = document["ledger"], document["population"], document["guarantee"]
+    episodes = schema.episodes_per_user
+    if records:
+        guarantee = guarantee_of(
+            stated["trust"],
+            records,
+            randomness=stated["randomness"],
+            delta=stated["delta"] or None,
+            epsilon_nominal=stated["epsilon_nominal"],
+            users_public=stated["users_public"],
+            episodes=episodes,
+        )
+    else:
+        guarantee = no_guarantee(stated["randomness"], episodes=episodes)
+    facts = RunFacts(
+        schema=schema,
+        users=population["users"],
+        guarantee=guarantee,
+        records=records,
+        ledger=None if ledger is None else LedgerFacts(**ledger),
+        # report.json itself is compared with the one that is made again from the release
+        verdict=stated_verdict(read_json(folder / "report.json")) if "verdict" in document else None,
+        **{name: document["configuration"][name] for name in ("algorithm", "options")},
+        **{name: document[name] for name in _FACTS},
+    )
+    recomputed = statement_of(facts, document["version"]).to_dict()
+    kept = {key: value for key, value in document.items() if key != "fingerprint"}
+    yield from _leaves("statement", kept, {key: recomputed[key] for key in recomputed if key in kept})
+    yield _compared(
+        "statement: order of fields", _order(kept), _order({key: recomputed[key] for key in kept})
+    )
+    if ledger is not None:
+        yield _compared("statement.ledger.dataset of the schema", ledger["dataset"], schema.dataset)
+
+
+def _order(tree: Any) -> Any:
+    """The keys of all objects, in their order."""
+    if isinstance(tree, dict):
+        return [[key, _order(one)] for key, one in tree.items()]
+    return [_order(one) for one in tree] if isinstance(tree, list) else None
+
+
+_FACTS = ("files", "date", "purpose", "synthetic", "replanned", "versions", *FREE)
+
+
+def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Sensitivities again: of counts from the query that the schema and the families' names determine, of
+    linear sums from the questions in the release and the features of the schema.
+    """
+    schema = read_schema(folder / "schema.toml")
+    release = read_tables(folder / "release.parquet")
+    if release.facts.linear:
+        yield from _check_linear(schema, release, document)
+        return
+    for i, record in enumerate(composable_from_dict([one["record"] for one in document["mechanisms"]])):
+        names = list(record.scales) if isinstance(record, MechanismRecord) else []
+        query = count_query(names, schema, release.facts.first_visits)
+        name = f"sensitivities of mechanism {i + 1}"
+        if query is None or not isinstance(record, MechanismRecord):
+            yield Check(name, record.line(0.0), "no query of counts has these families", False)
+            continue
+        for family, own in record.sensitivities.items():
+            yield _compared(f"{name}: {family}", own, float(query.sensitivity(record.norm, {family: 1.0})))
+        yield _compared(f"{name}: joint", record.joint, _joint(query, record))
+        yield _compared(f"{name}: noisy sums with one user", record.levels, 1)
+        if record.exchanges:
+            additive = calibration.shift_patterns(query, record.levels) is not None
+            found = additive and calibration.is_listed(record, query.counted_steps)
+            words = "as stated" if found else "another list"
+            yield Check(f"{name}: exchanges", "as stated", words, found)
+
+
+def _joint(query: CountQuery, record: MechanismRecord) -> float:
+    """The record's joint sensitivity, computed again.
+
+    Versions up to 0.2.0 charged centred rewards at every step what one step costs at most, which is more: a
+    folder of theirs that states just that is as it was made.
+    """
+    joint = joint_loss(query, record.norm, record.scales)
+    if record.norm == "l2" and query.center_rewards and not query.stationary:
+        one = joint_loss(replace(query, step=0), record.norm, record.scales)
+        crude = math.sqrt(query.counted_steps) * one
+        if _same(record.joint, float(crude)):
+            joint = crude
+    return float(joint)
+
+
+def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
+    """What the planned questions cost, from the questions themselves."""
+    features = schema_features(
+        schema.layout, schema.features, schema.feature_bound,
+        nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
+    )  # fmt: skip
+    facts = release.facts
+    told = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, release.tables())
+    tables = {place: array.shape for place, array in release.tables().items()}
+    answered = {(name, step): array.shape for name, step, array in told.tables()}
+    yield Check("tables of the release", sorted(tables), sorted(answered), tables == answered)
+    yield from _leaves("features of the release", dict(told.features), fingerprint(features))
+    exact = document["guarantee"]["randomness"] == "secure"
+    plan = [one.question for one in told.asked]
+    records = planned_records(plan, features, schema.layout, exact, schema.episodes_per_user)
+    stated = [one["record"] for one in document["mechanisms"]]
+    yield from _leaves("sensitivities", stated, [json.loads(json.dumps(r.to_dict())) for r in records])
+
+
+def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
+    """epsilon through dp-accounting, which shares no formula with ours."""
+    if document["guarantee"]["epsilon"] is None:
+        return
+    guarantee = Guarantee.from_dict(document["guarantee"])
+    records = composable_from_dict([one["record"] for one in document["mechanisms"]])
+    name = "guarantee by another route: epsilon"
+    yield Check(name, guarantee.epsilon, numerical.verify(guarantee, records), True)
+
+
+def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """The release's own facts, and that its values are those that were written."""
+    release = read_tables(folder / "release.parquet")
+    if not release.facts.linear:  # counts: these tables and no others
+        release = read_release(folder / "release.parquet")
+    release.check()
+    found, population = release.facts.to_dict(), document["population"]
+    found["guarantee"] = of_guarantee(release.facts.guarantee, document["version"])
+    stated = {
+        "users": population["users"],
+        "guarantee": document["guarantee"],
+        "records": [one["record"] for one in document["mechanisms"]],
+        "episodes": population["episodes_per_user"],
+        "dataset": population["dataset"],
+        "schema": population["schema"],
+        "run": {name: document[name] for name in ("date", "purpose", "synthetic", "ledger")},
+    }
+    if document["replanned"]:  # by another library perhaps, and with other options
+        found["run"] = {name: value for name, value in found["run"].items() if name != "versions"}
+    else:
+        stated["run"]["versions"] = document["versions"]
+        stated |= {name: document["configuration"][name] for name in ("algorithm", "options")}
+    plain = json.loads(json.dumps({key: found[key] for key in stated}, allow_nan=False))
+    yield from _leaves("release.parquet", stated, plain)
+    schema = read_schema(folder / "schema.toml")
+    first = release.facts.first_visits
+    layout = FirstVisits(schema.spec()).layout if first else schema.layout
+    same = release.facts.layout == layout
+    yield Check("release.parquet: states, actions, horizon, admissible pairs", True, same, same)
+    asked = document["configuration"]["options"].get("question")
+    yield _compared("release.parquet: question", asked, FIRST_VISITS["question"] if first else None)
+    scales = {
+        name: scale
+        for record in composable_from_dict(stated["records"])
+        if isinstance(record, MechanismRecord)
+        for name, scale in record.scales.items()
+    }
+    told = release.facts.options.get(SITES, {})
+    shares = math.sqrt(told["honest"]) if told.get("noise") == "sites" else 1.0  # that the record counts
+    for name, law in release.facts.laws.items():
+        if name in scales:
+            scale = shares * float(law.scale)  # type: ignore[attr-defined]
+            yield Check(
+                f"release.parquet: scale of {name}",
+                scales[name],
+                scale,
+                math.isclose(scales[name], scale, rel_tol=2e-9),
+            )
+
+
+def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) -> Iterator[Check]:
+    """Schema, policy, report and figures, written again from the release and the options, and compared."""
+    schema, configuration = read_schema(folder / "schema.toml"), document["configuration"]
+    options = configuration["options"]
+    if learner is None:
+        learner = learner_of(configuration["algorithm"], options["learner"])
+    else:
+        yield _compared("learner", configuration["algorithm"], name_of(learner))
+        yield from _leaves("learner", options["learner"], json.loads(json.dumps(options_of(learner))))
+    chosen = {name: options[name] for name in ("unsupported", "level", "return_bound")}
+    rules = Settings.rules_in(folder, options, schema)
+    settings = Settings(**chosen, synthetic=document["synthetic"] is True, compare=rules)
+    rewards = folder / REWARDS_NAME
+    known = np.load(rewards) if document["replanned"] and rewards.exists() else None
+    kind = kind_of(schema if known is None else replace(schema, known=known, outcomes=None), learner)
+    planned = kind.again(folder / "release.parquet", settings)
+    guarantee = Guarantee.from_dict(document["guarantee"])
+    with TemporaryDirectory() as name:
+        again = Path(name)
+        write_schema(schema, again / "schema.toml")
+        settings.write_rules(again)
+        write_plan(
+            again, planned, guarantee, settings, replanned=document["replanned"], version=document["version"],
+            drawn=folder,
+        )  # fmt: skip
+        made = {path.name: path for path in sorted(again.iterdir())}
+        expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
+        stated = set(document["files"])
+        yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
+        # equal numbers give equal texts; where another machine rounds otherwise the last digits may differ
+        steady = all((folder / one).read_bytes() == made[one].read_bytes() for one in _NUMBERS)
+        drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
+        for one, path in made.items():
+            yield from _check_file(folder / one, path, steady, drawn)
+
+
+REWARDS_NAME = "rewards.npy"
+_NUMBERS = ("policy.csv", "report.json")
+_FIGURES = (".png", ".svg")
+
+
+def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[Check]:
+    """A file with the one that was made again; numbers of another machine may differ in their last digits."""
+    name, kind = f"{path.name} made again", path.suffix
+    found, expected = path.read_bytes(), made.read_bytes()
+    if kind in _FIGURES and not drawn:
+        yield Check(f"{name}: not compared, another Matplotlib drew it", "its hash", "its hash", True)
+    elif found == expected or steady or kind in (".npy", ".toml"):
+        stated, other = (hashlib.sha256(content).hexdigest() for content in (found, expected))
+        yield Check(name, stated, other, found == expected)
+    elif kind == ".json":
+        document = read_json(path)
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        yield Check(f"{name}: text", "as it was written", "so", text.encode() == found)
+        yield from _leaves(name, document, read_json(made))
+    elif kind == ".png":
+        from matplotlib.image import imread
+
+        pictures = imread(path), imread(made)
+        same = pictures[0].shape == pictures[1].shape
+        same = same and float(np.abs(pictures[0] - pictures[1]).max()) <= 0.02
+        yield Check(name, "the picture", "the picture" if same else "another picture", same)
+    else:
+        texts = [_IDS.sub(r"\1", content.decode()) for content in (found, expected)]
+        same = _texts_alike(texts[0], texts[1], exact=kind == ".csv")
+        yield Check(name, "the text", "the text" if same else "another text", same)
+
+
+_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # of a drawing: made from its numbers
+_NUMBER = re.compile(r"(\d+\.\d+(?:e[+-]?\d+)?)")
+
+
+def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
+    """The same text, but for numbers with a point: to 1e-9, or by one unit of the last digit shown."""
+    parts = _NUMBER.split(one), _NUMBER.split(other)
+    if len(parts[0]) != len(parts[1]):
+        return False
+    for i, (a, b) in enumerate(zip(*parts, strict=True)):
+        if a == b:
+            continue
+        shown = 0.0 if exact or i % 2 == 0 else 1.01 * 10.0 ** -len(a.partition("e")[0].partition(".")[2])
+        if i % 2 == 0 or not math.isclose(float(a), float(b), rel_tol=1e-9, abs_tol=shown):
+            return False
+    return True
+
+
+def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike) -> Iterator[Check]:
+    """The run's entry in the ledger, the totals up to it, and the files that it was marked with."""
+    stated = document["ledger"]
+    if stated is None:
+        yield Check("ledger", "NO LEDGER", "NO LEDGER", True)
+        return
+    yield _compared("ledger: identity", stated["identity"], ledger.identity)
+    entries = ledger.entries(stated["dataset"])
+    entry = next((one for one in entries if one.hash == stated["head"]), None)
+    if entry is None:
+        yield Check("ledger: head", stated["head"], "no such entry in this ledger", False)
+        return
+    yield Check("ledger: head", stated["head"], entry.hash, True)
+    yield _compared("ledger: kind of the entry", "reserve", entry.kind)
+    yield _compared("ledger: users", document["population"]["users"], entry.users)
+    yield _compared("ledger: date", document["date"], entry.time)
+    yield _compared("ledger: purpose", document["purpose"], entry.purpose)
+    records = [record.to_dict() for record in entry.records]
+    yield from _leaves("ledger: records", [one["record"] for one in document["mechanisms"]], records)
+    facts = vars(LedgerFacts.of(ledger, entry))
+    yield from _leaves("ledger", {k: v for k, v in stated.items() if k != "name"}, {
+        name: dict(value) if isinstance(value, Mapping) else value
+        for name, value in facts.items() if name != "name"  # a copy may have another one
+    })  # fmt: skip
+    limit = (stated["after"]["limit_epsilon"], stated["after"]["limit_delta"])
+    if limit[0] is not None and entry.checked:
+        used = ledger.certified(stated["dataset"], limit[1], upto=entry.number).epsilon
+        yield Check("ledger: within the owner's limit", limit[0], used, used <= limit[0] * (1 + 1e-6))
+    mark = next((one for one in entries if one.kind == "mark" and one.reservation == entry.number), None)
+    if mark is None:
+        remedy = recover_command(folder.absolute().parent, getattr(ledger, "path", None))
+        yield Check(f"ledger: not marked as published (`{remedy}` does it)", None, None, True)
+        return
+    published = published_hashes(document)
+    if document["replanned"]:  # what it shares with the folder that was published first
+        published = {name: digest for name, digest in published.items() if _shared(name)}
+    marked = {
+        name: digest for name, digest in mark.files.items() if name in published or not document["replanned"]
+    }
+    yield from _leaves("ledger: published", published, marked)
+
+
+def _shared(name: str) -> bool:
+    return name == "release.parquet" or name.startswith("schema.")

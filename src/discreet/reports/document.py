@@ -1,0 +1,369 @@
+"""Pages made of blocks, as Markdown and as HTML: what a page says stands elsewhere, here is how it looks.
+
+Text from outside is escaped, so that a name cannot pass for a line of the page. Lines for people
+(:class:`Blank`) are the only part of a page that is not fixed: :class:`Written` holds what stands around what
+is written there, by which :mod:`discreet.pipeline.verify` tells them apart.
+
+The HTML holds its own style and pictures, has no script, and loads nothing. It opens from a disk without a
+network, and prints on A4 or letter. For screen readers it names its language, headings, tables and header
+cells.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from discreet.utils import markdown_table as tables
+
+__all__ = [
+    "MARKS", "Blank", "Block", "Bullets", "Code", "Heading", "Line", "Link", "Pairs", "Paragraph", "Picture",
+    "Strong", "Table", "Text", "Written", "blank_in_markdown", "compared_with", "escaped", "html_lines",
+    "in_markdown", "markdown_lines", "text_of",
+]  # fmt: skip
+
+MARKS = "\\`*_[]<>|#~&"
+"""Characters that Markdown reads, and that are escaped on a page."""
+
+
+def escaped(text: object) -> str:
+    """A text that cannot pass for Markdown's own marks."""
+    return "".join(f"\\{c}" if c in MARKS else c for c in str(text))
+
+
+# ------------------------------------------------------------------------------------------- blocks
+@dataclass(frozen=True)
+class Strong:
+    """Words that stand out."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Words to type, or the name of a key."""
+
+    words: str
+
+
+Text = str | tuple[str | Strong | Code, ...]
+"""Words, or parts one after the other."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A title; level 1 is the page's."""
+
+    level: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Sentences; ``strong`` ones stand out. source : stands at their end."""
+
+    text: Text
+    strong: bool = False
+    source: Link | None = None
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """A list."""
+
+    items: tuple[Text, ...]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Names and what belongs to each."""
+
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A public address, in a cell."""
+
+    words: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head. names : number of first cells that name a row.
+
+    Without a caption the table is named by the heading above it and by its head.
+    """
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Text | Link, ...], ...]
+    names: int = 1
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, on the HTML page alone; the text states the same facts.
+
+    name : file name, without its ending. alternative : text for readers who cannot see it.
+    """
+
+    name: str
+    alternative: str
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A line for people: a label, and what is written there."""
+
+    label: str
+    value: str = ""
+
+
+Block = Heading | Paragraph | Bullets | Pairs | Table | Picture | Blank
+
+
+@dataclass(frozen=True)
+class Written:
+    """A line of a page in which people may write, between two fixed ends.
+
+    ``allowed`` : a regular expression of what may stand there.
+    """
+
+    before: str
+    value: str
+    after: str
+    allowed: str
+
+    @property
+    def text(self) -> str:
+        """The whole line."""
+        return f"{self.before}{self.value}{self.after}"
+
+
+Line = str | Written
+
+
+def text_of(lines: Sequence[Line]) -> str:
+    """The page."""
+    return "\n".join(line if isinstance(line, str) else line.text for line in lines) + "\n"
+
+
+def compared_with(text: str, lines: Sequence[Line]) -> Iterator[tuple[str, object, object, bool]]:
+    """A page as it lies there and as it must be: (what, found there, must be, whether they agree), line by
+    line, but for what people wrote into its lines for people.
+    """
+    stated = text.split("\n")
+    rendered: list[Line] = [*lines, ""]
+    yield "lines", len(stated), len(rendered), len(stated) == len(rendered)
+    for i, (found, line) in enumerate(zip(stated, rendered, strict=False), 1):
+        one, other = found, line if isinstance(line, str) else line.text
+        if isinstance(line, Written):
+            rest = max(len(line.before), len(found) - len(line.after))
+            said = found[len(line.before) : rest]
+            one, other = found[: len(line.before)] + found[rest:], line.before + line.after
+            plain = re.fullmatch(line.allowed, said) is not None and said.isprintable()
+            words = "plain text on one line, marks of the page's language escaped"
+            yield f"text of line {i}", words, words if plain else repr(said), plain
+        yield f"line {i}", one, other, one == other
+
+
+# ----------------------------------------------------------------------------------------- Markdown
+_IN_MARKDOWN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
+
+
+def blank_in_markdown(start: str, value: str) -> Written:
+    """A line that begins so."""
+    return Written(start, f" {escaped(value)}", "", _IN_MARKDOWN)
+
+
+def in_markdown(text: Text, plain: bool = False) -> str:
+    """Words with their marks. plain : the words themselves stand as they are, not escaped."""
+    put = str if plain else escaped
+    return "".join(
+        put(part)
+        if isinstance(part, str)
+        else f"**{put(part.words)}**"
+        if isinstance(part, Strong)
+        else f"`{part.words}`"
+        for part in _parts(text)
+    )
+
+
+def _parts(text: Text) -> tuple[str | Strong | Code, ...]:
+    return (text,) if isinstance(text, str) else text
+
+
+def markdown_lines(blocks: Sequence[Block], plain: bool = False) -> list[Line]:
+    """A page in Markdown, line by line.
+
+    plain : words stand as they are, and lists have stars. For reports, whose labels of a schema have no bars
+    and no line breaks.
+    """
+    seen = (block for block in blocks if not isinstance(block, Picture))
+    return [line for block in seen for line in (*_markdown(block, plain), "")][:-1]
+
+
+def _markdown(block: Block, plain: bool) -> Iterator[Line]:
+    if isinstance(block, Heading):
+        yield f"{'#' * block.level} {in_markdown(block.text, plain)}"
+    elif isinstance(block, Paragraph):
+        text = in_markdown(block.text, plain)
+        text = f"**{text}**" if block.strong else text
+        yield text if block.source is None else f"{text} Source: {_cell(block.source, plain)}."
+    elif isinstance(block, Bullets):
+        yield from (f"{'*' if plain else '-'} {in_markdown(item, plain)}" for item in block.items)
+    elif isinstance(block, Pairs):
+        yield from (f"- **{escaped(name)}:** {escaped(value)}" for name, value in block.items)
+    elif isinstance(block, Blank):
+        yield blank_in_markdown(f"**{escaped(block.label)}:**", block.value)
+    elif isinstance(block, Table):
+        rows = [[_cell(cell, plain) for cell in row] for row in (block.head, *block.rows)]
+        if block.caption:
+            yield f"*{in_markdown(block.caption, plain)}*"
+            yield ""
+        yield from tables.markdown(rows).split("\n")
+
+
+def _cell(cell: Text | Link, plain: bool) -> str:
+    if isinstance(cell, Link):
+        return f"[{in_markdown(cell.words, plain)}](<{cell.address}>)"
+    return in_markdown(cell, plain)
+
+
+# --------------------------------------------------------------------------------------------- HTML
+_IN_HTML = r"(?:[^<>&]|&(?:lt|gt|amp|quot|#x27);){0,500}"
+_STYLE = """\
+body { max-width: 46em; margin: 1.5em auto; padding: 0 1em; font: 11pt/1.45 Georgia, serif; color: #000;
+  background: #fff; }
+h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin-top: 1.6em; border-bottom: 1px solid #555; }
+h3 { font-size: 1em; margin-bottom: .2em; }
+p, li, dd { overflow-wrap: anywhere; }
+div.table { overflow-x: auto; }
+table { min-width: 100%; border-collapse: collapse; margin: .8em 0; font-size: .9em; }
+caption { text-align: left; font-style: italic; padding-bottom: .3em; }
+th, td { border: 1px solid #555; padding: .25em .5em; text-align: left; vertical-align: top; }
+thead th { background: #eee; } a { color: #00308f; overflow-wrap: anywhere; }
+a:focus-visible, div.table:focus-visible { outline: 3px solid #00308f; }
+dt { font-weight: bold; } dd { margin: 0 0 .4em 1.5em; }
+p.blank { margin: 1.1em 0; display: flex; flex-wrap: wrap; gap: 0 .5em; } p.blank span { flex: 1 1 14em;
+  min-height: 1.5em; border-bottom: 1px solid #000; }
+@page { margin: 18mm 16mm; }
+@media screen and (max-width: 40em) { div.table table { font-size: .8em; } td:last-child { min-width: 9em; } }
+@media print { body { margin: 0; padding: 0; max-width: none; font-size: 10pt; }
+  h2, h3, dt, caption { break-after: avoid; } p, dd, tr, p.blank { break-inside: avoid; }
+  div.table { overflow: visible; } a::after { content: " (" attr(href) ")"; } }"""
+
+
+_PICTURES = """\
+figure { margin: 1em 0; } figure img { max-width: 100%; height: auto; }
+code { font-size: .9em; overflow-wrap: anywhere; }
+@media print { thead { display: table-header-group; } figure { break-inside: avoid; }
+  figure img { max-height: 235mm; object-fit: contain; } }"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def html_lines(
+    title: str, blocks: Sequence[Block], pictures: Mapping[str, bytes] | None = None
+) -> list[Line]:
+    """A page in HTML, line by line; ``title`` is the document's, and its first heading where it has none.
+
+    pictures : PNG files by the name of their :class:`Picture`, for pages that have any; those that are not
+    given are left out.
+    """
+    titled = any(isinstance(block, Heading) and block.level == 1 for block in blocks)
+    policy = _POLICY if pictures is None else f"{_POLICY}; img-src data:"
+    return [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{html.escape(title)}</title>",
+        "<style>",
+        *_STYLE.split("\n"),
+        *([] if pictures is None else _PICTURES.split("\n")),
+        "</style>",
+        "</head>",
+        "<body>",
+        "<main>",
+        *([] if titled else [f"<h1>{html.escape(title)}</h1>"]),
+        *_body(blocks, {} if pictures is None else pictures),
+        "</main>",
+        "</body>",
+        "</html>",
+    ]
+
+
+def _body(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> Iterator[Line]:
+    above = ""
+    for block in blocks:
+        if isinstance(block, Heading):
+            above = block.text
+        if isinstance(block, Table):
+            yield from _html_table(block, block.caption or f"{above}: {', '.join(filter(None, block.head))}")
+        elif not isinstance(block, Picture):
+            yield from _html(block)
+        elif block.name in pictures:
+            data = base64.b64encode(pictures[block.name]).decode("ascii")
+            alternative = html.escape(block.alternative)
+            yield f'<figure><img alt="{alternative}" src="data:image/png;base64,{data}"></figure>'
+
+
+def _html(block: Heading | Paragraph | Bullets | Pairs | Blank) -> Iterator[Line]:
+    if isinstance(block, Heading):
+        yield f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
+    elif isinstance(block, Paragraph):
+        text = _html_text(block.text)
+        text = f"<strong>{text}</strong>" if block.strong else text
+        yield (
+            f"<p>{text}</p>" if block.source is None else f"<p>{text} Source: {_html_cell(block.source)}.</p>"
+        )
+    elif isinstance(block, Bullets):
+        yield from ("<ul>", *(f"<li>{_html_text(item)}</li>" for item in block.items), "</ul>")
+    elif isinstance(block, Pairs):
+        yield "<dl>"
+        yield from (f"<dt>{html.escape(n)}</dt><dd>{html.escape(v)}</dd>" for n, v in block.items)
+        yield "</dl>"
+    else:
+        before = f'<p class="blank">{html.escape(block.label)}: <span>'
+        yield Written(before, html.escape(block.value), "</span></p>", _IN_HTML)
+
+
+def _html_table(block: Table, named: str) -> Iterator[Line]:
+    # wider than a phone: it scrolls by itself, by keys too
+    yield f'<div class="table" role="region" aria-label="{html.escape(named)}" tabindex="0">'
+    yield "<table>"
+    if block.caption:
+        yield f"<caption>{html.escape(block.caption)}</caption>"
+    # a header cell without words names nothing
+    heads = "".join(f'<th scope="col">{html.escape(one)}</th>' if one else "<td></td>" for one in block.head)
+    yield f"<thead><tr>{heads}</tr></thead>"
+    yield "<tbody>"
+    for row in block.rows:
+        names = "".join(f'<th scope="row">{_html_cell(cell)}</th>' for cell in row[: block.names])
+        cells = "".join(f"<td>{_html_cell(cell)}</td>" for cell in row[block.names :])
+        yield f"<tr>{names}{cells}</tr>"
+    yield from ("</tbody>", "</table>", "</div>")
+
+
+def _html_text(text: Text) -> str:
+    return "".join(
+        html.escape(part)
+        if isinstance(part, str)
+        else f"<strong>{html.escape(part.words)}</strong>"
+        if isinstance(part, Strong)
+        else f"<code>{html.escape(part.words)}</code>"
+        for part in _parts(text)
+    )
+
+
+def _html_cell(cell: Text | Link) -> str:
+    if isinstance(cell, Link):
+        return f'<a href="{html.escape(cell.address)}">{html.escape(cell.words)}</a>'
+    return _html_text(cell)

@@ -1,0 +1,89 @@
+"""The report on decision points of earlier versions of the statement, so that old folders can be verified.
+
+Nothing that is written now uses it. What is wrong with it: it says "shown to be better" of every gain whose
+interval lies above 0, whatever a cause that is not recorded could explain, and tests for none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from discreet.reports.decision_report import DecisionReport
+from discreet.reports.document import Block
+from discreet.reports.figures import number, percent, save_figures
+from discreet.reports.verdict_text import ENDED
+
+__all__ = ["SINCE", "EarlierReport"]
+
+SINCE = 5
+"""Version of the statement from which on there is a verdict on hidden causes."""
+_LACKED = (
+    "verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "censored", "outcomes", "compared",
+)  # fmt: skip
+
+
+class EarlierReport(DecisionReport):
+    """A report on decision points as statements before version ``SINCE`` had it beside them."""
+
+    supposed = (
+        "the state holds all that matters for what follows (no hidden cause of both action and outcome): no "
+        "release can test that"
+    )
+    cut_off = (
+        "of the episodes came to an end; where many are cut off, and what people did changes with the time, "
+        "gains can be shown that are none."
+    )
+    surer = (
+        "that is surer than what people were seen to earn, and rests more on the states: what they do not "
+        "tell of a person must not matter for where she goes on to."
+    )
+
+    made = "From the release of {people} alone; it costs no privacy."
+    _mark = ""
+
+    @classmethod
+    def of(cls, report: DecisionReport) -> EarlierReport:
+        """Return the earlier report with the numbers of today's."""
+        return cls(**{**vars(report), "verdict": _verdict(report)})
+
+    @property
+    def better(self) -> bool:
+        """Whether the whole interval of the gain is above 0."""
+        return self.gain.shown
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        plain = {name: value for name, value in super().to_dict().items() if name not in _LACKED}
+        return {**plain, "version": 1}
+
+    def blocks(self) -> list[Block]:
+        """Return what it says; the first block is the verdict."""
+        return [*self._head(), *self._change_blocks(), *self._tail()]
+
+    def figures(self, folder: Path | str) -> tuple[Path, ...]:
+        """Draw the gain against the number of changed states."""
+        return save_figures(folder, {"gain": self._figure()})
+
+
+def _verdict(report: DecisionReport) -> str:
+    gain, changes = report.gain, report.states_changed
+    if not changes:
+        return "Nothing is changed: no change is expected to help by more than its error."
+    said = (
+        f"it gains {number(gain.estimate)} ({100 * gain.level:g} % interval {number(gain.low)} to "
+        f"{number(gain.high)}) over what people did, {number(report.behaviour.estimate)}"
+    )
+    states = "state" if changes == 1 else "states"
+    if gain.shown:
+        shown = "is shown to be better than what people did"
+        if report.ended < ENDED:
+            shown += (
+                ", if that depends on the state and not on the time "
+                f"({percent(1.0 - report.ended)} of the episodes are cut off at the last step)"
+            )
+        return f"Changing what is done in {changes} {states} {shown}: {said}."
+    return (
+        f"Not shown to be better than what people did: changing what is done in {changes} {states}, {said}. "
+        "More people or more budget can show it."
+    )

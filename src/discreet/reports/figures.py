@@ -1,0 +1,51 @@
+"""Numbers in words, and figures that are equal byte for byte: for all reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from discreet.utils.plot_style import save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["number", "percent", "plain_axes", "save_figures", "share_of"]
+
+
+def share_of(value: float) -> float:
+    """A noisy share, in [0, 1]."""
+    return float(np.clip(value, 0.0, 1.0))
+
+
+def percent(share: float) -> str:
+    """A share in percent."""
+    return f"{100 * share:.1f} %"
+
+
+def number(value: float) -> str:
+    """Three figures behind the point, more where all of them are 0."""
+    return f"{value:.3f}" if abs(value) >= 0.001 or value == 0.0 else f"{value:.1e}"
+
+
+def plain_axes(axes: Axes) -> None:
+    """Two spines, small ticks."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def save_figures(folder: Path | str, figures: Mapping[str, Figure]) -> tuple[Path, ...]:
+    """Each as PNG and as SVG, by its name; returns the files.
+
+    Written aside, then renamed; equal figures give equal bytes. Letters of an SVG stay text.
+    """
+    written = []
+    for name, figure in figures.items():
+        for suffix in ("png", "svg"):
+            written.append(Path(folder, f"{name}.{suffix}"))
+            save_figure(figure, written[-1], text=True)
+    return tuple(written)

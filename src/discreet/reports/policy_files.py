@@ -1,0 +1,313 @@
+"""Policies as files: ``policy.csv`` for people and programs, ``policy.py`` to act without this library.
+
+``policy.csv`` has one row for each step and state, in this order:
+
+==============  ==================================================================================
+column          meaning
+==============  ==================================================================================
+step            in the numbering of the schema: from ``first_step`` (0 or 1)
+state           index from 0
+state_label     only if the schema has labels of states
+action          index from 0; empty where the policy abstains
+action_label    only if the schema has labels of actions; empty where the policy abstains
+supported       1 or 0: whether there is enough data behind the planner's own action
+value           pessimistic value of the planner's own action there; empty where not supported
+behaviour       index of the action that the noisy counts see most often; empty where not known
+==============  ==================================================================================
+
+Of decision points ``value`` is what an episode earns from its first visit to a changed state on, if all
+changes are made, and two more columns, ``value_low`` and ``value_high``, hold its interval. All three are
+empty where it is not known, and in states that are not changed.
+
+What stands under ``action`` where a state is not supported is decided when the file is written
+(``unsupported``): nothing (``abstain``), what people mostly did (``behaviour``), or the planner's own
+choice (``policy``). Both files are post-processing of the release.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.core import checks
+from discreet.core.short_repr import brief
+from discreet.data.schema import Schema
+from discreet.learners.offline.release_files import aside
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Unsupported = Literal["abstain", "behaviour", "policy"]
+
+__all__ = ["Learned", "PolicyTable", "Unsupported", "read_policy", "write_policy"]
+
+
+class Learned(Protocol):
+    """Attributes read from an offline result (:class:`~discreet.learners.offline.apvi.OfflinePolicy`)."""
+
+    @property
+    def policy(self) -> Ints: ...
+    @property
+    def supported(self) -> Bools: ...
+    @property
+    def q(self) -> Floats: ...
+    @property
+    def behaviour(self) -> Ints: ...
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PolicyTable:
+    """A deterministic policy, and how far it is supported.
+
+    policy : (H, S) int, the planner's own action everywhere.
+    supported : (H, S) bool.
+    values : (H, S) pessimistic values of the planner's actions; with ``intervals`` estimates, which may be
+        NaN: not known.
+    intervals : (low, high), each (H, S), NaN where not known; optional.
+    behaviour : (H, S) int, optional; the most frequent action by the noisy counts.
+    state_labels, action_labels : names of the indices, optional, each its own.
+    first_step : 0 or 1.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, an action is negative or has no label, labels repeat, or a value is not finite.
+    """
+
+    __repr__ = brief
+
+    policy: Ints
+    supported: Bools
+    values: Floats
+    behaviour: Ints | None = None
+    state_labels: tuple[str, ...] | None = None
+    action_labels: tuple[str, ...] | None = None
+    first_step: int = 0
+    intervals: tuple[Floats, Floats] | None = None
+
+    def __post_init__(self) -> None:
+        put, shape = object.__setattr__, np.shape(self.policy)
+        if len(shape) != 2 or 0 in shape:
+            raise ValueError(f"policy has shape {shape}: must be (H, S)")
+        put(self, "first_step", checks.integer("first_step", self.first_step, 0, 1))
+        for name in ("state_labels", "action_labels"):
+            labels = getattr(self, name)
+            if labels is not None:
+                put(self, name, tuple(labels))
+                if not all(isinstance(label, str) and label for label in labels):
+                    raise ValueError(f"{name}: every label must be text, not empty")
+                if len(set(labels)) < len(labels):
+                    raise ValueError(f"{name}: every label must occur once")
+        if self.state_labels is not None and len(self.state_labels) != shape[1]:
+            raise ValueError(f"state_labels has {len(self.state_labels)} entries: must be {shape[1]}")
+        most = None if self.action_labels is None else len(self.action_labels) - 1
+        put(self, "policy", _actions("policy", self.policy, shape, most))
+        if self.intervals is None:
+            put(self, "values", checks.floats("values", self.values, shape))
+        else:
+            tables = (self.values, *self.intervals)
+            known = [np.isfinite(np.asarray(table, np.float64)) for table in tables]
+            if not all(np.array_equal(one, known[0]) for one in known):
+                raise ValueError("intervals: must be known where values are, and nowhere else")
+            filled = [
+                checks.floats(name, np.nan_to_num(np.asarray(table, np.float64)), shape)
+                for name, table in zip(("values", "intervals[0]", "intervals[1]"), tables, strict=True)
+            ]
+            value, low, high = (np.where(known[0], table, np.nan) for table in filled)
+            put(self, "values", value)
+            put(self, "intervals", (low, high))
+        supported = np.asarray(self.supported)
+        if supported.dtype != np.bool_ or supported.shape != shape:
+            raise ValueError(f"supported: must be (H, S) = {shape} of bool")
+        if self.behaviour is not None:
+            put(self, "behaviour", _actions("behaviour", self.behaviour, shape, most))
+
+    @classmethod
+    def of(cls, learned: Learned, schema: Schema | None = None) -> PolicyTable:
+        """From what an offline learner made (``learned``); labels and first step's number: the schema's."""
+        policy = np.asarray(learned.policy)
+        return cls(
+            policy=policy,
+            supported=learned.supported,
+            values=np.take_along_axis(learned.q, policy[..., None], axis=-1)[..., 0],
+            behaviour=learned.behaviour,
+            state_labels=None if schema is None else schema.state_labels,
+            action_labels=None if schema is None else schema.action_labels,
+            first_step=0 if schema is None else schema.first_step,
+        )
+
+    def actions(self, unsupported: Unsupported = "abstain") -> Ints:
+        """(H, S) int: what stands in the file, -1 where the policy abstains.
+
+        Raises
+        ------
+        ValueError
+            If ``unsupported`` is "behaviour" and that is not known.
+        """
+        checks.choice("unsupported", unsupported, get_args(Unsupported))
+        if unsupported == "policy":
+            return self.policy
+        if unsupported == "abstain":
+            return np.where(self.supported, self.policy, -1)
+        if self.behaviour is None:
+            raise ValueError("unsupported = 'behaviour': the release does not say what people did most often")
+        return np.where(self.supported, self.policy, self.behaviour)
+
+
+def _actions(name: str, value: ArrayLike, shape: tuple[int, ...], most: int | None) -> Ints:
+    table = np.asarray(value)
+    if table.dtype.kind not in "iu" or table.shape != shape:
+        raise ValueError(f"{name}: must be (H, S) = {shape} of integers")
+    if table.min() < 0 or (most is not None and table.max() > most):
+        allowed = "at least 0" if most is None else f"in [0, {most}], the actions that have labels"
+        raise ValueError(f"{name} holds {table.min()} to {table.max()}: must be {allowed}")
+    return table.astype(np.int64)
+
+
+def write_policy(
+    folder: str | Path, table: PolicyTable, statement: str, unsupported: Unsupported = "abstain"
+) -> None:
+    """Write ``policy.csv`` and ``policy.py`` into a folder that exists.
+
+    Parameters
+    ----------
+    folder : str or Path
+    table : PolicyTable
+    statement : str
+        The sentence on privacy that stands in the docstring of ``policy.py``.
+    unsupported : "abstain", "behaviour" or "policy"
+        What stands under ``action`` where the planner's own one is not supported.
+    """
+    chosen = table.actions(unsupported)
+    states, actions = table.state_labels, table.action_labels
+    text = io.StringIO(newline="")
+    out = csv.writer(text)
+    names = [
+        "step", "state", "state_label", "action", "action_label", "supported", "value", "value_low",
+        "value_high", "behaviour",
+    ]  # fmt: skip
+    absent = {
+        "state_label": states is None, "action_label": actions is None,
+        **dict.fromkeys(("value_low", "value_high"), table.intervals is None),
+    }  # fmt: skip
+    out.writerow([name for name in names if not absent.get(name)])
+    for (h, s), action in np.ndenumerate(chosen):
+        row: list[object] = [h + table.first_step, s]
+        row += [] if states is None else [states[s]]
+        row.append("" if action < 0 else int(action))
+        row += [] if actions is None else ["" if action < 0 else actions[action]]
+        sure = bool(table.supported[h, s])
+        row.append(int(sure))
+        for numbers in (table.values, *(table.intervals or ())):
+            number = float(numbers[h, s])
+            row.append(repr(number) if sure and np.isfinite(number) else "")
+        row.append("" if table.behaviour is None else int(table.behaviour[h, s]))
+        out.writerow(row)
+    folder = Path(folder)
+    for name, content in (
+        ("policy.csv", text.getvalue()),
+        ("policy.py", _module(table, statement, unsupported)),
+    ):
+        with aside(folder / name) as file:
+            file.write(content.encode())
+
+
+def _module(table: PolicyTable, statement: str, unsupported: Unsupported) -> str:
+    rule = {
+        "abstain": "the policy abstains",
+        "behaviour": "the action is the one that people took most often, by the noisy counts",
+        "policy": "the action is the planner's own all the same",
+    }[unsupported]
+    about = " ".join(statement.split()).replace("\\", "\\\\").replace('"', '\\"')
+    paragraphs = (
+        "Acts by policy.csv, which must lie beside this file. Needs nothing but Python itself.",
+        f"Privacy: {about}",
+        f"Where there is too little data (supported = 0), {rule}.",
+    )
+    filled = "\n\n".join(textwrap.fill(part, 100, break_long_words=False) for part in paragraphs)
+    return _TEMPLATE.replace("@ABOUT@", filled).replace(
+        "@STEPS@", f"{table.first_step} to {table.first_step + len(table.policy) - 1}"
+    )
+
+
+_TEMPLATE = '''"""@ABOUT@
+"""
+
+import csv
+import pathlib
+
+_ACTIONS = {}
+_STATES = {}  # label to index
+with open(pathlib.Path(__file__).with_name("policy.csv"), encoding="utf-8", newline="") as _file:
+    for _row in csv.DictReader(_file):
+        if "state_label" in _row:
+            _STATES[_row["state_label"]] = int(_row["state"])
+        if _row["action"] == "":
+            _action = None
+        else:
+            _action = _row["action_label"] if "action_label" in _row else int(_row["action"])
+        _ACTIONS[int(_row["step"]), int(_row["state"])] = _action
+
+
+def act(step, state):
+    """The action at a step (@STEPS@) in a state, or None where the policy abstains.
+
+    ``state`` is an index from 0, or a label where policy.csv has a column state_label; the action is
+    a label where it has a column action_label, else an index. Anything else is a KeyError.
+    """
+    return _ACTIONS[step, _STATES[state] if isinstance(state, str) else state]
+'''
+
+
+def read_policy(folder: str | Path) -> tuple[Ints, Bools]:
+    """(H, S) actions, -1 where the policy abstains, and (H, S) supported, of a folder's ``policy.csv``.
+
+    Raises
+    ------
+    ValueError
+        Naming the file, if it is missing, a row is missing or out of order, or a cell is not what it must be.
+    """
+    path = Path(folder) / "policy.csv"
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+        return _parsed(rows)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _parsed(rows: list[dict[str, str]]) -> tuple[Ints, Bools]:
+    if not rows or not {"step", "state", "action", "supported"} <= set(rows[0]):
+        raise ValueError("must have rows, with columns step, state, action and supported")
+
+    def whole(n: int, name: str, low: int, high: int | None = None) -> int:
+        try:
+            return checks.integer(name, int(rows[n][name]), low, high)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"row {n + 1}: {name} = {checks.said(rows[n][name])}: must be an integer"
+                + (f" of at least {low}" if high is None else f" in [{low}, {high}]")
+            ) from None
+
+    first = whole(0, "step", 0, 1)
+    states = max(whole(n, "state", 0) for n in range(len(rows))) + 1
+    steps, rest = divmod(len(rows), states)
+    if rest:
+        raise ValueError(f"has {len(rows)} rows: must be a multiple of its {states} states")
+    actions, supported = np.full((steps, states), -1), np.zeros((steps, states), bool)
+    for n in range(len(rows)):
+        h, s = divmod(n, states)
+        if (whole(n, "step", 0), whole(n, "state", 0)) != (h + first, s):
+            raise ValueError(f"row {n + 1}: must be of step {h + first} and state {s}")
+        actions[h, s] = -1 if rows[n]["action"] == "" else whole(n, "action", 0)
+        supported[h, s] = whole(n, "supported", 0, 1) == 1
+    return actions, supported

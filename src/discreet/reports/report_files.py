@@ -1,0 +1,65 @@
+"""A report as a list of blocks, from which its Markdown and its HTML are made.
+
+Both have the same content. The HTML also has the figures, which show numbers of the text. Both are fixed by
+the release.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from discreet.reports.document import Block, Paragraph, html_lines, markdown_lines, text_of
+
+__all__ = [
+    "HTML_REPORT", "MARKDOWN_REPORT", "ReportPage", "pictures_in", "rehearsed", "report_html",
+    "report_markdown",
+]  # fmt: skip
+
+MARKDOWN_REPORT, HTML_REPORT = "report.md", "report.html"
+_TITLE = "Report on the learned policy"
+
+
+def report_markdown(blocks: Sequence[Block]) -> str:
+    """The report in Markdown."""
+    return text_of(markdown_lines(blocks, plain=True))
+
+
+def report_html(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
+    """The report in HTML, in one file. pictures : PNG files by their name, without its ending."""
+    return text_of(html_lines(_TITLE, blocks, pictures))
+
+
+def pictures_in(files: Iterable[Path]) -> dict[str, bytes]:
+    """Return the PNG files among these, by their name without its ending."""
+    return {path.stem: path.read_bytes() for path in files if path.suffix == ".png" and path.is_file()}
+
+
+def rehearsed(blocks: Sequence[Block], words: str) -> list[Block]:
+    """Return the report with these words before its verdict, in the same paragraph."""
+    first, *rest = blocks
+    if not isinstance(first, Paragraph):
+        raise TypeError("blocks: a report begins with its verdict")
+    parts = (first.text,) if isinstance(first.text, str) else first.text
+    return [replace(first, text=(words, *parts)), *rest]
+
+
+class ReportPage(ABC):
+    """Base of reports: what it says is :meth:`blocks`."""
+
+    @abstractmethod
+    def blocks(self) -> list[Block]:
+        """Return all blocks of the report; the first one is the verdict."""
+
+    def to_markdown(self) -> str:
+        """One to two pages of Markdown; the first line is the verdict."""
+        return report_markdown(self.blocks())
+
+    def to_html(self, figures: Iterable[Path] = ()) -> str:
+        """The same page as one HTML file without scripts, which loads nothing.
+
+        figures : files that ``figures`` wrote, which become part of the page.
+        """
+        return report_html(self.blocks(), pictures_in(figures))

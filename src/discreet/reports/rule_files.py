@@ -1,0 +1,220 @@
+"""Rules that a learned policy is compared with: CSV files of states, actions and probabilities.
+
+A rule is stationary: ``state,action`` or ``state,action,probability``, labels of the schema or indices from
+0.
+In states that it does not name people go on as before. The ``policy.csv`` of a folder is one, too, if it asks
+for the same at every step. Rules are public: the folder of a comparison contains them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.short_repr import brief
+from discreet.data.schema import Schema
+
+__all__ = ["Rule", "read_rule", "rule_names"]
+
+_ONE = 1e-9
+_MOST = 100  # rules of one report
+_NEEDED, _ALLOWED = ("state", "action"), ("state", "state_label", "action", "action_label", "probability")
+
+
+def rule_names(count: int) -> tuple[str, ...]:
+    """Return the file names of this number of rules in a folder."""
+    count = checks.integer("compare", count, 0, _MOST)
+    return tuple("rule.csv" if i == 0 else f"rule-{i + 1}.csv" for i in range(count))
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A stationary rule.
+
+    table : (S, A) probabilities, 0 in states that are not named. named : (S,) bool.
+
+    state_labels, action_labels : labels of the schema.
+    """
+
+    __repr__ = brief
+
+    table: NDArray[np.float64]
+    named: NDArray[np.bool_]
+    state_labels: tuple[str, ...] | None = None
+    action_labels: tuple[str, ...] | None = None
+
+    def text(self) -> str:
+        """Return the rule as a CSV file that :func:`read_rule` reads as the same rule."""
+        text = io.StringIO(newline="")
+        out = csv.writer(text)
+        states, actions = self.state_labels, self.action_labels
+        absent = {"state_label": states is None, "action_label": actions is None}
+        out.writerow([name for name in _ALLOWED if not absent.get(name)])
+        for s in np.flatnonzero(self.named).tolist():
+            for a in np.flatnonzero(self.table[s] > 0.0).tolist():
+                row: list[object] = [s, *([] if states is None else [states[s]])]
+                row += [a, *([] if actions is None else [actions[a]]), repr(float(self.table[s, a]))]
+                out.writerow(row)
+        return text.getvalue()
+
+
+def read_rule(path: str | Path, schema: Schema) -> Rule:
+    """Read a rule of the states and actions of a schema.
+
+    path : a CSV file; or a folder, whose ``policy.csv`` is read.
+
+    Raises
+    ------
+    ValueError
+        Naming the file and the line, if a label is unknown, a pair is not admissible, probabilities of a
+        state do not sum to 1 within 1e-9, or an action depends on the step.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "policy.csv"
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            return _Reader(schema, csv.DictReader(file, strict=True)).rule()
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+class _Reader:
+    """One file."""
+
+    def __init__(self, schema: Schema, file: csv.DictReader[str]) -> None:
+        self._schema, self._layout = schema, schema.layout
+        self.columns = tuple(file.fieldnames or ())
+        self.rows: list[dict[str, str]] = []
+        self.lines: list[int] = []
+        for row in file:
+            if None in row or None in row.values():
+                raise ValueError(f"line {file.line_num}: must have {len(self.columns)} cells")
+            self.rows.append(row)
+            self.lines.append(file.line_num)
+
+    def rule(self) -> Rule:
+        """Return the rule."""
+        stepped = "step" in self.columns
+        if not set(_NEEDED) <= set(self.columns) or not (stepped or set(self.columns) <= set(_ALLOWED)):
+            raise ValueError(
+                "line 1: columns must be state,action or state,action,probability; or those of a policy.csv"
+            )
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError("line 1: every column must occur once")
+        if stepped:
+            self._take_one_step()
+        kept = [i for i, row in enumerate(self.rows) if row["action"] != "" or not stepped]
+        self.rows, self.lines = [self.rows[i] for i in kept], [self.lines[i] for i in kept]
+        if not self.rows:
+            raise ValueError("must name a state, all others are left to people")
+        schema, layout = self._schema, self._layout
+        states = self._indices("state", schema.state_labels, layout.states)
+        actions = self._indices("action", schema.action_labels, layout.actions)
+        chances = [self._chance(i) for i in range(len(self.rows))]
+        table = np.zeros((layout.states, layout.actions))
+        first: dict[int, int] = {}
+        given = np.zeros(table.shape, bool)
+        for line, s, a, chance in zip(self.lines, states, actions, chances, strict=True):
+            first.setdefault(s, line)
+            if given[s, a]:
+                raise ValueError(f"line {line}: {self._said(s, a)} stands in an earlier line already")
+            if layout.row_index[s, a] < 0:
+                raise ValueError(f"line {line}: {self._said(s, a)} is not admissible")
+            table[s, a], given[s, a] = chance, True
+        for s, line in first.items():
+            total = math.fsum(table[s])
+            if abs(total - 1.0) > _ONE:
+                raise ValueError(
+                    f"line {line}: probabilities of state {self._name(s, schema.state_labels)} add up to "
+                    f"{total:.12g}: must be 1 within {_ONE:g}"
+                )
+        named = np.asarray(given.any(axis=1))
+        return Rule(table, named, schema.state_labels, schema.action_labels)
+
+    def _take_one_step(self) -> None:
+        """Keep the first step's rows, if those of all others ask for the same."""
+        asked: dict[str, str] = {}
+        rows, lines = [], []
+        first = self.rows[0]["step"] if self.rows else ""
+        for row, line in zip(self.rows, self.lines, strict=True):
+            state, action = row["state"], row["action"]
+            if row["step"] == first:
+                asked[state] = action
+                rows.append(row)
+                lines.append(line)
+            elif asked.get(state) != action:
+                raise ValueError(
+                    f"line {line}: the action in state {checks.said(state)} differs between steps: the rule "
+                    "must be the same at every step"
+                )
+        self.rows, self.lines = rows, lines
+
+    def _indices(self, column: str, labels: Sequence[str] | None, count: int) -> list[int]:
+        """Return the indices that a column holds, as labels where all of its cells are labels."""
+        cells = [row[column] if row[column] in (labels or ()) else row[column].strip() for row in self.rows]
+        other = f"{column}_label"
+        if other in self.columns or labels is None:
+            found = self._all(column, cells, count)
+            if other in self.columns:
+                self._check_labels(other, found, labels)
+            return found
+        index = {label: i for i, label in enumerate(labels)}
+        if all(cell in index for cell in cells):
+            return [index[cell] for cell in cells]
+        if any(cell in index for cell in cells):
+            bad = next(i for i, cell in enumerate(cells) if cell not in index)
+            raise ValueError(f"line {self.lines[bad]}: {column} = {checks.said(cells[bad])}: is not a label")
+        return self._all(column, cells, count)
+
+    def _all(self, column: str, cells: Sequence[str], count: int) -> list[int]:
+        return [self._index(column, cell, line, count) for cell, line in zip(cells, self.lines, strict=True)]
+
+    def _check_labels(self, column: str, found: Sequence[int], labels: Sequence[str] | None) -> None:
+        for row, line, i in zip(self.rows, self.lines, found, strict=True):
+            if labels is None or row[column] != labels[i]:
+                raise ValueError(
+                    f"line {line}: {column} = {checks.said(row[column])}: must be that of index {i} in the "
+                    "schema"
+                )
+
+    @staticmethod
+    def _index(column: str, cell: str, line: int, count: int) -> int:
+        if not (cell.isascii() and cell.isdigit() and int(cell) < count):
+            raise ValueError(
+                f"line {line}: {column} = {checks.said(cell)}: must be a label of the schema or an index in "
+                f"[0, {count - 1}]"
+            )
+        return int(cell)
+
+    def _chance(self, i: int) -> float:
+        if "probability" not in self.columns:
+            return 1.0
+        cell = self.rows[i]["probability"]
+        try:
+            chance = float(cell)
+        except ValueError:
+            chance = math.nan
+        if not 0.0 <= chance <= 1.0:
+            raise ValueError(
+                f"line {self.lines[i]}: probability = {checks.said(cell)}: must be a number in [0, 1]"
+            )
+        return chance
+
+    def _said(self, s: int, a: int) -> str:
+        schema = self._schema
+        return f"state {self._name(s, schema.state_labels)}, action {self._name(a, schema.action_labels)}"
+
+    @staticmethod
+    def _name(index: int, labels: Sequence[str] | None) -> str:
+        return str(index) if labels is None else f"'{labels[index]}'"

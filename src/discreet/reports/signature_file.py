@@ -1,0 +1,85 @@
+"""Signatures under a release's folder: the file ``signatures.json``.
+
+A signature is over the statement's fingerprint and the SHA-256 of the files that the statement does not name
+itself: ``statement.json`` and its pages, as they are when it is made. All other files are named in
+``statement.json`` with their hashes, so that who signs, signs the whole folder: it is fixed from then on, the
+lines that people had filled in too. Who signs second signs the same bytes. What is signed also holds the key,
+the name of its holder, and the time; nothing of it fits another statement.
+
+Here is what such a file holds and whether it is in order; :mod:`discreet.pipeline.approve` signs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from discreet.ledger import signatures
+from discreet.ledger.signatures import Kind
+from discreet.reports.statement import PAGES, file_hash
+from discreet.reports.statement_page import JSON_NAME
+from discreet.reports.statement_schema import SIGNATURES_SCHEMA, ordered, read_json, violations
+
+__all__ = ["SIGNATURES_NAME", "Found", "content_of", "found_in", "read_signatures", "text_of_signatures"]
+
+SIGNATURES_NAME = "signatures.json"
+Found = tuple[str, Any, Any, bool]
+"""A comparison: its name, what is stated, what was found, and whether they agree."""
+
+
+def signed_hashes(folder: Path, names: Sequence[str] = (JSON_NAME, *PAGES)) -> dict[str, str]:
+    """Of the files that the statement (or what is in its place) does not name itself."""
+    return {name: file_hash(folder / name) for name in names}
+
+
+def content_of(one: Mapping[str, Any]) -> dict[str, Any]:
+    """What a signature covers: all of its entry but itself."""
+    return {key: value for key, value in one.items() if key != "signature"}
+
+
+def text_of_signatures(entries: Sequence[Mapping[str, Any]]) -> str:
+    """The file."""
+    document = {"format": "discreet signatures", "version": 1, "signatures": list(entries)}
+    return json.dumps(ordered(document, SIGNATURES_SCHEMA), ensure_ascii=False, indent=1) + "\n"
+
+
+def read_signatures(folder: Path) -> list[dict[str, Any]]:
+    """The entries of the file, empty without one. Raises ``ValueError`` if it is not as it must be."""
+    path = folder / SIGNATURES_NAME
+    if not path.exists() and not path.is_symlink():
+        return []
+    document = read_json(path)
+    broken = next(violations(document, SIGNATURES_SCHEMA), None)
+    if broken is not None:
+        raise ValueError(f"{SIGNATURES_NAME}: {broken}")
+    entries: list[dict[str, Any]] = document["signatures"]
+    if path.read_bytes() != text_of_signatures(entries).encode():
+        raise ValueError(f"{SIGNATURES_NAME}: is not as the library writes it (other spaces or order)")
+    return entries
+
+
+def found_in(
+    folder: Path, fingerprint: str, public_keys: Sequence[str],
+    names: Sequence[str] = (JSON_NAME, *PAGES), kind: Kind = "discreet statement, 1",
+) -> Iterator[Found]:  # fmt: skip
+    """Every signature with its key, the statement and the files; and that the given keys have signed."""
+    entries = read_signatures(folder)
+    hashes = signed_hashes(folder, names) if entries else {}
+    good = set()
+    for number, one in enumerate(entries, 1):
+        name = f"signature {number}, of {one['name']!r}"
+        valid = signatures.is_valid(one["key"], kind, content_of(one), one["signature"])
+        yield f"{name}: by its key", one["key"], one["key"] if valid else "of another key or text", valid
+        same = one["fingerprint"] == fingerprint
+        yield f"{name}: fingerprint", one["fingerprint"], fingerprint, same
+        for file in sorted({*one["files"], *hashes}):
+            stated, found = one["files"].get(file), hashes.get(file)
+            yield f"{name}: {file}", stated, found, stated == found
+        if valid and same and one["files"] == hashes:
+            good.add(one["key"])
+    keys = [one["key"] for one in entries]
+    yield "signatures: keys that signed once", len(keys), len(set(keys)), len(keys) == len(set(keys))
+    for key in public_keys:
+        yield f"signed with the key {key}", True, key in good, key in good

@@ -1,0 +1,820 @@
+r"""The privacy statement of a release of stored people: JSON, a page, and a page for the officer.
+
+A statement is a function of :class:`RunFacts`: whatever is not a fact is computed from the facts, by
+:func:`statement_of`; :mod:`discreet.pipeline.verify` computes it again from the folder's files. All is
+under the statement's ``fingerprint``, a SHA-256 of everything but itself and the two lines that people fill
+in, ``operator`` and ``approval``. Whoever approves a statement writes down its fingerprint: hashes find
+changes, they do not tell who made them.
+
+What it is about. Losses add up, so the sentence for patients, the attacker's table, the groups and the
+warnings are about *all* releases of the dataset that the ledger holds, up to and including this one, as its
+filter certifies them (:meth:`discreet.ledger.ledger.Ledger.certified`) at this release's delta; where the
+filter has no finite epsilon there (Gaussian noise before a release at delta = 0), at a tenth of 1/users. What
+this release costs alone stands beside it. A filter's number is a promise for any interaction: had the owner
+set it as a limit before the first release, no release would have been refused. Without a ledger the
+statement is about this release alone, and says so.
+
+What it does not hold: the command as typed and paths, which may tell what nobody meant to publish.
+
+Sentences. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta for every event E, where P' is the world with
+somebody else's data in place of yours; both the sentence for patients and the table of the attacker
+(:mod:`discreet.reports.trade_off_function`) are that and nothing more. Every printed number is rounded up.
+Sentences about these numbers stand in :mod:`discreet.accounting.text.sentence_templates`, by version: a
+statement is verified with its own.
+
+delta against 1/users. A mechanism that publishes one user's raw data at random is (0, 1/users)-private, so a
+delta above 1/users is refused, and one above a tenth of it is warned of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+import numpy as np
+
+import discreet
+from discreet.accounting.randomized_response_event import ReportRecord
+from discreet.accounting.serialization import of_guarantee
+from discreet.accounting.text.guarantee_sentences import up
+from discreet.accounting.text.sentence_templates import NOW, with_modules_of, words
+from discreet.core import checks
+from discreet.core import count_query as counts
+from discreet.core.count_query import CountQuery
+from discreet.core.guarantee import Guarantee, MechanismRecord
+from discreet.core.short_repr import brief
+from discreet.data.schema import DECLARED, Schema
+from discreet.learners.offline.release_files import FIRST_VISITS
+from discreet.learners.ope.first_visit_query import FirstVisits
+from discreet.reports.document import Line, text_of
+from discreet.reports.dpo_report import HTML_NAME, OFFICER_NAME, officer_html, officer_markdown
+from discreet.reports.statement_page import (
+    FREE,
+    JSON_NAME,
+    MARKDOWN_NAME,
+    hundredths,
+    markdown,
+    markdown_lines,
+    times,
+)
+from discreet.reports.statement_schema import FORMAT, VERSION, of_version, ordered, violations
+from discreet.reports.trade_off_function import TradeOff
+from discreet.utils.atomic_file import write_aside
+
+Records = tuple[MechanismRecord | ReportRecord, ...]
+
+__all__ = [
+    "PAGES", "LedgerFacts", "LedgerLike", "RunFacts", "Statement", "check_delta", "check_encodable",
+    "configuration_of", "count_query", "file_hash", "fingerprint_of", "ledger_facts_in_vain",
+    "published_hashes", "statement_of", "versions", "write_statement",
+]  # fmt: skip
+
+
+_FALSE_POSITIVES = (0.01, 0.05, 0.10)
+_PRIORS = (0.5, 0.1, 0.01)
+_GROUPS = (2, 5, 10)
+_NEEDED = ("release.parquet", "schema.toml")
+_GROUPED = 5  # the first version whose library knew groups, censored ends and rules to compare with
+
+
+# ------------------------------------------------------------------------------ facts
+
+
+class _Ledger(Protocol):
+    """What is asked of a ledger: that of :class:`discreet.ledger.ledger.Ledger`."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def identity(self) -> str: ...
+    def entries(self, dataset: str | None = None) -> Sequence[Any]: ...
+    def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Any: ...
+    def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Any: ...
+    def owner(self, dataset: str) -> str | None: ...
+    def heirs(self, dataset: str, key: str) -> tuple[str, ...]: ...
+
+
+LedgerLike = _Ledger
+Totals = Mapping[str, float | str | None]
+_TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho", "limit_key")
+
+
+def _totals(totals: Any) -> Totals:
+    """A ledger's totals as plain values: an infinite epsilon is none."""
+    plain = {name: getattr(totals, name) for name in _TOTALS}
+    plain["limit_epsilon"], plain["limit_delta"] = totals.limit or (None, None)
+    return _finite(plain)
+
+
+_TOGETHER = ("reservations", "epsilon", "delta", "rule", "pure", "mu", "rho")
+
+
+def _together(ledger: _Ledger, dataset: str, number: int, delta: float, users: int) -> Totals:
+    """What the filter certifies up to an entry: at this delta, or where it has no epsilon, 1/(10 users)."""
+    found = ledger.certified(dataset, delta, upto=number)
+    if not math.isfinite(found.epsilon):
+        found = ledger.certified(dataset, 0.1 / users, upto=number)
+    return _finite({name: getattr(found, name) for name in _TOGETHER})
+
+
+def _finite(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Infinite numbers, which JSON lacks, as None."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in plain.items()
+    }
+
+
+@dataclass(frozen=True)
+class LedgerFacts:
+    """What a run did to the ledger, in public numbers; made by :meth:`of`.
+
+    name : of its file, without folders; identity : drawn when the ledger was made.
+    new : whether this is the first reservation that the ledger holds, of any dataset.
+    dataset : the key of its entries.
+    number, head : of the run's reservation; the hash stands for the chain up to it.
+    before, after : totals without and with it, epsilon at one delta, and the owner's limit.
+    together : what the filter certifies of all reservations up to this one, at the statement's delta.
+    """
+
+    name: str
+    identity: str
+    new: bool
+    dataset: str
+    number: int
+    head: str
+    before: Totals
+    after: Totals
+    together: Totals
+
+    def __post_init__(self) -> None:
+        check_encodable("name of the ledger's file", self.name)
+        checks.flag("new", self.new)
+        if set(self.together) != set(_TOGETHER):
+            raise ValueError(f"together: must hold {', '.join(_TOGETHER)}")
+        if not self.name or PurePosixPath(self.name.replace("\\", "/")).name != self.name:
+            raise ValueError(f"name = {checks.said(self.name)}: must be the name of a file, without folders")
+
+    @classmethod
+    def of(cls, ledger: _Ledger, reservation: Any) -> LedgerFacts:
+        """The facts of a reservation (:meth:`discreet.ledger.ledger.Ledger.reserve`)."""
+        dataset, number = reservation.dataset, reservation.number
+        made = [entry for entry in ledger.entries() if entry.kind == "reserve"]
+        entry = next((entry for entry in made if entry.number == number), None)
+        if entry is None:
+            raise ValueError(f"reservation = {reservation!r}: is not in this ledger")
+        after = ledger.totals(dataset, upto=number)
+        before = ledger.totals(dataset, delta=after.delta, upto=number - 1)
+        return cls(
+            name=ledger.path.name,
+            identity=ledger.identity,
+            new=made[0].number == number,
+            dataset=dataset,
+            number=number,
+            head=reservation.hash,
+            before=_totals(before),
+            after=_totals(after),
+            together=_together(ledger, dataset, number, entry.delta or 0.0, entry.users or 1),
+        )
+
+
+def ledger_facts_in_vain(ledger: _Ledger, dataset: str) -> LedgerFacts:
+    """Facts of the kind that a reservation would have: whether a statement can be made with them."""
+    none = dict.fromkeys((*_TOTALS, "limit_epsilon", "limit_delta"))
+    together = {**dict.fromkeys(_TOGETHER), "reservations": 1}
+    return LedgerFacts(ledger.path.name, ledger.identity, False, dataset, 1, "0" * 64, none, none, together)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunFacts:
+    """What is known of one run, before anything is computed from it.
+
+    Parameters
+    ----------
+    schema : Schema
+    users : int
+        How many people are in the release, at least 1.
+    guarantee : Guarantee
+        The session's; ``records`` : what its mechanisms did, empty for exact sums.
+    algorithm, options
+        The learner's name, and all options (JSON values).
+    purpose : str
+        What the release is for, in one line; with a ledger that of its entry.
+    files : mapping of name to hash
+        Of every other file in the folder: ``/`` between folders, by :func:`file_hash`.
+    ledger : LedgerFacts or None
+        None: nothing was written down, and the statement says so in capitals. Must be None for made-up data
+        and for noise from a seed, which spend nothing of anybody's and protect nobody.
+    synthetic : bool
+        Made-up data: the statement is of no real people.
+    replanned : bool
+        This run read no data: it planned again from a release that was made, and paid for, before.
+    date : str
+        ISO 8601, of the release.
+    verdict : mapping, optional
+        Of decision points, by :func:`discreet.reports.verdict_text.stated_verdict`; None of other learners.
+    versions : mapping
+        :func:`versions`.
+    operator, approval : str
+        One line each, may be empty, to be filled in later.
+
+    Raises
+    ------
+    ValueError
+        If a fact is missing or wrong, or delta is above 1/users.
+    """
+
+    schema: Schema
+    users: int
+    guarantee: Guarantee
+    records: Records
+    algorithm: str
+    options: Mapping[str, Any]
+    purpose: str
+    files: Mapping[str, str]
+    ledger: LedgerFacts | None
+    date: str
+    synthetic: bool = False
+    replanned: bool = False
+    verdict: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] = field(default_factory=lambda: versions())
+    operator: str = ""
+    approval: str = ""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if not isinstance(self.schema, Schema):
+            raise ValueError(f"schema = {checks.said(self.schema)}: must be a Schema")
+        if not isinstance(self.guarantee, Guarantee):
+            raise ValueError(f"guarantee = {checks.said(self.guarantee)}: must be a Guarantee")
+        put(self, "users", checks.integer("users", self.users, 1))
+        put(self, "records", tuple(self.records))
+        put(self, "synthetic", checks.flag("synthetic", self.synthetic))
+        put(self, "replanned", checks.flag("replanned", self.replanned))
+        if self.records != self.guarantee.records:
+            raise ValueError("records: must be those of the guarantee")
+        if self.ledger is not None and (self.synthetic or self.guarantee.randomness != "secure"):
+            raise ValueError(
+                "ledger: must be None (--no-ledger) for made-up data and for noise from a seed: a ledger "
+                "holds what protects people"
+            )
+        for name in _NEEDED:
+            if name not in self.files:
+                raise ValueError(f"files lacks {name!r}: must hold {', '.join(_NEEDED)} and the policy")
+        if not any(name.startswith("policy.") for name in self.files):
+            raise ValueError("files lacks the policy: must hold policy.csv or another policy.*")
+        check_delta(self.guarantee.delta, self.users)
+
+
+def check_encodable(name: str, value: str) -> None:
+    """``ValueError`` for text that no file can hold (undecodable bytes of a command line or a path)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} = {value!a}: must be text that can be encoded (UTF-8)") from None
+
+
+def versions() -> dict[str, str]:
+    """Of the library, Python, NumPy and Matplotlib that run now."""
+    return {
+        "discreet": discreet.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "matplotlib": metadata.version("matplotlib"),
+    }
+
+
+def file_hash(path: str | Path) -> str:
+    """SHA-256 of a file's content, 64 hexadecimal digits."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_delta(delta: float, users: int) -> str:
+    """``"pure"``, ``"small"``, or ``"warn"`` where delta is above a tenth of 1/users.
+
+    Raises ``ValueError`` above 1/users.
+    """
+    delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+    users = checks.integer("users", users, 1)
+    if delta > 1.0 / users:
+        raise ValueError(
+            f"delta = {delta:g}: must be at most 1/users = {1 / users:g}; publishing one user's raw data at "
+            "random would meet it"
+        )
+    if delta == 0.0:
+        return "pure"
+    return "warn" if delta > 0.1 / users else "small"
+
+
+# ------------------------------------------------------------------------------ the document
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """A privacy statement as a JSON document; made by :func:`learn`, and read again by :func:`verify`.
+
+    document : plain values, as ``discreet.reports.statement_schema.JSON_SCHEMA`` describes them.
+    """
+
+    __repr__ = brief
+
+    document: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, of plain values, as ``statement_schema.JSON_SCHEMA`` describes it; a copy."""
+        return json.loads(self.to_json())
+
+    def to_json(self) -> str:
+        """JSON text, indented."""
+        return json.dumps(self.document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+    def to_markdown(self) -> str:
+        """One page, rendered from the document alone."""
+        return markdown(self.document)
+
+
+def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
+    """The statement of a run; of an earlier version as that wrote it, to be compared with what it wrote.
+
+    Raises ``ValueError`` where the library of that version could not have made the run.
+    """
+    guarantee, schema, said = facts.guarantee, facts.schema, words(version)
+    _check_known_to(version, facts)
+    alone = TradeOff.of(guarantee, facts.records)
+    whole = whole_of(facts, alone)
+    verdict = check_delta(guarantee.delta, facts.users) if guarantee.epsilon is not None else "none"
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "version": version,
+        "synthetic": facts.synthetic,
+        "replanned": facts.replanned,
+        "date": facts.date,
+        "purpose": facts.purpose,
+        "sentence": sentence_of(facts, whole, alone, said),
+        "warnings": list(_warnings(facts, whole, verdict)),
+        "population": {
+            "dataset": schema.dataset,
+            "unit": schema.unit,
+            "users": facts.users,
+            "users_public": guarantee.users_public,
+            "episodes_per_user": schema.episodes_per_user,
+            "contribute": schema.contribute,
+            "horizon": schema.horizon,
+            "states": schema.layout.states,
+            "actions": schema.layout.actions,
+            "pairs": schema.layout.rows,
+            "provenance": dict(schema.provenance),
+            **({} if schema.groups is None else {"groups": {
+                "column": schema.groups.column, "labels": list(schema.groups.labels),
+            }}),
+            "schema": schema.hash,
+        },
+        "data": _data(schema),
+        "guarantee": of_guarantee(guarantee, version),
+        "delta": {
+            "delta": guarantee.delta,
+            "per_user": 1.0 / facts.users,
+            "ratio": guarantee.delta * facts.users,
+            "verdict": verdict,
+        },
+        "attacker": attacker_of(whole.attacker),
+        "alone": None if whole.releases == 1 else attacker_of(alone),
+        "groups": [_group(whole.attacker, people, whole.delta) for people in _GROUPS],
+        "covered": list(_covered(facts, said)),
+        "not_covered": list(_not_covered(facts)),
+        "mechanisms": [_mechanism(record, facts, version) for record in facts.records],
+        "verdict": None if facts.verdict is None else dict(facts.verdict),
+        "configuration": configuration_of(facts.algorithm, facts.options),
+        "files": dict(sorted(facts.files.items())),
+        "versions": dict(facts.versions),
+        "ledger": None if facts.ledger is None else {
+            **vars(facts.ledger),
+            **{name: dict(getattr(facts.ledger, name)) for name in ("before", "after", "together")},
+        },
+        "operator": facts.operator,
+        "approval": facts.approval,
+    }  # fmt: skip
+    document = of_version(document, version)
+    document["fingerprint"] = fingerprint_of(document)
+    broken = next(violations(document), None)
+    if broken is not None:
+        raise ValueError(f"statement: {broken}")
+    return Statement(ordered(document))
+
+
+def _check_known_to(version: int, facts: RunFacts) -> None:
+    """``ValueError`` where a run has what the library of an earlier version did not know.
+
+    The report of that version says nothing of it, such as that the outcome of some people is not known.
+    """
+    if version >= _GROUPED:
+        return
+    newer = {
+        "groups": facts.schema.groups is not None, "censored ends": facts.schema.censored is not None,
+        "rules to compare with": "compare" in facts.options,
+    }  # fmt: skip
+    for what in (name for name, there in newer.items() if there):
+        raise ValueError(f"version = {version}: must be at least {_GROUPED} for a run with {what}")
+
+
+def _data(schema: Schema) -> dict[str, Any]:
+    """What the rows are, and what was declared about them, as the schema says."""
+    labels, returns, end = schema.state_labels, schema.returns, schema.censored
+    outcomes = None
+    if schema.outcomes is not None:
+        outcomes = {str(s) if labels is None else labels[s]: float(r) for s, r in schema.outcomes.items()}
+    least, most = returns.bounds(schema.horizon)
+    return {
+        "columns": {part.name: getattr(schema.columns, part.name) for part in fields(schema.columns)},
+        "first_step": schema.first_step,
+        "reward": {
+            "low": float(schema.low),
+            "high": float(schema.high),
+            "source": "known" if schema.known is not None else "column" if outcomes is None else "outcomes",
+            "outcomes": outcomes,
+            "censored": None if end is None else str(end) if labels is None else labels[end],
+            "return_low": float(least),
+            "return_high": float(most),
+        },
+        "declared": {name: schema.declared.get(name) for name in DECLARED},
+    }
+
+
+PAGES: Mapping[str, Callable[[Mapping[str, Any]], list[Line]]] = {
+    MARKDOWN_NAME: markdown_lines, OFFICER_NAME: officer_markdown, HTML_NAME: officer_html,
+}  # fmt: skip
+"""Files that are the statement for people: each a function of the document."""
+
+
+def write_statement(folder: str | Path, statement: Statement) -> None:
+    """Write ``statement.json`` and its pages into the folder, each aside and then renamed."""
+    texts = {JSON_NAME: statement.to_json()}
+    texts |= {name: text_of(lines(statement.document)) for name, lines in PAGES.items()}
+    for name, text in texts.items():
+        write_aside(Path(folder) / name, text.encode())
+
+
+def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
+    """What a ledger's mark holds of a folder: SHA-256 of every file by name.
+
+    People write into two lines of the statement later, and into blank lines of its pages, so that
+    ``statement.json`` is there with its fingerprint, and the pages as they are while all these are empty.
+    """
+    empty = {**document, **dict.fromkeys(FREE, "")}
+    return {
+        **document["files"],
+        JSON_NAME: str(document["fingerprint"]),
+        **{name: hashlib.sha256(text_of(lines(empty)).encode()).hexdigest() for name, lines in PAGES.items()},
+    }
+
+
+def _canonical(value: Any) -> bytes:
+    """One text for one JSON value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode()
+
+
+def fingerprint_of(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a statement, but for the fingerprint and the two lines that people fill in."""
+    kept = {key: value for key, value in document.items() if key not in (*FREE, "fingerprint")}
+    return hashlib.sha256(_canonical(kept)).hexdigest()
+
+
+def configuration_of(algorithm: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The statement's part about the learner, with its hash."""
+    plain = {"algorithm": algorithm, "options": dict(options)}
+    return {**plain, "hash": hashlib.sha256(_canonical(plain)).hexdigest()}
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """All releases that the statement is about: how many, epsilon at delta, and the attacker's bounds."""
+
+    releases: int
+    epsilon: float
+    delta: float
+    attacker: TradeOff
+
+
+def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
+    """All releases of the dataset together, by the ledger; ``alone`` : the bounds of this one by itself."""
+    guarantee = facts.guarantee
+    if facts.ledger is None or facts.ledger.together["reservations"] == 1:
+        epsilon = math.inf if guarantee.epsilon is None else guarantee.epsilon
+        return _Whole(1, epsilon, guarantee.delta, alone)
+    found: Mapping[str, Any] = facts.ledger.together
+    epsilon = math.inf if found["epsilon"] is None else float(found["epsilon"])
+    points = [(epsilon, float(found["delta"]))] if math.isfinite(epsilon) else []
+    if found["pure"] is not None and found["delta"]:
+        points.append((float(found["pure"]), 0.0))
+    attacker = TradeOff(tuple(points), found["mu"], found["rho"])
+    return _Whole(int(found["reservations"]), epsilon, float(found["delta"]), attacker)
+
+
+def attacker_of(attacker: TradeOff) -> dict[str, Any]:
+    """What an attacker gains, as plain values: advantage, error rates of tests, posteriors by prior."""
+    return {
+        "advantage": attacker.advantage,
+        "tests": [{"false_positives": f, "true_positives": attacker.power(f)} for f in _FALSE_POSITIVES],
+        "priors": [
+            {
+                "prior": prior,
+                "right_guess": attacker.right_guess(prior),
+                "posterior_of_any_outcome": attacker.posterior(prior),
+                "posteriors": [
+                    {"false_positives": f, "posterior": attacker.posterior(prior, f)}
+                    for f in _FALSE_POSITIVES
+                ],
+            }
+            for prior in _PRIORS
+        ],
+    }
+
+
+def _group(attacker: TradeOff, people: int, delta: float) -> dict[str, Any]:
+    together = attacker.group(people)
+    return {
+        "people": people,
+        "epsilon": together.epsilon(delta),
+        "delta": delta,
+        "rho": together.rho,
+        "mu": together.mu,
+        "advantage": together.advantage,
+    }
+
+
+def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False) -> CountQuery | None:
+    """The query of counts that has just these families under the schema; None if there is none.
+
+    first_visits : the release says that it is of them.
+    """
+    if counts.TRANSITIONS not in names:
+        return None
+    if first_visits:
+        asked = FirstVisits(schema.spec(), schema.episodes_per_user).query()
+        return asked if set(asked.row_families) == set(names) else None
+    known = not {counts.REWARDS, counts.CENTERED_REWARDS} & set(names)
+    query = CountQuery(
+        schema.layout,
+        visits=counts.VISITS in names,
+        center_rewards=counts.CENTERED_REWARDS in names,
+        known_rewards=known,
+        episodes=schema.episodes_per_user,
+    )
+    return query if set(query.row_families) == set(names) else None
+
+
+_PROOFS = {
+    "counts": "sensitivity: derivation in the module discreet.core.count_query, tested by brute force on "
+    "random neighbours",
+    "linear": "sensitivity: lemmas in the module discreet.mechanisms.linear.sensitivities, tested by "
+    "numerical maximisation",
+    "laplace": "Laplace noise: Dwork, McSherry, Nissim and Smith 2006; sums of losses in "
+    "discreet.core.guarantee",
+    "discrete_laplace": "discrete Laplace noise: Ghosh, Roughgarden and Sundararajan 2009; sums of losses in "
+    "discreet.core.guarantee",
+    "gaussian": "Gaussian noise: Dong, Roth and Su 2022 (mu-GDP); curve by Balle and Wang 2018, in "
+    "discreet.accounting.budget",
+    "discrete_gaussian": "discrete Gaussian noise: Canonne, Kamath and Steinke 2020 (zCDP), in "
+    "discreet.accounting.budget",
+    "numerical": "epsilon at delta: numerical privacy-loss distributions, "
+    "discreet.accounting.pld_calibration and discreet.accounting.pld",
+    "secure": "exact samplers: discreet.core.noise.discrete_samplers",
+    "reports": "likelihood ratios of reports: discreet.mechanisms.local.randomized_response",
+    "sites": "noise in shares of several sites: discreet.pipeline.distributed_noise",
+    "attacker": "attacker's table and groups: discreet.reports.trade_off_function and "
+    "discreet.accounting.budget",
+}
+SITES = "sites"  # the options' part about sites that do not share data (discreet.pipeline.federated)
+_SOURCES = {
+    "secure": "operating system's cryptographic source; discrete noise drawn exactly, in integers; no seed",
+    "seeded": "SEEDED GENERATOR, FOR SIMULATION ONLY: whoever knows the seed can remove the noise",
+}
+
+
+def _mechanism(record: MechanismRecord | ReportRecord, facts: RunFacts, version: int) -> dict[str, Any]:
+    families, proof = [], []
+    if isinstance(record, MechanismRecord):
+        of_first = facts.options.get("question") == FIRST_VISITS["question"]
+        query = count_query(list(record.scales), facts.schema, of_first)
+        proof = [_PROOFS["linear" if query is None else "counts"], _PROOFS[record.noise]]
+        if record.exchanges:
+            proof.append(_PROOFS["numerical"])
+        spread = math.sqrt(2.0) if record.norm == "l1" else 1.0
+        families = [
+            {
+                "family": name,
+                "norm": record.norm,
+                "sensitivity": record.sensitivities[name],
+                "scale": scale,
+                "std": spread * scale,
+                "cells": None if query is None else math.prod(query.row_families[name]),
+            }
+            for name, scale in record.scales.items()
+        ]
+    else:
+        proof = [_PROOFS["reports"]]
+    if facts.guarantee.randomness == "secure":
+        proof.append(_PROOFS["secure"])
+    if facts.options.get(SITES, {}).get("noise") == "sites":
+        proof.append(_PROOFS["sites"])
+    return {
+        "description": record.line(facts.guarantee.delta),
+        "loss": record.loss,
+        "families": families,
+        "source_of_randomness": _SOURCES[facts.guarantee.randomness],
+        "proof": [with_modules_of(version, one) for one in (*proof, _PROOFS["attacker"])],
+        "record": record.to_dict(),
+    }
+
+
+# ------------------------------------------------------------------------------ words
+
+
+def _chance(delta: float) -> str:
+    return f"1 in {math.floor(1 / delta * (1 + 1e-12)):,}"
+
+
+def _yours(schema: Schema) -> str:
+    """What is exchanged, in words for the person."""
+    m = schema.episodes_per_user
+    return "your record" if m == 1 else f"your records (up to {m} episodes)"
+
+
+def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[str, str] = NOW) -> str:
+    """The statement's first sentence: what all releases (``whole``) and this one tell of a person.
+
+    said : the templates of a version.
+    """
+    guarantee = facts.guarantee
+    if facts.synthetic:
+        return "No person's data were used: the data are made up."
+    if guarantee.epsilon is None:
+        return (
+            f"Your data as a {facts.schema.unit} ARE NOT PROTECTED: what is published is exact, and may tell "
+            "what is in your record."
+        )
+    start = "If"
+    if guarantee.randomness == "seeded":
+        start = "Unless somebody knows or guesses the seed, which takes all protection away: if"
+    plus = said["patient, plus"].format(chance=_chance(whole.delta)) if whole.delta else ""
+    what = "this release, the only one of these data that is counted here"
+    if facts.ledger is not None:
+        what = "this release, the first one of these data that the ledger holds"
+    beside = ""
+    if whole.releases > 1:
+        what = f"the {whole.releases} releases of these data that the ledger holds, this one included"
+        own = f" plus {_chance(guarantee.delta)}" if guarantee.delta else ""
+        beside = (
+            f" This release alone: at most {times(guarantee.epsilon, said)} times{own}, and right at most "
+            f"{hundredths(alone.right_guess(0.5))} times in 100."
+        )
+    promise = said["patient"].format(
+        what=what,
+        factor=times(whole.epsilon, said),
+        yours=_yours(facts.schema),
+        plus=plus,
+        right=hundredths(whole.attacker.right_guess(0.5)),
+    )
+    return f"{start} you are a {facts.schema.unit} in these data: {promise}{beside}"
+
+
+def _warnings(facts: RunFacts, whole: _Whole, verdict: str) -> Iterator[str]:
+    guarantee, ledger = facts.guarantee, facts.ledger
+    if facts.synthetic:
+        yield "SYNTHETIC DATA: made up from the schema; this statement is a rehearsal and concerns no person."
+    if guarantee.epsilon is None:
+        yield "NO PRIVACY GUARANTEE: exact sums were released."
+    if guarantee.randomness == "seeded":
+        yield "SEEDED NOISE: for simulation only; whoever knows the seed can remove the noise."
+    if ledger is None and SITES in facts.options:
+        yield (
+            "NO LEDGER HERE: each site writes this release into a ledger of its own, if it keeps one; what "
+            "other releases of the same people cost is not known here, and losses add up."
+        )
+    elif ledger is None:
+        yield (
+            "NO LEDGER: nothing was written down; what other releases of the same people cost is not known "
+            "here, and losses add up."
+        )
+    elif ledger.new:
+        yield (
+            "NEW LEDGER: this is the first release that it holds; if these people's data were released "
+            "before, that is not counted here, and losses add up."
+        )
+    if ledger is not None and ledger.after["limit_epsilon"] is None:
+        yield "NO LIMIT: the owner has set none for these data in this ledger."
+    if whole.releases > 1 and guarantee.epsilon is not None:
+        yield (
+            f"{whole.releases} RELEASES of the same people: together epsilon = {up(whole.epsilon)} at "
+            f"delta = {up(whole.delta, 3)}; this one alone has epsilon = {up(guarantee.epsilon)} at delta = "
+            f"{up(guarantee.delta, 3)}."
+        )
+    if verdict == "warn":
+        yield (
+            f"delta = {up(guarantee.delta, 3)} is {up(guarantee.delta * facts.users, 3)} times 1/users: "
+            "should be at most a tenth of it."
+        )
+    nominal = guarantee.epsilon_nominal
+    if nominal is not None and guarantee.epsilon is not None and guarantee.epsilon > nominal * (1 + 1e-6):
+        yield f"The noise gives epsilon = {up(guarantee.epsilon)}, more than the nominal {nominal:g}."
+    leaks = facts.schema.from_this_data
+    if leaks:
+        yield f"Read off THIS DATA, hence leaked without noise: {', '.join(leaks)}."
+    if facts.schema.unstated:
+        yield f"Nobody stated where these facts come from: {', '.join(facts.schema.unstated)}."
+
+
+def _covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
+    if facts.guarantee.epsilon is None:
+        return
+    m = facts.schema.episodes_per_user
+    whole = "the whole episode" if m == 1 else f"all episodes that count, at most {m}, together"
+    yield (
+        f"One {facts.schema.unit}: {whole}, with all states, actions, rewards, and their order; against "
+        "exchange for any other admissible record."
+    )
+    groups = facts.schema.groups
+    if groups is not None:
+        yield (
+            f"Which group the {facts.schema.unit} is of ({groups.column}): it is exchanged with the rest of "
+            f"the record. The labels ({', '.join(groups.labels)}) are declared, and public."
+        )
+    attackers = said["attackers"]
+    if facts.guarantee.randomness == "seeded":
+        attackers = "who neither know nor guess the seed, whatever they know of everybody else's data"
+    yield (
+        "Everything computed from release.parquet, now or later: policies, reports, intervals, this "
+        f"statement; by attackers {attackers}."
+    )
+    if m > 1 and facts.schema.contribute == "random":
+        yield f"Who has more than {m} episodes: {m} of them count, chosen by a secret key."
+
+
+def _of_sites(facts: RunFacts) -> Iterator[str]:
+    """What a release over several sites rests on, and what it does not hide."""
+    told = facts.options.get(SITES)
+    if told is None or facts.guarantee.epsilon is None:
+        return
+    yield (
+        f"A person whose records are at more than one of the {told['sites']} sites: that nobody is, is "
+        f"declared and was not checked; who is at j of them is protected as j {facts.schema.unit}s together "
+        "are."
+    )
+    yield (
+        "What went between sites and analyst before the release: single sites' sums, which are hidden by "
+        "masks, hence by limits of computing, not by noise."
+    )
+    if told["noise"] == "analyst":
+        yield f"What the analyst sees: the exact sum over {told['sent']} sites, before noise."
+        return
+    yield (
+        f"What more than {told['colluding']} of the sites know together of their own noise, if they pass it "
+        f"on: this statement counts the noise of {told['honest']} honest sites among the {told['sent']} in "
+        "the sum; with fewer, rho grows in inverse proportion. Whoever runs the server and has the secret "
+        "that all sites share can open one site's vector alone, behind that site's share of the noise."
+    )
+
+
+def _not_covered(facts: RunFacts) -> Iterator[str]:
+    schema = facts.schema
+    yield "The raw data themselves, where they are stored, and copies of them."
+    yield "Messages about broken rows: they quote people's data and are for the data's owner alone."
+    if facts.guarantee.users_public:
+        yield f"The number of people, {facts.users}: it is treated as public."
+    yield (
+        "Whether somebody is in the data set at all, where that is known otherwise (a list, a study, a "
+        "ward): one person's record is exchanged for another's, which hides its content, and that it is "
+        "hers, but not that there is one more."
+    )
+    leaks = schema.from_this_data
+    if leaks:
+        yield f"Facts read off this data: {', '.join(leaks)}. They are public now, and no noise is on them."
+    if schema.unstated:
+        yield f"Facts whose origin nobody stated: {', '.join(schema.unstated)}; if from this data, they leak."
+    if facts.options.get("compare"):
+        yield (
+            "Rules that the policy is compared with (rule.csv): they are published as they were given, and "
+            "no noise is on them; if made from this data, they leak."
+        )
+    yield "What holds of everybody: a conclusion about all such people reaches those not in the data, too."
+    yield from _of_sites(facts)
+    if facts.ledger is None:
+        here = " here" if SITES in facts.options else ""
+        yield f"Any other release of the same people: NO LEDGER was kept{here}, and losses add up."
+    else:
+        yield (
+            f"Releases of the same people that are not counted here: those after entry {facts.ledger.number} "
+            f"of this ledger, those that it holds under another name than {facts.ledger.dataset!r}, and "
+            "those that another ledger holds, or none. Losses add up."
+        )
+    yield "Side channels: timing, memory, power, temporary files, and whether and when the run was made."
+    yield "More than one person at once, except as the table of groups says."

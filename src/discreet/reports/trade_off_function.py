@@ -1,0 +1,177 @@
+r"""What a guarantee leaves to an attacker: bounds for the best test of one person's data against others.
+
+The attacker sees everything that is released, knows everybody else's data, and asks whether x or its
+neighbour x' was the input (membership, or any attribute of one person). By Neyman and Pearson all that such
+a test can do is a curve: the true positive rate t at a false positive rate f. Every bound here is valid;
+where several notions are known of the same mechanism, the least is taken.
+
+- (epsilon, delta): t <= min(e^epsilon f + delta, 1 - e^{-epsilon} (1 - delta - f)) (Kairouz, Oh and Viswanath
+  2015);
+- mu-GDP: t <= Phi(mu + Phi^{-1}(f)), exactly (Dong, Roth and Su 2022);
+- rho-zCDP: a test is post-processing, so for every order a > 1 the Renyi divergence of two coins
+  satisfies D_a(t || f) <= a rho and D_a(f || t) <= a rho: bisection in t, for many orders; each order alone
+  is a valid bound.
+
+With H(e) = sup over tests of t - e^e f, the hockey-stick divergence at e (which is delta(e)):
+
+- advantage: sup t - f = H(0). For zCDP the pairs (f, t) that the divergences allow form a convex set (Renyi
+  divergence is jointly quasi-convex), symmetric under (f, t) -> (1 - t, 1 - f), so the largest
+  difference is found on t = 1 - f;
+- the best guess at prior p <= 1/2 is right with probability sup p t + (1 - p)(1 - f)
+  = 1 - p + p H(ln((1 - p) / p)); by symmetry the same for 1 - p;
+- the posterior after a positive answer is p t / (p t + (1 - p) f). t is concave in f, so among all tests that
+  accuse at least a share f of the innocent this is largest at f. At a pure epsilon no outcome whatever
+  raises the odds between the two records by more than e^epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from discreet.accounting import budget
+from discreet.accounting.randomized_response_event import ReportRecord
+from discreet.core import checks
+from discreet.core.guarantee import Guarantee, MechanismRecord
+
+__all__ = ["TradeOff"]
+
+_ORDERS = 1.0 + np.geomspace(1e-4, 1e6, 401)
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """Bounds on every test between two neighbours.
+
+    points : pairs (epsilon >= 0, delta in [0, 1)) that hold together; empty with mu and rho None: no promise.
+    mu, rho : of Gaussian DP and zCDP, where they hold.
+    """
+
+    points: tuple[tuple[float, float], ...] = ()
+    mu: float | None = None
+    rho: float | None = None
+
+    @classmethod
+    def of(cls, guarantee: Guarantee, records: Sequence[MechanismRecord | ReportRecord] = ()) -> TradeOff:
+        """All that is known from a guarantee; from the records, the pure epsilon of l1 noise."""
+        if guarantee.epsilon is None:
+            return cls()
+        points = [(guarantee.epsilon, guarantee.delta)]
+        if guarantee.delta and records and all(record.norm == "l1" for record in records):
+            points.append((math.fsum(record.loss for record in records), 0.0))
+        return cls(tuple(points), guarantee.mu, guarantee.rho)
+
+    @property
+    def pure(self) -> float | None:
+        """The least epsilon at delta = 0; None if there is none."""
+        return min((epsilon for epsilon, delta in self.points if delta == 0.0), default=None)
+
+    def group(self, people: int) -> TradeOff:
+        """The same for exchanging ``people`` users together (:func:`discreet.accounting.budget.group`)."""
+        people = checks.integer("people", people, 1)
+        points = []
+        for epsilon, delta in self.points:
+            if epsilon == 0.0:
+                points.append((0.0, min(people * delta, 1.0)))
+                continue
+            try:
+                many: Any = budget.group(budget.stated(epsilon, delta), people)
+            except ValueError:  # delta would be 1 or more: this point says nothing
+                continue
+            points.append((many.epsilon, getattr(many, "delta", 0.0)))
+        mu = None if self.mu is None else people * self.mu
+        rho = None if self.rho is None else people**2 * self.rho
+        return TradeOff(tuple(point for point in points if point[1] < 1.0), mu, rho)
+
+    def epsilon(self, delta: float) -> float | None:
+        """The least known epsilon at this delta in [0, 1); None if nothing is known there."""
+        found = [e for e, d in self.points if d <= delta]
+        if delta > 0.0 and self.mu is not None:
+            found.append(budget.gdp_epsilon(self.mu, delta))
+        if delta > 0.0 and self.rho is not None:
+            found.append(budget.zcdp_epsilon(self.rho, delta))
+        return min(found, default=None)
+
+    def power(self, false_positives: float) -> float:
+        """The largest true positive rate at this false positive rate in (0, 1)."""
+        f = checks.real("false_positives", false_positives, 0.0, 1.0, open_low=True, open_high=True)
+        found = [1.0]
+        for e, d in self.points:
+            if e < 700.0:
+                found.append(math.exp(e) * f + d)
+            found.append(1.0 - math.exp(-e) * (1.0 - d - f))
+        if self.mu is not None:
+            found.append(float(ndtr(self.mu + ndtri(f))))
+        if self.rho is not None:
+            found.append(_largest(self.rho, f))
+        return max(f, min(found))
+
+    def excess(self, epsilon: float) -> float:
+        """H(epsilon), a bound on t - e^epsilon f over all tests: a delta at this epsilon >= 0."""
+        epsilon = checks.real("epsilon", epsilon, 0.0)
+        found = [1.0]
+        for e, d in self.points:
+            # the worst pair of (e, d): a coin with odds e^e, revealed outright with probability d
+            gain = max(0.0, -math.expm1(epsilon - e)) / (1.0 + math.exp(-e)) if e > epsilon else 0.0
+            found.append(d + (1.0 - d) * gain)
+        if self.mu is not None:
+            found.append(budget.gdp_delta(self.mu, epsilon))
+        if self.rho is not None:
+            found.append(budget.zcdp_delta(self.rho, epsilon))
+            if epsilon == 0.0:
+                found.append(2.0 * _largest(self.rho) - 1.0)
+        return min(found)
+
+    @property
+    def advantage(self) -> float:
+        """The largest t - f."""
+        return self.excess(0.0)
+
+    def right_guess(self, prior: float) -> float:
+        """The largest probability of a right guess at this prior in (0, 1)."""
+        p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
+        p = min(p, 1.0 - p)
+        return 1.0 - p + p * self.excess(math.log((1.0 - p) / p))
+
+    def posterior(self, prior: float, false_positives: float | None = None) -> float | None:
+        """The largest posterior of a test with at least so many false positives.
+
+        None for ``false_positives``: after any outcome at all; then None is returned where some outcome may
+        tell everything.
+        """
+        p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
+        if false_positives is None:
+            return None if self.pure is None else p / (p + (1.0 - p) * math.exp(-self.pure))
+        t = self.power(false_positives)
+        return p * t / (p * t + (1.0 - p) * false_positives)
+
+
+@lru_cache(maxsize=1024)
+def _largest(rho: float, false_positives: float | None = None) -> float:
+    """The least over orders of the largest t that rho-zCDP allows beside f, or beside f = 1 - t.
+
+    Both divergences rise in t from f, or 1/2, on; what is returned is never below the root.
+    """
+    low = 0.5 if false_positives is None else false_positives
+    below, above = np.full(_ORDERS.shape, low), np.ones(_ORDERS.shape)
+    for _ in range(60):
+        t = 0.5 * (below + above)
+        f = 1.0 - t if false_positives is None else np.full_like(t, low)
+        allowed = np.maximum(_divergence(t, f), _divergence(f, t)) <= _ORDERS * rho
+        below, above = np.where(allowed, t, below), np.where(allowed, above, t)
+    return float(above.min())
+
+
+def _divergence(p: Any, q: Any) -> Any:
+    """Renyi divergence of every order between coins with heads at probabilities p and q."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heads = _ORDERS * np.log(p) + (1.0 - _ORDERS) * np.log(q)
+        tails = _ORDERS * np.log1p(-p) + (1.0 - _ORDERS) * np.log1p(-q)
+        found = np.logaddexp(heads, tails) / (_ORDERS - 1.0)
+    return np.where(np.isnan(found), np.inf, found)

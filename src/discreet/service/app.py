@@ -1,0 +1,777 @@
+"""The service over HTTP.
+
+What people's devices are told stands in the database before it is said, and what is refused is refused in
+words that repeat nothing of what was sent. No request is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import logging
+import math
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pydantic_core
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+
+from discreet import __version__
+from discreet.device import http_client as client
+from discreet.ledger.signatures import PrivateKey
+from discreet.service import encoding as codec
+from discreet.service import openapi as described
+from discreet.service.batch_sums import opened_sum, written_sum
+from discreet.service.connection_limits import HEAD_BYTES
+from discreet.service.database import Answer, Place, Result, StaleWriter, Store
+from discreet.service.error_causes import cause, where
+from discreet.service.ingest import Busy, Intake
+from discreet.service.message_validation import (
+    CentralAdmission,
+    LocalAdmission,
+    Malformed,
+    ShuffleAdmission,
+    admission_of,
+    place_of,
+)
+from discreet.service.operator_page import POLICY, page, trouble_page
+from discreet.service.participant_statement import statement_of
+from discreet.service.release_worker import LEASE, Writer
+from discreet.service.study_config import MOST_RELEASES, Study
+
+__all__ = ["Door", "Service", "application"]
+
+log = logging.getLogger("discreet.service")
+
+MOST_BYTES = 4 * 2**20  # of a request's body
+MOST_MANY = 1_000  # messages or tickets in one request
+MOST_ISSUED = 10_000  # tickets by one request
+BODY_SECONDS = 10.0  # for a body to arrive
+MOST_AFTER = 3600  # seconds of Retry-After
+_POLL = 0.2  # seconds between two looks at what other processes did
+_SWEEP = 0.02  # seconds between two removals of some counted messages, which others wait for
+
+_CODES = {
+    "counted": 202, "placed": 201, "full": 409, "spent": 409, "replayed": 409, "placeless": 409, "late": 410,
+    "over": 410, "foreign": 403, "malformed": 400, "oversized": 413, "slow": 408, "busy": 503,
+    "unauthorized": 401, "unknown": 404, "headers": 431,
+}  # fmt: skip
+_WORDS = {
+    "full": "all places of this plan are taken; another plan comes, ask again",
+    "spent": "this ticket was used",
+    "replayed": "these bytes came with another ticket",
+    "placeless": "this ticket has no place: ask for one before you act",
+    "late": "this plan is over, or the time of this place is",
+    "over": "the study is over",
+    "foreign": "no such ticket was issued by this study, or the message was made for another one",
+    "busy": "nothing is known of this request: send it again",
+    "slow": "the request did not arrive in time",
+    "unauthorized": "an operator's token is needed",
+    "unknown": "there is no such thing here",
+    "headers": f"the headers of a request must have at most {HEAD_BYTES} bytes",
+}
+
+
+class Refusal(Exception):
+    """What a request is answered with."""
+
+    def __init__(self, reason: str, words: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.words = reason, words or _WORDS.get(reason, reason)
+
+
+def _json(code: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    """An answer of ours: it says so, which no page of a proxy or of a network's gate does."""
+    body = pydantic_core.to_json({**content, "service": client.SERVICE})
+    return Response(body, code, headers, "application/json")
+
+
+def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
+    """seconds : until it may be worth asking again, where all places are taken."""
+    headers = {"Retry-After": str(_after(seconds))} if reason in ("busy", "full") else None
+    if reason == "unauthorized":
+        headers = {"WWW-Authenticate": "Bearer"}
+    return _json(_CODES[reason], {"reason": reason, "words": words or _WORDS.get(reason, reason)}, headers)
+
+
+def _after(seconds: float) -> int:
+    """Whole seconds to wait; above a minute whole minutes, so that they tell less of when somebody came."""
+    known = min(max(1, math.ceil(seconds)), MOST_AFTER)
+    return known if known <= 60 else 60 * math.ceil(known / 60)
+
+
+class Service:
+    """One process of a study: intake for everybody, and the writer where it holds the lease."""
+
+    def __init__(self, study: Study, store: Store, key: PrivateKey) -> None:
+        self.study, self.store, self._key = study, store, key
+        holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"[-64:]
+        self.admission, self.writer = self._parts(holder, time.time)
+        self._wake = asyncio.Event()
+        self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after)
+        self.turn, self.over, self.newest = -1, False, 0
+        self.shown = b"", ""  # the published plans, and their ETag
+        self._refreshing = threading.Lock()
+        self._clean = False  # are all counted messages removed?
+        content = self._content()
+        self.told = content
+        signature = key.sign("discreet service, 1", content)
+        store.bind_key(key.public)
+        self.statement = codec.canonical({**content, "signature": signature})
+        self._tasks: list[asyncio.Task[None]] = []
+        self.failed = ""  # why no further release is made
+        self.registry = CollectorRegistry()
+        self.messages = Counter(
+            "discreet_messages", "Messages by what became of them", ["outcome"], registry=self.registry
+        )
+        self.given = Counter(
+            "discreet_places", "Places asked for, by what became of that", ["outcome"], registry=self.registry
+        )
+        self.lost = Counter("discreet_absent", "People who did not answer in time", registry=self.registry)
+        self.seconds = Histogram(
+            "discreet_message_seconds", "From a request with messages to its answer", registry=self.registry,
+            buckets=(0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 5),
+        )  # fmt: skip
+        self.turns = Gauge("discreet_turn", "Releases made", registry=self.registry)
+        self.holds = Gauge(
+            "discreet_holds_lease", "1 where this process makes releases", registry=self.registry
+        )
+        self.bad = Counter(
+            "discreet_refused_by_session", "Admitted, but refused by the session", registry=self.registry
+        )
+
+        self.sums = Counter(
+            "discreet_sums", "A shuffler's sums by what became of them", ["outcome"], registry=self.registry
+        )
+        self.ticketed = Counter(
+            "discreet_tickets", "Requests for tickets, by what became of them", ["outcome"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._counted = {
+            "/messages": self.messages, "/places": self.given, "/sums": self.sums, "/tickets": self.ticketed,
+        }  # fmt: skip
+
+    def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
+        """What messages must be, and what makes releases of them."""
+        form = bytes(self.store.about()["form"])
+        shuffled = self.study.shuffled  # then messages are the shuffler's
+        admission = (
+            ShuffleAdmission() if shuffled else admission_of(self.study.layout, self.study.rewards, form)
+        )
+        return admission, Writer(self.study, self.store, holder, clock)
+
+    def _content(self) -> dict[str, Any]:
+        """The statement, unsigned."""
+        return statement_of(
+            self.study, pydantic_core.from_json(self.store.about()["ledger"]), self._key.public
+        )
+
+    @property
+    def takes_people(self) -> bool:
+        """Are places, tickets and messages here? Not at a service whose messages go to a shuffler."""
+        return not isinstance(self.writer, Writer) or not self.study.shuffled
+
+    @property
+    def takes_sums(self) -> bool:
+        """Does a shuffler send its sums here?"""
+        return isinstance(self.writer, Writer) and self.study.shuffled
+
+    def _pause(self) -> float:
+        """Seconds until what other processes did is looked at."""
+        return _POLL if self._clean else _SWEEP
+
+    def _wrote(self) -> None:
+        """Something was written: is it time for the next release? (If not, nobody looks before the poll.)"""
+        if self.store.whole:
+            self._wake.set()
+
+    # ----------------------------------------------------------------------------- its life
+    async def start(self) -> None:
+        """Read what there is, begin to take messages and to make releases."""
+        await asyncio.to_thread(self._hold)
+        await asyncio.to_thread(self.refresh)
+        self.intake.start()
+        self._tasks = [asyncio.create_task(self._turns()), asyncio.create_task(self._kept())]
+
+    async def stop(self) -> None:
+        """Write what came, give the lease back."""
+        await self.intake.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self.writer.let_go)
+
+    def _hold(self) -> None:
+        held = self.writer.hold()
+        self.holds.set(held)
+
+    async def _kept(self) -> None:
+        """Hold the lease, also while a turn is made."""
+        while True:
+            await asyncio.sleep(LEASE / 3)
+            try:
+                await asyncio.to_thread(self._hold)
+            except Exception as error:  # the next round tries again
+                log.error("the lease could not be kept: %s", cause(error))
+
+    async def _turns(self) -> None:
+        checked = time.monotonic()
+        while True:
+            try:
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            now = time.monotonic()
+            try:
+                if now - checked >= min(1.0, self.study.answer_within / 4):
+                    checked = now
+                    await asyncio.to_thread(self._hold)  # times stand still while nobody held it
+                    if self.takes_people:
+                        closes = self.study.closes_after
+                        self.lost.inc(await asyncio.to_thread(self.store.expire, time.time(), closes))
+                await asyncio.to_thread(self._turn)
+            except StaleWriter:
+                self.holds.set(0)
+            except Exception as error:  # the next round tries again; the page and /health tell of it
+                self.failed = cause(error)
+                log.error(
+                    "no %s could be made: %s",
+                    "release" if isinstance(self.writer, Writer) else "sum",
+                    self.failed,
+                )
+                await asyncio.sleep(1.0)
+
+    def _turn(self) -> None:
+        before = self.writer.refused
+        self.writer.step()
+        self.bad.inc(self.writer.refused - before)
+        self.refresh()
+        self.failed = ""
+        if not self._clean:
+            self._clean = self.store.sweep() == 0
+
+    def refresh(self) -> None:
+        """Publish the plans of the turn that the database is at."""
+        with self._refreshing:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        about = self.store.about()
+        turn, over = int(about["turn"]), bool(about["over"])
+        if (turn, over) == (self.turn, self.over):
+            return
+        rows = self.store.policies(turn)
+        plans = [pydantic_core.from_json(row["policy"]) for row in rows]
+        if isinstance(self.admission, LocalAdmission):
+            for plan in plans:
+                self.admission.plan(plan["number"], codec.policy_of(plan))
+        layout, study, form = self.study.layout, self.study, bytes(about["form"])
+        if self.writer.batches is not None:
+            form = self.writer.batches.form(self.store.people_before(turn))
+        content = {
+            "study": study.name,
+            "identity": study.identity,
+            "trust": study.trust,
+            "turn": turn,
+            "over": over,
+            "plans": plans,
+            "world": {
+                "states": layout.states,
+                "actions": layout.actions,
+                "horizon": layout.horizon,
+                "rewards": list(study.rewards),
+                "mask": None if layout.mask is None else layout.mask.tolist(),
+            },
+            "form": codec.text_of(form),
+            "shuffler": None if study.shuffler is None else dict(study.shuffler),
+            "answer_within": study.answer_within,
+        }
+        signed = {
+            "content": content, "key": self._key.public,
+            "signature": self._key.sign("discreet plan, 1", content),
+        }  # fmt: skip
+        body = codec.canonical(signed)
+        self.shown = body, self._tag(body)
+        self.turn, self.over, self._clean = turn, over, False
+        self.newest = max((plan["number"] for plan in plans), default=0)
+        self.turns.set(turn)
+
+    @staticmethod
+    def _tag(body: bytes) -> str:
+        """What a cache asks by."""
+        return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+    # ----------------------------------------------------------------------------- requests
+    async def body(self, request: Request, most: int = MOST_BYTES) -> Any:
+        """The JSON of a request. Raises :class:`Refusal`."""
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > most:
+            raise Refusal("oversized", f"a request must have at most {most} bytes")
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > most:
+                        raise Refusal("oversized", f"a request must have at most {most} bytes")
+                    parts.append(part)
+        except (TimeoutError, ClientDisconnect):  # of one who hung up, nobody hears the answer
+            raise Refusal("slow") from None
+        try:
+            return pydantic_core.from_json(b"".join(parts), allow_inf_nan=False)
+        except ValueError:
+            raise Refusal("malformed", "the body must be JSON") from None
+
+    def count(self, path: str, reason: str) -> None:
+        """A whole request to this address was refused."""
+        if path in self._counted:
+            self._counted[path].labels(reason).inc()
+
+    async def put(self, requests: list[Place | Answer]) -> list[Result]:
+        """What became of them. Raises :class:`Refusal`."""
+        try:
+            return await self.intake.put(requests)
+        except Busy:
+            raise Refusal("busy") from None
+
+    async def _known(self, tables: list[Any]) -> None:
+        """Read the newest plans where a device's message is made for one that is not known yet."""
+        admission = self.admission
+        if not isinstance(admission, CentralAdmission) and any(map(admission.is_newer, tables)):
+            await asyncio.to_thread(self.refresh)
+
+    def _checked(self, table: Any) -> Answer | Malformed:
+        try:
+            return self.admission.answer(table)
+        except Malformed as error:
+            return error
+        except OverflowError:  # a number beyond 64 bits
+            return Malformed("a number is out of range")
+
+    async def answered(self, request: Request) -> Response:
+        """POST /messages."""
+        begun = time.perf_counter()
+        table = await self.body(request)
+        many = table.get("messages") if isinstance(table, dict) else None
+        if many is None:
+            await self._known([table])
+            checked = self._checked(table)
+            if isinstance(checked, Malformed):
+                self.messages.labels(checked.reason).inc()
+                return _refused(checked.reason, str(checked))
+            (result,) = await self.put([checked])
+            self.messages.labels(result.status).inc()
+            self.seconds.observe(time.perf_counter() - begun)
+            if result.status != "counted":
+                return _refused(result.status)
+            return _json(202, {"status": "counted", "plan": result.plan})
+        if not isinstance(many, list) or not 0 < len(many) <= MOST_MANY or len(table) != 1:
+            raise Refusal("malformed", f"messages: must be a list of 1 to {MOST_MANY}, and nothing else")
+        await self._known(many)
+        found = [self._checked(one) for one in many]
+        good = [one for one in found if isinstance(one, Answer)]
+        results = iter(await self.put(list(good)) if good else [])
+        said: list[dict[str, Any]] = []
+        for one in found:
+            if isinstance(one, Malformed):
+                said.append({"status": one.reason, "words": str(one)})
+            else:
+                result = next(results)
+                counted = result.status == "counted"
+                more = {"plan": result.plan} if counted else {"words": _WORDS[result.status]}
+                said.append({"status": result.status, **more})
+            self.messages.labels(said[-1]["status"]).inc()
+        self.seconds.observe(time.perf_counter() - begun)
+        return _json(202, {"results": said})
+
+    async def summed(self, request: Request) -> Response:
+        """POST /sums: what the shuffler let out of a batch, once."""
+        study, batches = self.study, self.writer.batches
+        try:
+            assert study.shuffler is not None
+            table = await self.body(request, MOST_BYTES + 32 * self.writer.cells)
+            content = written_sum(table, study.shuffler["key"])
+            turn = content.get("turn")
+            if type(turn) is not int or not 0 <= turn <= MOST_RELEASES:
+                raise ValueError("content.turn: must be the number of a release")
+            before, after = await asyncio.to_thread(self._people, turn)
+            opened_sum(content, study.identity, batches.shuffler(before), after - before)
+            outcome = await asyncio.to_thread(self.store.take_sum, turn, codec.canonical(table))
+        except PermissionError as error:
+            raise Refusal("unauthorized", str(error)) from None
+        except ValueError as error:
+            raise Refusal("malformed", str(error)) from None
+        self.sums.labels(outcome).inc()
+        if outcome != "counted":
+            return _refused(outcome)
+        self._wake.set()
+        return _json(202, {"status": "counted", "turn": turn})
+
+    def _people(self, turn: int) -> tuple[int, int]:
+        """How many come before the batch of a turn, and after it. Raises :class:`Refusal` where it is not
+        open yet.
+        """
+        before, after = self.store.people_before(turn), self.store.people_before(turn + 1)
+        if before == after:
+            raise Refusal("late", "no such batch was opened")
+        return before, after
+
+    def example(self) -> dict[str, Any] | None:
+        """A message of nobody to the first open plan, where devices make it; None where no plan is open."""
+        content = pydantic_core.from_json(self.shown[0])["content"] if self.shown[0] else {"plans": []}
+        if isinstance(self.admission, CentralAdmission) or not content["plans"]:
+            return None
+        place = client.Place(described.TICKET, 0.0, content["plans"][0], content)
+        steps, low = range(self.study.layout.horizon), self.study.rewards[0]
+        states = [0] * (len(steps) + 1)
+        return dict(place.message(states, [place.action(h, 0) for h in steps], [low] * len(steps)).table)
+
+    async def placed(self, request: Request) -> Response:
+        """POST /places."""
+        table = await self.body(request)
+        many = table.get("tickets") if isinstance(table, dict) else None
+        try:
+            if many is None:
+                (result,) = await self.put([place_of(table)])
+                self.given.labels(result.status).inc()
+                if result.status != "placed":
+                    return _refused(result.status, seconds=result.seconds)
+                await self._published([result])
+                return _json(201, {"status": "placed", "plan": result.plan, "seconds": result.seconds})
+            if not isinstance(many, list) or not 0 < len(many) <= MOST_MANY or len(table) != 1:
+                raise Refusal("malformed", f"tickets: must be a list of 1 to {MOST_MANY}, and nothing else")
+            asked: list[Place | Answer] = [place_of({"ticket": one}) for one in many]
+        except Malformed as error:
+            raise Refusal(error.reason, str(error)) from None
+        said = []
+        results = await self.put(asked)
+        await self._published(results)
+        for result in results:
+            self.given.labels(result.status).inc()
+            if result.status == "placed":
+                said.append({"status": "placed", "plan": result.plan, "seconds": result.seconds})
+            else:
+                said.append({"status": result.status, "words": _WORDS[result.status]})
+        return _json(201, {"results": said})
+
+    async def _published(self, results: list[Result]) -> None:
+        """See that the plans of new places are in what this process publishes, before these are told of."""
+        if any(one.status == "placed" and one.plan > self.newest for one in results):
+            await asyncio.to_thread(self.refresh)
+
+    async def issued(self, request: Request) -> Response:
+        """POST /tickets: for operators."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not await asyncio.to_thread(self.store.knows_token, token.strip()):
+            raise Refusal("unauthorized")
+        table = await self.body(request)
+        count = table.get("count") if isinstance(table, dict) and len(table) == 1 else None
+        if type(count) is not int or not 0 < count <= MOST_ISSUED:
+            raise Refusal("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
+        made = await asyncio.to_thread(self.store.new_tickets, count)
+        self.ticketed.labels("issued").inc()
+        return _json(201, {"tickets": made})
+
+    async def plan(self, request: Request) -> Response:
+        """GET /plan."""
+        body, tag = self.shown
+        if not body:  # a shuffler that has not heard of the service yet
+            raise Refusal("busy")
+        headers = {"ETag": tag, "Cache-Control": "public, max-age=1, must-revalidate"}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(None, 304, headers)
+        return Response(body, 200, headers, "application/json")
+
+    async def released(self, number: str) -> Response:
+        """GET /releases/N: from the database, where it cannot change."""
+        known = number.isascii() and number.isdigit() and len(number) < 10
+        found = await asyncio.to_thread(self.store.release, int(number)) if known else None
+        if found is None:
+            raise Refusal("unknown")
+        headers = {"ETag": f'"{found[1][:32]}"', "Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(found[0], 200, headers, "application/json")
+
+    async def healthy(self) -> Response:
+        """GET /health."""
+        try:
+            await asyncio.to_thread(self.store.about)
+            database = True
+        except Exception:  # whatever a driver raises
+            database = False
+        good = database and not self.failed
+        told = {
+            "status": "ok" if good else "failing", "version": __version__, "turn": self.turn,
+            "over": self.over, "database": database,
+            "makes_releases": self.writer.token is not None, "failed": self.failed,
+        }  # fmt: skip
+        return _json(200 if good else 503, told)
+
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+def _head(scope: Scope) -> int:
+    """Bytes of a request's address and headers."""
+    named = sum(len(name) + len(value) for name, value in scope["headers"])
+    return named + len(scope.get("raw_path") or b"") + len(scope["query_string"])
+
+
+class Door:
+    """The outermost part: an error of ours is answered in words, and logged without any."""
+
+    def __init__(self, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._inside = inside
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection's request."""
+        if scope["type"] != "http":
+            await self._inside(scope, receive, send)
+            return
+        if _head(scope) > HEAD_BYTES:
+            await _refused("headers")(scope, receive, send)
+            return
+        begun = False
+
+        async def sending(event: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            begun = True
+            await send(event)
+
+        try:
+            await self._inside(scope, receive, sending)
+        except Exception as error:
+            log.error("a request could not be answered: %s %s", type(error).__name__, where(error))
+            if not begun:
+                words = {"reason": "broken", "words": "the service failed at this request: it was told"}
+                await _json(500, words)(scope, receive, send)
+
+
+def _told_of(service: Service, request: Request, error: Refusal | SQLAlchemyError) -> Response:
+    """What a request is answered with that could not be served; it is counted."""
+    reason = error.reason if isinstance(error, Refusal) else "busy"
+    service.count(request.url.path, reason)
+    if isinstance(error, Refusal):
+        return _refused(reason, error.words)
+    log.error("the database does not answer: %s", cause(error))
+    return _refused("busy")
+
+
+class Lane:
+    """Messages and plans without the framework's machinery, which costs more than what they ask for.
+
+    They are answered by the same functions as through the routes, which describe them; these are what other
+    methods and addresses meet, and everybody where browsers of other sites are let in.
+    """
+
+    def __init__(self, service: Service, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._service, self._inside = service, inside
+        self._short: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {}
+        if not service.study.origins:
+            self._short["GET", "/plan"] = service.plan
+            if service.takes_people:
+                self._short["POST", "/messages"] = service.answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection's request."""
+        short = self._short.get((scope.get("method", ""), scope.get("path", "")))
+        if short is None or scope["type"] != "http" or scope.get("root_path"):
+            await self._inside(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            response = await short(request)
+        except (Refusal, SQLAlchemyError) as error:
+            response = _told_of(self._service, request, error)
+        await response(scope, receive, send)
+
+
+class Heads:
+    """HEAD is answered as GET is, without a body."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection's request."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def headed(event: MutableMapping[str, Any]) -> None:
+            await send({**event, "body": b""} if event["type"] == "http.response.body" else event)
+
+        await self._app({**scope, "method": "GET"}, receive, headed)
+
+
+class _Uncreated:
+    """A registry's metrics without the times at which each was made, which the text format calls gauges."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
+            yield metric
+
+
+def _untold() -> dict[str, Any]:
+    """No traces: versions of FastAPI that can export them do so where the environment says it."""
+    if "telemetry" not in inspect.signature(FastAPI.__init__).parameters:
+        return {}
+    return {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
+
+
+def _people(app: FastAPI, service: Service, texts: described.Texts) -> None:
+    """The routes of whoever takes part."""
+
+    @app.post("/places", **texts.places)
+    async def places(request: Request) -> Response:
+        return await service.placed(request)
+
+    @app.post("/messages", **texts.messages)
+    async def messages(request: Request) -> Response:
+        return await service.answered(request)
+
+    @app.post("/tickets", **texts.tickets)
+    async def tickets(request: Request) -> Response:
+        return await service.issued(request)
+
+
+def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
+    """The routes of who makes releases."""
+
+    @app.get("/releases/{number}", **texts.releases)
+    async def releases(request: Request) -> Response:
+        return await service.released(request.path_params["number"])
+
+    @app.get("/", include_in_schema=False)
+    async def front() -> Response:
+        study, code = service.study, 200
+        try:
+            text = await asyncio.to_thread(page, study, service.store, service.told, service.failed)
+        except SQLAlchemyError as error:
+            text, code = trouble_page(study, cause(error)), 503
+        headers = {
+            "Content-Security-Policy": POLICY,
+            "X-Frame-Options": "DENY",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        return Response(text, code, headers, "text/html; charset=utf-8")
+
+
+def application(service: Service) -> FastAPI:
+    """The routes."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title=f"Discreet: {service.study.name}",
+        version=__version__,
+        description=described.SUMMARY,
+        lifespan=life,
+        docs_url=None,  # pages that load scripts from elsewhere would tell who reads them
+        redoc_url=None,
+        redirect_slashes=False,  # a redirection would name the address that a proxy asked by, without TLS
+        **_untold(),
+    )
+
+    if service.study.origins:  # no cookies, no operator's token: what people's devices ask, and no more
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(service.study.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["content-type", "if-none-match"],
+            expose_headers=["etag", "retry-after"],
+            max_age=600,
+        )
+    app.add_middleware(Heads)
+
+    @app.exception_handler(Refusal)
+    async def refusal(request: Request, error: Refusal) -> Response:
+        return _told_of(service, request, error)
+
+    @app.exception_handler(SQLAlchemyError)
+    async def broken(request: Request, error: SQLAlchemyError) -> Response:
+        return _told_of(service, request, error)
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        words = {404: _WORDS["unknown"], 405: "this method is not for this address"}
+        said = {"reason": "unknown", "words": words.get(error.status_code, "the request is not understood")}
+        headers = dict(error.headers) if error.headers else None
+        return _json(error.status_code, said, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return _refused("malformed", "the request is not of the form that is described")
+
+    texts = described.Texts(service.study, service.study.trust != "joint")
+    told = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        """With a message of the open plan for an example."""
+        found = told()
+        if service.takes_people:
+            described.declare_operator(found)
+        example = service.example() if service.takes_people else None
+        if example is not None:
+            described.show_example(found, example)
+        return found
+
+    app.openapi = openapi
+
+    @app.get("/plan", **texts.plan)
+    async def plan(request: Request) -> Response:
+        return await service.plan(request)
+
+    if service.takes_people:
+        _people(app, service, texts)
+    if service.takes_sums:
+
+        @app.post("/sums", **texts.sums)
+        async def sums(request: Request) -> Response:
+            return await service.summed(request)
+
+    if isinstance(service.writer, Writer):
+        _public(app, service, texts)
+
+    @app.get("/statement", **texts.statement)
+    async def statement() -> Response:
+        return Response(service.statement, 200, media_type="application/json")
+
+    @app.get("/health", **texts.health)
+    async def health() -> Response:
+        return await service.healthy()
+
+    @app.get("/metrics", **texts.metrics)
+    async def metrics() -> Response:
+        shown = generate_latest(_Uncreated(service.registry))
+        return Response(shown, 200, media_type="text/plain; version=0.0.4")
+
+    return app

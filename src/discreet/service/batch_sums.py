@@ -1,0 +1,165 @@
+"""What a shuffler and the service say to each other: sums of whole batches, and nothing of a single message.
+
+Both read the same study file, so that both know what every batch of its schedule is made of: the form of its
+messages (:class:`Batches`; only the session's number is told, by the plans), how many people it has, and
+how many messages must be in a sum that is let out. What the shuffler sends of a batch, signed with the key
+that the study names::
+
+    {"identity": "...", "turn": 3, "form": "...", "users": 18, "absent": 2, "counts": "..."}
+
+``users`` messages are in the sum; of ``absent`` people none is. ``counts`` holds integers of 64 bits in
+base64, those of :class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
+:class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`; null, if fewer messages came than the
+guarantee of the batch rests on: then nothing of them is let out, ever.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import numpy as np
+
+from discreet.device.randomized_response_device import ReportDevice
+from discreet.device.shuffle_payload import Form
+from discreet.ledger.signatures import PrivateKey, is_valid
+from discreet.mechanisms.shuffle.amplified_session import Histogram, ReportShuffler
+from discreet.mechanisms.shuffle.shuffle_session import Counted, Shuffler
+from discreet.service.study_config import Study
+
+__all__ = ["Batches", "form_of_bytes", "opened_sum", "sum_of", "written_sum"]
+
+AnyShuffler = Shuffler | ReportShuffler
+
+
+def form_of_bytes(published: bytes) -> Form | ReportDevice:
+    """What devices of a batch run, from what is published. Raises ``ValueError``."""
+    try:
+        return Form.from_bytes(published)
+    except ValueError:
+        found: ReportDevice = ReportDevice.from_bytes(published)
+        return found
+
+
+class Batches:
+    """The batches of a study under shuffle trust. session : the number of its session."""
+
+    def __init__(self, study: Study, session: int) -> None:
+        self._mechanism: Any = study.mechanism
+        self._session = session
+        self._kind: Any = Shuffler if study.mechanism.bits else ReportShuffler  # type: ignore[union-attr]
+
+    def check(self, before: int, users: list[int]) -> None:
+        """Raise ``ValueError`` unless plans for so many people, after ``before``, are one batch of the
+        schedule.
+        """
+        ends, at = self._mechanism.ends, before
+        first = int(np.searchsorted(ends, before, side="right"))
+        for number in users:
+            if int(np.searchsorted(ends, at, side="right")) != first:
+                raise ValueError("plans: people of one release are in several batches, which is not served")
+            at += number
+        if at not in ends:
+            raise ValueError(f"plans: end after {at} people, inside a batch, whose flips would be missing")
+
+    def shuffler(self, before: int) -> AnyShuffler:
+        """An empty one, of the batch that begins after so many people."""
+        batch = int(np.searchsorted(self._mechanism.ends, before, side="right"))
+        found: AnyShuffler = self._kind.of_batch(self._mechanism, batch, self._session)
+        return found
+
+    def form(self, before: int) -> bytes:
+        """What is published for that batch."""
+        return self.shuffler(before).device.to_bytes()
+
+
+def _packed(found: Counted | Histogram) -> str:
+    tables = (found.ones,) if isinstance(found, Counted) else (found.reports, found.moves, found.bits)
+    content = b"".join(np.ascontiguousarray(one, "<i8").tobytes() for one in tables)
+    return base64.b64encode(content).decode()
+
+
+def _unpacked(shuffler: AnyShuffler, users: int, text: str) -> Counted | Histogram:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("counts: must be base64") from None
+    if isinstance(shuffler, Shuffler):
+        form = shuffler.form
+        shapes: list[tuple[int, ...]] = [(form.begins[-1],)]
+    else:
+        steps, layout = shuffler.reports.horizon, shuffler.layout
+        shapes = [(steps, 2), (steps, layout.rows, layout.states), (steps, layout.rows, 2)]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    if len(content) != 8 * sum(sizes):
+        raise ValueError(f"counts: must be {sum(sizes)} integers of 64 bits")
+    flat, tables, at = np.frombuffer(content, "<i8").astype(np.int64), [], 0
+    for shape, size in zip(shapes, sizes, strict=True):
+        tables.append(flat[at : at + size].reshape(shape))
+        at += size
+    if isinstance(shuffler, Shuffler):
+        each = np.repeat([family.messages for family in shuffler.form.families], shuffler.form.counters)
+        return Counted(tables[0], users * each)
+    return Histogram(users, *tables)
+
+
+def sum_of(key: PrivateKey, identity: str, turn: int, shuffler: AnyShuffler, people: int) -> dict[str, Any]:
+    """What leaves the shuffler of a batch of so many people: signed, and the batch is forgotten."""
+    came = shuffler.received
+    counts = None if came < shuffler.least else _packed(shuffler.output())
+    content = {
+        "identity": identity, "turn": turn, "form": shuffler.device.digest.hex(), "users": came,
+        "absent": people - came, "counts": counts,
+    }  # fmt: skip
+    return {"content": content, "signature": key.sign("discreet shuffler, 1", content)}
+
+
+def written_sum(table: Any, key: str) -> dict[str, Any]:
+    """The content of a sum that the holder of ``key`` signed. Raises ``PermissionError``, and
+    ``ValueError``.
+    """
+    if (
+        not isinstance(table, dict)
+        or set(table) != {"content", "signature"}
+        or type(table["content"]) is not dict
+    ):
+        raise ValueError("must hold content and signature, and nothing else")
+    content: dict[str, Any] = table["content"]
+    try:
+        good = is_valid(key, "discreet shuffler, 1", content, table["signature"])
+    except (ValueError, TypeError, RecursionError):
+        good = False
+    if not good:
+        raise PermissionError("is not signed by the study's shuffler")
+    return content
+
+
+def opened_sum(
+    content: dict[str, Any], identity: str, shuffler: AnyShuffler, people: int
+) -> Counted | Histogram | None:
+    """What is in a signed sum of the batch of ``shuffler``, an empty one; None: nothing was let out.
+
+    Raises ``ValueError`` unless it could be of so many people of this batch.
+    """
+    if set(content) != {"identity", "turn", "form", "users", "absent", "counts"}:
+        raise ValueError("content: must hold identity, turn, form, users, absent and counts")
+    if content["identity"] != identity or content["form"] != shuffler.device.digest.hex():
+        raise ValueError("content: is of another study or batch")
+    users, absent, counts = content["users"], content["absent"], content["counts"]
+    if (
+        type(users) is not int
+        or type(absent) is not int
+        or min(users, absent) < 0
+        or users + absent != people
+    ):
+        raise ValueError(f"content: users and absent must be of {people} people")
+    if counts is None:
+        if users >= shuffler.least:
+            raise ValueError("content.counts: is missing, though enough messages came")
+        return None
+    if users < shuffler.least or not isinstance(counts, str):
+        raise ValueError(f"content.counts: must be of {shuffler.least} messages at least")
+    found = _unpacked(shuffler, users, counts)
+    shuffler.add_counted(found, people)  # type: ignore[arg-type]
+    return found

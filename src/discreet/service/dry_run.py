@@ -1,0 +1,143 @@
+"""A rehearsal: the real service on this machine, and simulated people of a known world who use it.
+
+Noise and people come from one seed, so that a rehearsal is :func:`discreet.simulate` step by step, by way of
+HTTP: the same plans, bit for bit. It protects nobody, and is of nobody.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Seeded
+from discreet.device.http_client import Client, Place, Turned
+from discreet.envs.mdp import planning
+from discreet.envs.rollouts.rollout import rollout
+from discreet.ledger.signatures import new_key, read_private_key
+from discreet.service.server import all_in_background
+from discreet.service.study_config import Study
+
+__all__ = ["Rehearsal", "people_of", "promised_by", "rehearse"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsal:
+    """What happened: users, releases, seconds of the whole; values : of each plan, (users, mean reward sum).
+
+    optimal, uniform : values of the best and of the uniform policy of the simulated world, for comparison.
+    """
+
+    users: int
+    releases: int
+    seconds: float
+    values: Sequence[tuple[int, float]]
+    optimal: float
+    uniform: float
+    last: Any  # the policy of the last plan
+
+    @property
+    def late(self) -> float:
+        """Mean value of the policies that the last quarter of the people followed."""
+        left, total = max(1, self.users // 4), 0.0
+        count = left
+        for users, value in reversed(self.values):
+            taken = min(count, users)
+            total, count = total + taken * value, count - taken
+        return total / left
+
+
+def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[float, float]:
+    """What the study's statement promises a person, as a client is told it."""
+    if study.shuffled:
+        return "shuffle"
+    if not study.local:
+        return "central"
+    guarantee = study.guarantee
+    assert guarantee.epsilon is not None
+    return (guarantee.epsilon, guarantee.delta) if guarantee.delta else guarantee.epsilon
+
+
+def people_of(study: Study, place: Place, user: int) -> tuple[Any, Any]:
+    """What simulated person ``user`` of a rehearsal does in her place, and her device's coins."""
+    assert isinstance(study.randomness, Seeded)
+    keys = study.randomness.keys
+    return rollout(study.world, place.policy, keys.environment, user), SeededCoins(keys.noise, user)
+
+
+def rehearse(
+    study: Study,
+    told: Callable[[int], None] = lambda _: None,
+    at_once: int = 500,
+    opened: Callable[[str], None] = lambda _: None,
+    ended: Callable[[Rehearsal], None] = lambda _: None,
+) -> Rehearsal:
+    """Run a rehearsed study (:meth:`~discreet.service.study_config.Study.rehearsed`) to its end.
+
+    told : of how many people came. at_once : who ask for places together. opened : told of the address.
+    ended : told what happened, while the service still answers.
+    """
+    begun, world = time.perf_counter(), study.world
+    values: list[tuple[int, float]] = []
+    low, high = study.rewards
+    with tempfile.TemporaryDirectory(prefix="discreet-rehearsal-") as folder:
+        new_key(Path(folder) / "key")
+        key = read_private_key(Path(folder) / "key")
+        with all_in_background(study, Path(folder), key) as (url, front, address, service):
+            opened(address)
+            tickets = front.store.new_tickets(study.users)
+            shuffler = url if study.shuffled else None
+            with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
+                came, policies, last = 0, {}, None
+                while came < study.users:
+                    part = tickets[came : came + at_once]
+                    places = client.places(part)
+                    given = [one for one in places if isinstance(one, Place)]
+                    messages = []
+                    for user, place in enumerate(given, came):
+                        record, coins = people_of(study, place, user)
+                        earned = low + (high - low) * record.rewards
+                        messages.append(
+                            place.message(
+                                record.states,
+                                record.actions,
+                                earned,
+                                coins if study.trust != "joint" else None,
+                            )
+                        )
+                        if place.number not in policies:
+                            policies[place.number] = planning.value(world, place.policy)
+                            values.append((0, policies[place.number]))
+                        values[-1] = values[-1][0] + 1, values[-1][1]
+                        last = np.array(place.policy)
+                    for answer in client.send_all(messages) if messages else ():
+                        if answer["status"] != "counted":
+                            raise RuntimeError(f"a message was refused: {answer['status']}")
+                    came += len(given)
+                    told(came)
+                    if len(given) < len(part):
+                        if any(isinstance(one, Turned) and one.reason != "full" for one in places):
+                            raise RuntimeError("a place was refused")
+                        if not given:
+                            time.sleep(0.01)
+                while not service.store.about()["over"]:
+                    time.sleep(0.01)
+                releases = int(service.store.about()["turn"])
+            best = planning.optimal_values(world)[0]
+            found = Rehearsal(
+                study.users,
+                releases,
+                time.perf_counter() - begun,
+                values,
+                float(world.initial @ best[0]),
+                float(planning.value(world, planning.uniform_policy(world))),
+                last,
+            )
+            ended(found)
+    return found

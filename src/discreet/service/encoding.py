@@ -1,0 +1,94 @@
+"""Plans and releases as bytes: exactly, to continue from; and as JSON, for whoever asks.
+
+The exact form is that of saved sessions (:mod:`discreet.mechanisms.saved_state.state_file`), under a name of
+its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from typing import Any
+
+import numpy as np
+
+from discreet.core.releases import Plan, Release
+from discreet.mechanisms.saved_state import state_file as saved_state
+from discreet.mechanisms.saved_state.save import CLASSES
+
+__all__ = ["canonical", "digest", "exact", "of_exact", "plan_table", "policy_of", "release_table"]
+
+_LAYOUT = saved_state.FileLayout(b"\x89discreet-shown\n", 1, "a public release")
+
+
+def digest(content: bytes) -> str:
+    """SHA-256, 64 hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def canonical(content: Any) -> bytes:
+    """JSON in one form: what is signed and compared."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode()
+
+
+def text_of(form: bytes) -> str | None:
+    """A form as it is published: base64; None where there is none."""
+    return base64.b64encode(form).decode() if form else None
+
+
+def of_text(text: Any) -> bytes:
+    """The other way. Raises ``ValueError``."""
+    if not isinstance(text, str):
+        raise ValueError("form: must be a text")
+    return base64.b64decode(text, validate=True)
+
+
+def exact(release: Release) -> bytes:
+    """A release, to the bit."""
+    file = io.BytesIO()
+    saved_state.write_content(file, "0" * 32, {"release": release}, CLASSES, _LAYOUT)
+    return file.getvalue()
+
+
+def of_exact(content: bytes) -> Release:
+    """The other way. Raises ``ValueError`` on damaged bytes."""
+    _, values = saved_state.read_content(io.BytesIO(content), len(content), "release", CLASSES, _LAYOUT)
+    found: Release = values["release"]
+    return found
+
+
+def plan_table(plan: Plan, number: int) -> dict[str, Any]:
+    """A plan's number, its people, and its policy: (H, S) actions or (H, S, A) probabilities."""
+    return {"number": number, "users": int(plan.users), "policy": np.asarray(plan.policy).tolist()}
+
+
+def policy_of(table: Any) -> np.ndarray[Any, Any]:
+    """The policy of :func:`plan_table`, bit for bit (JSON writes floats so that they are read back)."""
+    found = np.array(table["policy"])
+    return found.astype(np.int64 if found.dtype.kind in "iu" else np.float64)
+
+
+def release_table(release: Release, time: str) -> dict[str, Any]:
+    """A release in plain numbers: every family's noisy sums and the noise in them."""
+    return {
+        "number": release.number,
+        "users": release.users,
+        "time": time,
+        "sums": _families(release.estimates),
+        "newest": None if release.measurement is None else _families(release.measurement.estimates),
+    }
+
+
+def _families(estimates: Any) -> dict[str, Any]:
+    return {
+        name: {
+            "value": np.asarray(one.value).tolist(),
+            "shape": list(np.shape(one.value)),
+            "noise_std": float(one.law.std()),
+            "covers": int(one.covers),
+        }
+        for name, one in estimates.items()
+    }

@@ -1,0 +1,115 @@
+"""Many requests, one commit: who waits is told when the transaction with her message is on the disk.
+
+While one transaction is written, whoever comes is collected for the next one, and for some milliseconds more,
+since a transaction costs processor time of its own, however few are in it. A disk that takes 20 ms for a
+commit takes as many messages in it as came in 20 ms, and nobody waits for more than two commits and twice
+those milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from discreet.service.database import Answer, Place, Result, Store
+from discreet.service.error_causes import cause
+
+__all__ = ["Busy", "Intake"]
+
+log = logging.getLogger("discreet.service")
+
+MOST_WAITING = 20_000  # requests: above that, the next one is told to come again
+MOST_AT_ONCE = 1_000  # in one transaction
+_GATHERS = 0.008  # seconds between the first who waits and the transaction
+
+
+class Busy(RuntimeError):
+    """The database does not follow, or could not be written: nothing is known of the request."""
+
+
+class Intake:
+    """Between requests and the store. after : called when something was written."""
+
+    def __init__(
+        self,
+        store: Store,
+        stays: float,
+        after: Callable[[], None],
+        closes_after: float | None = None,
+    ) -> None:
+        self._store, self._after = store, after
+        self._times = stays, closes_after
+        self._waiting: deque[tuple[Sequence[Place | Answer], asyncio.Future[list[Result]]]] = deque()
+        self._count = 0
+        self._came = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "discreet-intake")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.create_task(self._write())
+
+    async def stop(self) -> None:
+        """Write what waits, then end."""
+        while self._count and self._task is not None and not self._task.done():
+            await asyncio.sleep(0.01)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._thread.shutdown()
+
+    async def put(self, requests: Sequence[Place | Answer]) -> list[Result]:
+        """What became of each, once it is on the disk. Raises :class:`Busy`."""
+        if self._count + len(requests) > MOST_WAITING:
+            raise Busy("too many requests wait for the disk")
+        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((requests, done))
+        self._count += len(requests)
+        self._came.set()
+        return await done
+
+    async def _write(self) -> None:
+        loop, failing = asyncio.get_running_loop(), False
+        while True:
+            await self._came.wait()
+            if self._count < MOST_AT_ONCE:
+                await asyncio.sleep(_GATHERS)
+            taken: list[tuple[Sequence[Place | Answer], asyncio.Future[list[Result]]]] = []
+            many = 0
+            while self._waiting and (not taken or many + len(self._waiting[0][0]) <= MOST_AT_ONCE):
+                taken.append(self._waiting.popleft())
+                many += len(taken[-1][0])
+            if not self._waiting:
+                self._came.clear()
+            if not taken:
+                continue
+            together = [one for requests, _ in taken for one in requests]
+            try:
+                results = await loop.run_in_executor(self._thread, self._admitted, together)
+            except Exception as error:  # the disk is full, the database is gone: who waits is told
+                if not failing:  # once, and not for everybody who comes
+                    log.error("nothing that people send can be stored: %s", cause(error))
+                failing = True
+                for _, done in taken:
+                    if not done.done():
+                        done.set_exception(
+                            Busy(f"the database could not be written ({type(error).__name__})")
+                        )
+            else:
+                if failing:
+                    log.info("what people send is stored again")
+                failing, at = False, 0
+                for requests, done in taken:
+                    if not done.done():  # who hung up has her message counted all the same
+                        done.set_result(results[at : at + len(requests)])
+                    at += len(requests)
+                self._after()
+            finally:
+                self._count -= many
+
+    def _admitted(self, requests: list[Place | Answer]) -> list[Result]:
+        return self._store.admit(requests, time.time(), *self._times)

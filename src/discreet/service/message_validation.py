@@ -1,0 +1,269 @@
+"""What a message must be before it is stored: checked here, once more by the session, and never repeated.
+
+Under central trust a message is JSON: ``ticket``, ``plan``, ``nonce`` (32 hexadecimal digits, drawn by the
+device), ``states`` (H + 1), ``actions`` (H), ``rewards`` (H, in the study's units). Under local trust it is
+``ticket`` and ``message``, the envelope of :mod:`discreet.device.message_envelope` in base64, whose header
+has plan and nonce; under shuffle trust the same, at the shuffler. What is stored is bytes of one size
+(central), or the envelope.
+
+An error tells the place that is wrong and what is allowed there, never the value: errors are kept by proxies,
+shown on screens and pasted into mails, and a value of a trajectory is a person's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from discreet.core.layout import Layout
+from discreet.core.trajectories import Trajectories
+from discreet.device import shuffle_payload as messages
+from discreet.device.count_device import CountDevice
+from discreet.device.message_envelope import Envelope, Refused
+from discreet.device.randomized_response_device import ReportDevice
+from discreet.device.shuffle_payload import Form
+from discreet.mechanisms.local.message_inbox import REACH
+from discreet.service.database import Answer, Place, hashed
+
+__all__ = [
+    "Admission",
+    "CentralAdmission",
+    "LocalAdmission",
+    "Malformed",
+    "ShuffleAdmission",
+    "admission_of",
+    "device_of",
+]
+
+_LONGEST_TICKET = 100
+NONCE = 16
+
+
+class Malformed(ValueError):
+    """A message that no client of ours sends. ``reason`` : malformed, foreign or late."""
+
+    def __init__(self, words: str, reason: str = "malformed") -> None:
+        super().__init__(words)
+        self.reason = reason
+
+
+def _ticket(table: Any) -> bytes:
+    if not isinstance(table, dict):
+        raise Malformed("must be an object")
+    ticket = table.get("ticket")
+    if not isinstance(ticket, str) or not 0 < len(ticket) <= _LONGEST_TICKET or not ticket.isascii():
+        raise Malformed("ticket: must be a text, as it was issued")
+    return hashed(ticket)
+
+
+def place_of(table: Any) -> Place:
+    """The place that is asked for: ``{"ticket": ...}``."""
+    ticket = _ticket(table)
+    if len(table) != 1:
+        raise Malformed("must hold a ticket, and nothing else")
+    return Place(ticket)
+
+
+def _integers(table: Mapping[str, Any], name: str, count: int, size: int) -> list[int]:
+    found = table.get(name)
+    if not isinstance(found, list) or len(found) != count:
+        raise Malformed(f"{name}: must be a list of {count} integers")
+    if set(map(type, found)) != {int} or min(found) < 0 or max(found) >= size:
+        raise Malformed(f"{name}: every entry must be an integer in [0, {size - 1}]")
+    return found
+
+
+@dataclass(frozen=True)
+class CentralAdmission:
+    """Trajectories. rewards : (low, high), which [0, 1] stands for inside."""
+
+    layout: Layout
+    rewards: tuple[float, float] = (0.0, 1.0)
+
+    _FIELDS = ("actions", "nonce", "plan", "rewards", "states", "ticket")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_rows", self.layout.row_index.tolist())
+
+    def answer(self, table: Any) -> Answer:
+        """The checked message. Raises :class:`Malformed`."""
+        ticket, layout = _ticket(table), self.layout
+        if len(table) != len(self._FIELDS) or not all(name in table for name in self._FIELDS):
+            raise Malformed(f"must hold {', '.join(self._FIELDS)}, and nothing else")
+        plan, nonce = table["plan"], table["nonce"]
+        if type(plan) is not int or not 0 < plan < 2**63:
+            raise Malformed("plan: must be the number of a plan")
+        try:
+            mark = bytes.fromhex(nonce) if isinstance(nonce, str) and len(nonce) == 2 * NONCE else b""
+        except ValueError:
+            mark = b""
+        if len(mark) != NONCE:
+            raise Malformed(f"nonce: must be {2 * NONCE} hexadecimal digits")
+        states = _integers(table, "states", layout.horizon + 1, layout.states)
+        actions = _integers(table, "actions", layout.horizon, layout.actions)
+        if layout.mask is not None:
+            rows: list[list[int]] = self._rows  # type: ignore[attr-defined]
+            if any(rows[s][a] < 0 for s, a in zip(states, actions, strict=False)):
+                raise Malformed("actions: one of them is not admissible in its state")
+        earned, (low, high) = table["rewards"], self.rewards
+        if not isinstance(earned, list) or len(earned) != layout.horizon:
+            raise Malformed(f"rewards: must be a list of {layout.horizon} numbers")
+        if not set(map(type, earned)) <= {int, float} or not all(low <= one <= high for one in earned):
+            raise Malformed(f"rewards: every entry must be a number in [{low:g}, {high:g}]")
+        values = np.array(earned, np.float64)
+        if (low, high) != (0.0, 1.0):
+            values = np.clip((values - low) / (high - low), 0.0, 1.0)  # the last bit may round past an end
+        if not np.isfinite(values).all():
+            raise Malformed("rewards: every entry must be a finite number")
+        body = b"".join(
+            [
+                np.array(states, "<i4").tobytes(),
+                np.array(actions, "<i4").tobytes(),
+                values.astype("<f8").tobytes(),
+            ]
+        )
+        return Answer(ticket, plan, mark, body)
+
+    def trajectories(self, bodies: Sequence[bytes]) -> Trajectories:
+        """What the session adds: (n, H + 1) states, (n, H) actions, (n, H) rewards in [0, 1]."""
+        steps, n = self.layout.horizon, len(bodies)
+        table = np.frombuffer(b"".join(bodies), np.uint8).reshape(n, 4 * (2 * steps + 1) + 8 * steps)
+        ends = 4 * (steps + 1), 4 * (2 * steps + 1)
+        states = np.ascontiguousarray(table[:, : ends[0]]).view("<i4").astype(np.int64)
+        actions = np.ascontiguousarray(table[:, ends[0] : ends[1]]).view("<i4").astype(np.int64)
+        rewards = np.ascontiguousarray(table[:, ends[1] :]).view("<f8").astype(np.float64)
+        return Trajectories(states, actions, rewards)
+
+
+def _enveloped(table: Any) -> tuple[bytes, bytes]:
+    """The hash of the ticket, and the bytes of the message."""
+    ticket = _ticket(table)
+    text = table.get("message")
+    if len(table) != 2 or not isinstance(text, str):
+        raise Malformed("must hold ticket and message, and nothing else")
+    try:
+        return ticket, base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Malformed("message: must be base64") from None
+
+
+def _malformed(refusal: Refused) -> Malformed:
+    words = {"foreign": "was made for another session"}.get(refusal.reason, "is not of the form")
+    return Malformed(f"message: {words}", refusal.reason)
+
+
+class ShuffleAdmission:
+    """Envelopes of devices, at a shuffler: to the plans of the batch that it was told of last."""
+
+    def __init__(self) -> None:
+        self._open: tuple[Form | ReportDevice | None, frozenset[int]] = None, frozenset()
+
+    def batch(self, device: Form | ReportDevice, plans: Iterable[int]) -> None:
+        """Messages of these plans are of this form; those of older ones are over."""
+        self._open = device, frozenset(plans)
+
+    def is_newer(self, table: Any) -> bool:
+        """As :meth:`LocalAdmission.is_newer`."""
+        try:
+            return Envelope.from_bytes(base64.b64decode(table["message"])).plan > max(
+                self._open[1], default=0
+            )
+        except (ValueError, TypeError, KeyError):
+            return False
+
+    def answer(self, table: Any) -> Answer:
+        """The checked message. Raises :class:`Malformed`."""
+        ticket, body = _enveloped(table)
+        device, plans = self._open
+        try:
+            found = Envelope.from_bytes(body)
+            if found.plan in plans:
+                if isinstance(device, Form):
+                    messages.read(device, found.plan, body)
+                elif device is not None:
+                    device.read(found.plan, body, True)
+            elif found.plan > max(plans, default=0) or found.plan == 0:
+                raise Malformed("message: was made for no plan of this study", "late")
+            # to a plan that is over: whatever it holds, it does not count (again)
+        except Refused as refusal:
+            raise _malformed(refusal) from None
+        except Malformed:
+            raise
+        except (ValueError, OverflowError):
+            raise Malformed("message: is not of the form") from None
+        return Answer(ticket, found.plan, found.nonce, body)
+
+
+class LocalAdmission:
+    """Envelopes of devices, to plans that it was told of."""
+
+    def __init__(self, device: CountDevice | ReportDevice) -> None:
+        self._device = device
+        self._reach: np.ndarray[Any, np.dtype[np.float64]] | None = None
+        if isinstance(device, CountDevice):
+            scales = np.array([scale for _, scale in device.families])
+            self._reach = np.repeat(device.horizon + REACH * scales, np.diff(device.offsets))
+        self._stochastic: dict[int, bool] = {}
+        self._newest = 0
+
+    def plan(self, number: int, policy: Any) -> None:
+        """Messages to this plan may come, and to none that is newer."""
+        stochastic = isinstance(self._device, ReportDevice) and self._device.policy_rows(policy) is None
+        self._stochastic[number] = stochastic
+        self._newest = max(self._newest, number)
+
+    def is_newer(self, table: Any) -> bool:
+        """Is a message made for a plan that was not told of yet? (Another process may have opened it.)"""
+        try:
+            return Envelope.from_bytes(base64.b64decode(table["message"])).plan > self._newest
+        except (ValueError, TypeError, KeyError):
+            return False
+
+    def answer(self, table: Any) -> Answer:
+        """The checked message. Raises :class:`Malformed`."""
+        ticket, body = _enveloped(table)
+        try:
+            plan = Envelope.from_bytes(body).plan
+            device = self._device
+            if plan > self._newest:
+                raise Malformed("message: was made for no plan of this study", "late")
+            if isinstance(device, CountDevice):
+                nonce, cells = device.read(plan, body)
+                if (np.abs(cells) > self._reach).any():
+                    raise Malformed("message: holds more than any device sends")
+            elif plan in self._stochastic:
+                nonce, _ = device.read(plan, body, self._stochastic[plan])
+            else:
+                nonce, _ = device.words(plan, body)  # its plan is over: whatever it holds, it does not count
+        except Refused as refusal:
+            raise _malformed(refusal) from None
+        except Malformed:
+            raise
+        except (ValueError, OverflowError):
+            raise Malformed("message: is not of the form") from None
+        if not 0 < plan < 2**63:
+            raise Malformed("message: is of no plan", "late")
+        return Answer(ticket, plan, nonce, body)
+
+
+Admission = CentralAdmission | LocalAdmission | ShuffleAdmission
+
+
+def device_of(form: bytes) -> CountDevice | ReportDevice:
+    """What devices run, from the form that is published."""
+    for kind in (ReportDevice, CountDevice):
+        try:
+            return kind.from_bytes(form)
+        except ValueError:
+            continue
+    raise ValueError("form: is neither of reports nor of counts")
+
+
+def admission_of(layout: Layout, rewards: tuple[float, float], form: bytes) -> Admission:
+    """Of a study: form is empty under central trust."""
+    return LocalAdmission(device_of(form)) if form else CentralAdmission(layout, rewards)

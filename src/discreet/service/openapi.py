@@ -1,0 +1,243 @@
+"""What OpenAPI says of each address: bodies, answers, and examples that fit the study."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from discreet.device.http_client import SERVICE
+from discreet.service.study_config import Study
+
+__all__ = ["SUMMARY", "TICKET", "Texts", "declare_operator", "show_example"]
+
+TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # of examples
+
+SUMMARY = (
+    "A policy that improves while people use it, under a stated privacy guarantee. Take a place with a "
+    "one-time ticket, follow the plan's policy, send one message. What is refused is said in `reason` and "
+    "`words`, which repeat nothing of what was sent."
+)
+_TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
+_OURS = {"const": SERVICE}
+_REFUSED = {
+    "type": "object",
+    "required": ["reason", "words", "service"],
+    "properties": {"reason": _TEXT, "words": _TEXT, "service": _OURS},
+    "additionalProperties": False,
+}
+
+
+def _object(required: tuple[str, ...] | None = None, **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties if required is None else required),
+        "additionalProperties": False,
+    }
+
+
+def _answer(words: str, schema: Any, example: Any = None, kind: str = "application/json") -> dict[str, Any]:
+    content: dict[str, Any] = {"schema": schema}
+    if example is not None:
+        content["example"] = example
+    return {"description": words, "content": {kind: content}}
+
+
+def _refusals(*codes: int) -> dict[int | str, Any]:
+    words = {
+        400: "Not of the form that is asked for.",
+        401: "An operator's token, or the shuffler's signature, is missing or wrong.",
+        403: "No such ticket, or a message for another study.",
+        404: "There is no such thing.",
+        408: "The request did not arrive in time.",
+        409: "Full, spent, sent with another ticket, or without a place.",
+        410: "The plan, the place or the study is over.",
+        413: "Too large.",
+        503: "Nothing is known of the request: send it again.",
+    }
+    return {code: _answer(words[code], _REFUSED) for code in codes}
+
+
+def _body(schema: Any, examples: dict[str, Any]) -> dict[str, Any]:
+    shown = {name: {"value": value} for name, value in examples.items()}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": schema, "examples": shown}},
+        }
+    }
+
+
+def declare_operator(told: dict[str, Any]) -> None:
+    """Say in ``told``, an OpenAPI description, what an operator's token is."""
+    schemes = told.setdefault("components", {}).setdefault("securitySchemes", {})
+    schemes["operator"] = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of `discreet serve --operator` (or `discreet shuffler --operator`).",
+    }
+
+
+def show_example(told: dict[str, Any], message: dict[str, Any]) -> None:
+    """Put a message in the place of the examples that ``told``, an OpenAPI description, shows of it."""
+    body = told["paths"]["/messages"]["post"]["requestBody"]["content"]["application/json"]
+    body["examples"] = {"one": {"value": message}, "many": {"value": {"messages": [message]}}}
+
+
+class Texts:
+    """Arguments of the routes' decorators, by address."""
+
+    def __init__(self, study: Study, local: bool) -> None:
+        layout, (low, high) = study.layout, study.rewards
+        ticket = {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[\\x20-\\x7e]+$"}
+        seconds = {"type": "number", "description": "Until the place is over."}
+        placed = _object(status={"const": "placed"}, plan=_NUMBER, seconds=seconds, service=_OURS)
+        counted = _object(status={"const": "counted"}, plan=_NUMBER, service=_OURS)
+        stored = _object(status={"const": "counted"}, turn=_NUMBER, service=_OURS)
+        issued = _object(tickets={"type": "array", "items": _TEXT}, service=_OURS)
+        several = _object(
+            service=_OURS,
+            results={
+                "type": "array",
+                "items": _object(("status",), status=_TEXT, plan=_NUMBER, seconds=seconds, words=_TEXT),
+            },
+        )
+        if local:
+            message = _object(ticket=ticket, message={"type": "string", "contentEncoding": "base64"})
+            one: dict[str, Any] = {"ticket": TICKET, "message": "ZHNjcg=="}  # before a plan is open
+        else:
+            message = _object(
+                ticket=ticket,
+                plan={"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
+                nonce={"type": "string", "pattern": "^[0-9a-fA-F]{32}$"},
+                states=_list("integer", layout.horizon + 1, 0, layout.states - 1),
+                actions=_list("integer", layout.horizon, 0, layout.actions - 1),
+                rewards=_list("number", layout.horizon, low, high),
+            )
+            first = [0] * layout.horizon
+            if layout.mask is not None:
+                first = [int(layout.mask[0].argmax())] * layout.horizon
+            one = {
+                "ticket": TICKET,
+                "plan": 1,
+                "nonce": "00112233445566778899aabbccddeeff",
+                "states": [0] * (layout.horizon + 1),
+                "actions": first,
+                "rewards": [low] * layout.horizon,
+            }
+        many = {"type": "array", "minItems": 1, "maxItems": 1000}
+        self.plan: dict[str, Any] = {
+            "summary": "The plans that are open, signed; cacheable",
+            "response_model": None,
+            "responses": {
+                200: _answer("The plans.", _object(content={"type": "object"}, key=_TEXT, signature=_TEXT)),
+                304: {"description": "As it was (If-None-Match)."},
+            }
+            | _refusals(503),
+        }
+        self.places: dict[str, Any] = {
+            "summary": "Take a place with a ticket, before you act",
+            "status_code": 201,
+            "response_model": None,
+            "responses": {
+                201: _answer("A place; or what became of each ticket.", {"anyOf": [placed, several]})
+            }
+            | _refusals(400, 403, 408, 409, 410, 413, 503),
+            "openapi_extra": _body(
+                {"anyOf": [_object(ticket=ticket), _object(tickets={**many, "items": ticket})]},
+                {"one": {"ticket": one["ticket"]}, "many": {"tickets": [one["ticket"]]}},
+            ),
+        }
+        self.messages: dict[str, Any] = {
+            "summary": "Tell what happened, once; the same message again gets the same answer",
+            "status_code": 202,
+            "response_model": None,
+            "responses": {
+                202: _answer(
+                    "It counts, and is on the disk; or what became of each.", {"anyOf": [counted, several]}
+                )
+            }
+            | _refusals(400, 403, 408, 409, 410, 413, 503),
+            "openapi_extra": _body(
+                {"anyOf": [message, _object(messages={**many, "items": message})]},
+                {"one": one, "many": {"messages": [one]}},
+            ),
+        }
+        self.sums: dict[str, Any] = {
+            "summary": "The sum of a batch, signed by the shuffler; the same again gets the same answer",
+            "status_code": 202,
+            "response_model": None,
+            "responses": {
+                202: _answer("It is on the disk.", stored)
+            }
+            | _refusals(400, 401, 408, 409, 410, 413),
+            "openapi_extra": _body(
+                _object(
+                    content=_object(
+                        identity=_TEXT, turn=_NUMBER, form=_TEXT, users=_NUMBER, absent=_NUMBER,
+                        counts={"anyOf": [{"type": "string", "contentEncoding": "base64"}, {"type": "null"}]},
+                    ),
+                    signature={"type": "string", "pattern": "^[0-9a-f]{128}$"},
+                ),
+                {
+                    "lost": {
+                        "content": {
+                            "identity": study.identity, "turn": 0, "form": "0" * 32, "users": 0, "absent": 1,
+                            "counts": None,
+                        },
+                        "signature": "0" * 128,
+                    }
+                },
+            ),
+        }  # fmt: skip
+        self.tickets: dict[str, Any] = {
+            "summary": "New one-time tickets, for an operator's system",
+            "status_code": 201,
+            "response_model": None,
+            "responses": {201: _answer("Tickets, told once.", issued)} | _refusals(400, 401, 408, 413),
+            "openapi_extra": {
+                **_body(
+                    _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}),
+                    {"ten": {"count": 10}},
+                ),
+                "security": [{"operator": []}],
+            },
+        }
+        self.releases: dict[str, Any] = {
+            "summary": "What a release made public; never changes",
+            "response_model": None,
+            "responses": {200: _answer("Noisy sums.", {"type": "object"})} | _refusals(404),
+            "openapi_extra": {
+                "parameters": [
+                    {
+                        "name": "number",
+                        "in": "path",
+                        "required": True,
+                        "schema": {"type": "integer", "minimum": 0},
+                        "example": 0,
+                    }
+                ]
+            },
+        }
+        self.statement: dict[str, Any] = {
+            "summary": "What is promised, who sees what, and what no noise hides; signed",
+            "response_model": None,
+            "responses": {200: _answer("The statement.", {"type": "object"})},
+        }
+        self.health: dict[str, Any] = {
+            "summary": "Does it work?",
+            "response_model": None,
+            "responses": {
+                200: _answer("It does.", {"type": "object"}),
+                503: _answer("It does not.", {"type": "object"}),
+            },
+        }
+        self.metrics: dict[str, Any] = {
+            "summary": "Counters, for Prometheus",
+            "response_model": None,
+            "responses": {200: _answer("Counters.", _TEXT, kind="text/plain")},
+        }
+
+
+def _list(kind: str, count: int, low: float, high: float) -> dict[str, Any]:
+    items = {"type": kind, "minimum": low, "maximum": high}
+    return {"type": "array", "minItems": count, "maxItems": count, "items": items}

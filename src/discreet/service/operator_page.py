@@ -1,0 +1,286 @@
+"""The operator's page: what is public of a study, for somebody who is no engineer.
+
+Whole HTML from the server. One small script, which the page's policy names by its hash, asks for the same
+page again and puts what is new in place of what was, so that focus and scrolling stay; a button stops it. The
+page shows what everybody may see: nothing of a message, no ticket, and, of times, when a release was made.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from discreet.accounting.text.guarantee_sentences import up
+from discreet.service.database import Store
+from discreet.service.encoding import policy_of
+from discreet.service.study_config import Study
+
+__all__ = ["POLICY", "page", "trouble_page"]
+
+_SHOWN = 12  # releases, the newest ones
+_STYLE = """
+:root { color-scheme: light dark; background: Canvas; color: CanvasText; }
+body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
+  overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+table { border-collapse: collapse; } caption { text-align: left; padding: .3rem 0; }
+th, td { overflow-wrap: normal; border: 1px solid #8888; padding: .2rem .6rem; text-align: right; }
+th[scope=row] { text-align: left; }
+.wide { overflow-x: auto; } progress { width: 100%; height: 1.2rem; }
+.bad { border: 2px solid #c00; padding: .5rem; }
+:focus-visible { outline: 3px solid Highlight; outline-offset: 2px; }
+button { font: inherit; padding: .4rem .8rem; }
+"""
+# Every 10 seconds, unless it was stopped; a section that did not change is not touched.
+_SCRIPT = """
+"use strict";
+const button = document.getElementById("live"), told = document.getElementById("asked");
+let live = true;
+button.hidden = false;
+button.addEventListener("click", () => {
+  live = !live;
+  button.textContent = live ? "Stop updates" : "Update again";
+  if (live) update();
+});
+async function update() {
+  let fresh;
+  try {
+    const answer = await fetch("/", { cache: "no-store", signal: AbortSignal.timeout(9000) });
+    if (!answer.ok) throw new Error();
+    fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  } catch {
+    told.textContent = "The service does not answer: what is shown may be old.";
+    return;
+  }
+  told.textContent = "";
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const other = fresh.getElementById(part.id);
+    if (!other || other.innerHTML === part.innerHTML) continue;
+    const name = (one) => one.getAttribute("aria-label");
+    const held = part.contains(document.activeElement) ? name(document.activeElement) : null;
+    const at = new Map([...part.querySelectorAll(".wide")].map((one) => [name(one), one.scrollLeft]));
+    part.replaceChildren(...other.childNodes);
+    for (const one of part.querySelectorAll(".wide")) {
+      one.scrollLeft = at.get(name(one)) ?? 0;
+      if (name(one) === held) one.focus({ preventScroll: true });
+    }
+  }
+}
+setInterval(() => live && !document.hidden && update(), 10000);
+"""
+_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+POLICY = (
+    f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def _table(label: str, head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
+    """label : the name of its scrolling region, the same at every update; caption : if it is another one."""
+    heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in head)
+    body = "".join(
+        f'<tr><th scope="row">{escape(str(first))}</th>'
+        + "".join(f"<td>{escape(str(one))}</td>" for one in rest)
+        + "</tr>"
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(label)}"><table><caption>'
+        f"{escape(caption or label)}</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+        "</div>"
+    )
+
+
+def _sentences(texts: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(one)}</p>" for one in texts)
+
+
+def _number(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
+
+
+def _count(people: int) -> str:
+    return "one person" if people == 1 else f"{people:,} people"
+
+
+def _shuffled(store: Store, turn: int, users: int, over: bool) -> str:
+    """What is known of the people of a batch whose messages a shuffler holds."""
+    waiting = (
+        f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages and tells "
+        "nothing of them before everybody of the batch has answered or is absent: how many have answered so "
+        "far is not known here."
+        if store.sum_of(turn) is None
+        else f"The shuffler has told of the whole batch of {_count(users)}: the next release is being made."
+    )
+    said = [] if over else [waiting]
+    last = store.sum_of(turn if over else turn - 1)
+    if last is not None:
+        content = json.loads(last)["content"]
+        came, absent = int(content["users"]), int(content["absent"])
+        told = f"The last whole batch was of {_count(came + absent)}; {came:,} answered in time"
+        if content["counts"] is None:
+            told += ": too few for the guarantee, so nothing of that batch was let out"
+        said.append(f"{told}.")
+    return _sentences(said)
+
+
+def _releases(store: Store, turn: int) -> str:
+    rows, names = [], list[str]()
+    for number in range(turn, max(-1, turn - _SHOWN), -1):
+        found = store.release(number)
+        if found is None:
+            continue
+        release = json.loads(found[0])
+        sums: Mapping[str, Any] = release["sums"]
+        names = names or list(sums)
+        noise = [f"{sums[name]['noise_std']:.3g}" if name in sums else "" for name in names]
+        rows.append((number, f"{release['users']:,}", release["time"].replace("+00:00", " UTC"), *noise))
+    head = ("release", "people in it", "made", *(f"noise in {name.replace('_', ' ')}" for name in names))
+    return _table("The newest releases, and the noise in one number of each (standard deviation)", head, rows)
+
+
+def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> str:
+    """The plan that most people follow, or followed last: its likeliest action."""
+    if not plans:
+        return "<p>No plan is open.</p>"
+    chosen = max(plans, key=lambda one: int(one["users"]))
+    policy = policy_of(json.loads(chosen["policy"]))
+    acts = policy if policy.ndim == 2 else np.asarray(policy.argmax(axis=2))
+    states = range(min(study.layout.states, 30))
+    rows = [(h + 1, *(int(acts[h, s]) for s in states)) for h in range(study.layout.horizon)]
+    head = ("step", *(f"state {s}" for s in states))
+    what = "action" if policy.ndim == 2 else "likeliest action"
+    others = ""
+    if len(plans) > 1 and not over:
+        others = f" {_number(len(plans) - 1, 'other plan is', 'other plans are')} open beside it."
+    follow = "the last plan; no further one is made" if over else "the plan that most people follow now"
+    return f"<p>The {what} in each state, at each step, of {follow}.{others}</p>" + _table(
+        "The plan", head, rows, f"Plan {chosen['number']}, for {_count(int(chosen['users']))}"
+    )
+
+
+def _minute(at: float) -> str:
+    """A time, rounded up to a minute."""
+    return datetime.fromtimestamp(60 * math.ceil(at / 60), UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> str:
+    """Whether people can take part; if not, what the study waits for, and until when at most."""
+    if study.shuffler is not None:
+        return f"Working. People take part at the shuffler, {escape(str(study.shuffler['url']))}."
+    if any(one["placed"] < one["users"] for one in plans):
+        said = "Working. People can take part."
+        if study.closes_after is not None:
+            last = max(float(one["opened"]) for one in plans) + study.closes_after
+            said += f" Places that nobody has taken by {_minute(last)} count as absent."
+        return said
+    count, last = store.waiting()
+    if not count:
+        return (
+            "Working. Everybody of the open batch has answered or is absent: the next release is being made."
+        )
+    return (
+        f"Waiting. All places are taken. The next release waits for {_count(count)} who took a place and "
+        f"{'has' if count == 1 else 'have'} not answered. Whoever has not answered when the time is over "
+        f"counts as absent: the next plan opens at {_minute(last)} at the latest."
+    )
+
+
+def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
+    """All of it."""
+    about, plans = store.about(), store.plans()
+    turn, over = int(about["turn"]), bool(about["over"])
+    newest = store.release(turn)
+    before = int(json.loads(newest[0])["users"]) if newest else 0
+    came, absent, placed, users = (
+        sum(int(one[name]) for one in plans) for name in ("came", "absent", "placed", "users")
+    )
+    guarantee = statement["guarantee"]
+    budget = [
+        (name, up(guarantee[name], 6))
+        for name in ("epsilon", "delta", "rho", "mu")
+        if guarantee.get(name) is not None
+    ]
+    ledger = statement["ledger"]
+    book = (
+        f"Reserved in the ledger of {ledger['dataset']}: entry {ledger['number']}."
+        if isinstance(ledger, Mapping)
+        else str(ledger)
+    )
+    state = (
+        f'<p class="bad" role="alert">No release can be made: {escape(failed)}</p>'
+        if failed
+        else f"<p>{'The study is over.' if over else _working(study, store, plans)}</p>"
+    )
+    rehearsal = (
+        "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
+    )
+    done = study.users if over else min(study.users, before + came + absent)
+    whole = ", in batches that are whole" if study.shuffled else ""
+    counts = [
+        ("places of the open plans", f"{users:,}"),
+        ("taken", f"{placed:,}"),
+        ("answered", f"{came:,}"),
+        ("absent (no answer in time)", f"{absent:,}"),
+    ]
+    waits = "" if over else _table("The people whom the next release waits for", ("who", "people"), counts)
+    if study.shuffled:  # this service hears of whole batches alone
+        waits = _shuffled(store, turn, users, over)
+    name = escape(study.name)
+    live = {
+        "state": state + rehearsal,
+        "people": (
+            f"<h2>People</h2><p>{done:,} of {_number(study.users, 'person has', 'people have')} "
+            f"taken part{whole}.</p>"
+            f'<progress aria-label="people who have taken part" max="{study.users}" value="{done}">'
+            "</progress>" + waits
+        ),
+        "policy": f"<h2>What the policy {'did last' if over else 'does now'}</h2>"
+        + _policy(store.policies(turn), study, over),
+        "releases": "<h2>Releases</h2>" + _releases(store, turn),
+    }
+    parts = {
+        name: f'<section id="{name}" data-live{spoken}>{content}</section>'
+        for (name, content), spoken in zip(live.items(), (' role="status"', "", "", ""), strict=True)
+    }
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: study</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head><body><header><h1>{name}</h1>"
+        '<button id="live" type="button" hidden>Stop updates</button>'
+        '<p id="asked" role="status"></p></header><main>'
+        f"{parts['state']}{parts['people']}"
+        + f"<h2>What is promised</h2>{_sentences([statement['first']])}"
+        + _table("The budget of the whole study", ("number", "value"), budget)
+        + f"<p>{escape(book)}</p><h2>Who sees what</h2>"
+        + _sentences(statement["who_sees_what"])
+        + f"{parts['policy']}{parts['releases']}"
+        + "<h2>What no noise hides</h2>"
+        + _sentences(statement["side_channels"])
+        + "</main><footer>"
+        f"<p>Signed with the key <code>{escape(statement['key'])}</code>. "
+        '<a href="/statement">The statement</a>, <a href="/plan">the plan</a>, '
+        f'<a href="/openapi.json">the interface</a>.</p></footer><script>{_SCRIPT}</script></body></html>'
+    )
+
+
+def trouble_page(study: Study, cause: str) -> str:
+    """The page while the database does not answer."""
+    name = escape(study.name)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: study</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head><body><header><h1>{name}</h1></header><main>"
+        f'<p class="bad" role="alert">The database does not answer: {escape(cause)}. Nobody can take part, '
+        "and no message is accepted. Messages that were accepted before are stored in the "
+        "database. Load this page again to see whether the database answers.</p></main>"
+        "</body></html>"
+    )

@@ -1,0 +1,332 @@
+"""Turns: from a batch of which everybody came, or is absent, to the next release and its plans.
+
+A turn is a function of what the database holds, and of noise: it brings the session back from its stored
+state, adds the batch's messages in the order of their tickets, draws the release, and puts it and the
+session's new state into the database in one transaction (:meth:`discreet.service.database.Store.drew`). From
+then on the release stands, whatever it makes the learner do: the plans that follow are made from the stored
+one, and opened in a second transaction (:meth:`discreet.service.database.Store.turned`). There is nothing
+between two transactions that a killed process could lose, and starting again is nothing but the next one.
+
+**Noise.** The release is shown from the database alone, after the commit. A draw whose process died before,
+or whose transaction was refused, has been seen by nobody, is not in the state that the next one begins from,
+and is drawn anew; nothing that reads the numbers that were drawn, but what writes them down, runs before the
+commit, so that no failure of it tells of them. One that was committed is never drawn again: there is one row
+for each. A session of seeded noise draws the same again, which is what a rehearsal wants.
+
+**The learner** is a function of releases: its state is not stored but made again from them, and the plans
+that it makes must be those that are stored, to the bit. That one of its parts has changed since is seen by
+that.
+
+**Under shuffle trust** a turn ends when the sum of its batch is there, from the shuffler, which holds
+single messages (:mod:`discreet.service.shuffler`): the session gets that sum in place of people.
+
+**Plans.** A learner may split the people of one release among several plans. They are all made when the
+release is, and all open at once; the session gets them one after the other, as in a simulation.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core.releases import Message, Plan, Release
+from discreet.core.rng import Seeded
+from discreet.mechanisms.restore_session import brought_back
+from discreet.mechanisms.saved_state.save import taken_out
+from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
+from discreet.service import encoding as codec
+from discreet.service.batch_sums import Batches, form_of_bytes, opened_sum
+from discreet.service.database import Drawn, StaleWriter, Store
+from discreet.service.ledger_reservation import publish
+from discreet.service.message_validation import CentralAdmission, admission_of
+from discreet.service.study_config import Study
+
+__all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
+
+LEASE = 5.0  # seconds that a writer's lease lasts; kept every third of it
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A release's plans, and the learner's state after them."""
+
+    state: Any
+    plans: tuple[Plan, ...]
+
+
+def _planned(study: Study, state: Any, release: Release) -> _Made:
+    plans: list[Plan] = []
+    while not plans or not plans[-1].last:
+        plan, state = study.learner.plan(state, release, _asked)
+        given = (plan.context, plan.query, plan.group, plan.return_share, plan.cut, plan.forget)
+        if given != ({}, None, None, None, None, False):
+            raise ValueError(f"learner: {type(study.learner).__name__} makes plans that are not served")
+        plans.append(plan)
+        if release.users + sum(int(one.users) for one in plans) >= study.users:
+            break  # nobody is left for the rest of them
+    return _Made(state, tuple(plans))
+
+
+def _asked(question: Any) -> Any:
+    raise ValueError("answer: a service stores no people, so it answers no new question")
+
+
+def _drawn(release: Release, session: bytes) -> Drawn:
+    body = codec.canonical(codec.release_table(release, datetime.now(UTC).date().isoformat()))
+    return Drawn(release.number, codec.exact(release), body, codec.digest(body), session)
+
+
+def _rows(plans: tuple[Plan, ...], first: int) -> list[tuple[int, int, str]]:
+    rows = []
+    for number, plan in enumerate(plans, first):
+        table = codec.plan_table(plan, number)
+        rows.append((number, table["users"], codec.canonical(table).decode()))
+    return rows
+
+
+def _ties(study: Study) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """The key of the coins that break ties: public, and part of the database."""
+    if isinstance(study.randomness, Seeded):
+        return study.randomness.keys.ties
+    return np.frombuffer(secrets.token_bytes(16), np.uint64)
+
+
+def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] | None = None) -> None:
+    """Release 0, which is of nobody, and the first plans, into an empty database."""
+    session, ties = study.start(), _ties(study)
+    release = session.release()
+    made = _planned(study, study.learner.begin(study.spec, ties), release)
+    form = _form(study, session)
+    first = _drawn(release, taken_out(session))  # type: ignore[arg-type]
+    plans = _rows(made.plans, 1)
+    store.create(study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now)
+
+
+def _form(study: Study, session: Any) -> bytes:
+    """What devices know of: of every plan under local trust, of the first batch under shuffle trust."""
+    if study.shuffled:
+        return Batches(study, session.number).form(0)
+    form: bytes = session.device.to_bytes() if study.local else b""
+    return form
+
+
+def _without(last: Release, nobody: Release, users: int, number: int) -> Release:
+    """What a batch is answered with of which nothing was let out: the last release again, and of itself
+    nothing.
+
+    nobody : release 0. Nothing of the people enters it: the learner goes on, ``users`` people later.
+    """
+    return replace(last, users=users, number=number, measurement=nobody.measurement)
+
+
+class LeaseHolder:
+    """Holds the one lease of a database, or waits for it.
+
+    token : of the lease while it is held, else None. clock : seconds.
+    """
+
+    def __init__(self, store: Store, holder: str, clock: Callable[[], float]) -> None:
+        self._store, self._holder, self._clock = store, holder, clock
+        self._holding = threading.Lock()
+        self.token: int | None = None
+
+    def hold(self) -> bool:
+        """Take the lease, or keep it. False: another process has it."""
+        with self._holding:  # two who take it at once would each find it the other's
+            now = self._clock()
+            if self.token is not None and self._store.keep(self.token, now, LEASE):
+                return True
+            self.token = self._store.lease(self._holder, now, LEASE)
+            return self.token is not None
+
+    def let_go(self) -> None:
+        """The next one need not wait."""
+        if self.token is not None:
+            self._store.let_go(self.token, self._clock())
+            self.token = None
+
+
+class Writer(LeaseHolder):
+    """Makes the releases of a study, while it holds the lease.
+
+    clock : seconds, for leases. before_commit : called between a release's noise and its transaction; for
+    tests, which kill the process there, or let another one come first.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        holder: str,
+        clock: Callable[[], float],
+        before_commit: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(store, holder, clock)
+        self._study = study
+        self._before_commit = before_commit or (lambda: None)
+        self._learned: tuple[int, Any] | None = None  # (turn, the learner's state after its plans)
+        self._lock = threading.Lock()
+        about = store.about()
+        self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
+        form = bytes(about["form"])
+        self.batches = Batches(study, form_of_bytes(form).session) if study.shuffled else None
+        self.cells = study.mechanism.query.cells
+        self._admission = None if study.shuffled else admission_of(study.layout, study.rewards, form)
+        with closing(brought_back(store.session()[1])) as session:
+            if session.guarantee != study.guarantee:
+                raise ValueError(
+                    f"study = {checks.said(study.name)}: states another guarantee than the session that the "
+                    "database holds; what is fixed before people come cannot change after"
+                )
+        self.refused = 0  # messages that were admitted and that the session refused: there should be none
+        self._booked = False  # does the ledger know that something was published?
+
+    # ------------------------------------------------------------------------- one turn
+    def step(self) -> bool:
+        """Make the next release, if everybody of the last one's plans came or is absent. Was one made?
+
+        Raises :class:`~discreet.service.database.StaleWriter` where another process did so first.
+        """
+        with self._lock:
+            token = self.token
+            if token is None:
+                return False
+            plans = self._store.plans()
+            if not plans or not self._is_whole(plans):
+                return False
+            if self._store.about()["over"]:
+                return False
+            try:
+                self._turn(plans)
+            except StaleWriter:
+                if self.token == token:
+                    self.token = None
+                self._learned = None
+                raise
+            return True
+
+    def _is_whole(self, plans: list[dict[str, Any]]) -> bool:
+        """Has everybody come, or is absent? Under shuffle trust the shuffler says so, with the sum."""
+        if self.batches is not None:
+            return self._store.sum_of(int(plans[0]["turn"])) is not None
+        return all(one["came"] + one["absent"] >= one["users"] for one in plans)
+
+    def _turn(self, plans: list[dict[str, Any]]) -> None:
+        study, token = self._study, self.token
+        assert token is not None
+        turn, content = self._store.session()
+        if turn != plans[0]["turn"]:
+            raise StaleWriter(f"turn {plans[0]['turn']}: is over")
+        state = self._state_after(turn)
+        kept = self._store.exact_release(turn + 1)  # drawn before, and its plans were not made
+        release = self._draw(turn, content, plans) if kept is None else codec.of_exact(kept)
+        if release is None:
+            return
+        made = _planned(study, state, release)
+        if self.batches is not None:
+            self.batches.check(release.users, [int(one.users) for one in made.plans])
+        rows = _rows(made.plans, int(plans[-1]["number"]) + 1)
+        self._store.turned(token, turn, rows, self._clock(), LEASE)
+        self._learned = release.number, made.state
+
+    def _draw(self, turn: int, content: bytes, plans: list[dict[str, Any]]) -> Release | None:
+        """The next release, once it is stored; None if it is not needed: everybody came."""
+        study, token = self._study, self.token
+        assert token is not None
+        if not self._booked:
+            about = self._store.about()
+            publish(study, json.loads(about["ledger"]), bytes(about["ties"]))
+            self._booked = True
+        before = sum(int(one["users"]) for one in plans)
+        session: Any = brought_back(content)
+        try:
+            if session.users + before >= study.users:
+                self._store.ended(token, turn)
+                return None
+            policies = self._store.policies(turn)
+            for at, (counts, stored) in enumerate(zip(plans, policies, strict=True), 1):
+                plan = Plan(
+                    codec.policy_of(json.loads(stored["policy"])), stored["users"], last=at == len(plans)
+                )
+                self._submit(session, plan, counts)
+            release: Release = session.release() if self.batches is None else self._let_out(session, turn)
+            new = _drawn(release, taken_out(session))
+        finally:
+            session.close()
+        self._before_commit()
+        self._store.drew(token, turn, new, self._clock(), LEASE)
+        return release
+
+    def _let_out(self, session: Any, turn: int) -> Release:
+        """The release after the batch of a turn, all of whose people sent to the shuffler, or nothing."""
+        assert self.batches is not None
+        kept, before = self._store.sum_of(turn), self._store.people_before(turn)
+        assert kept is not None
+        shuffler, people = self.batches.shuffler(before), session.users - before
+        counted = opened_sum(json.loads(kept)["content"], self._study.identity, shuffler, people)
+        if counted is not None:
+            session.submit_counted(counted)
+        try:
+            release: Release = session.release()
+        except BatchTooSmall:
+            nobody = self._store.exact_release(0)
+            assert nobody is not None
+            return _without(session.release(), codec.of_exact(nobody), session.users, turn + 1)
+        return replace(release, number=turn + 1)  # the session does not number batches that were not let out
+
+    def _submit(self, session: Any, plan: Plan, counts: dict[str, Any]) -> None:
+        """Open a plan of the batch, and add its people."""
+        session.begin(plan)
+        if self._admission is None:
+            session.absent(int(plan.users))
+            return
+        number = session.open_plan.number
+        if number != counts["number"]:
+            raise RuntimeError(f"plan {counts['number']}: the session calls it {number}")
+        bodies = self._store.messages(number)
+        if len(bodies) != counts["came"]:
+            raise RuntimeError(f"plan {number}: {len(bodies)} messages are stored of {counts['came']}")
+        absent = int(counts["absent"])
+        if bodies and isinstance(self._admission, CentralAdmission):
+            session.submit_many(self._admission.trajectories(bodies), number)
+        elif bodies:
+            for body in bodies:
+                try:
+                    session.submit(Message(number, message=body))
+                except ValueError:  # of a message that was admitted: never seen, and nobody shall wait for it
+                    self.refused += 1
+                    absent += 1
+        if absent:
+            session.absent(absent)
+
+    # ------------------------------------------------------------------------- the learner
+    def _state_after(self, turn: int) -> Any:
+        """The learner's state once it has made the plans of a turn: made again from the releases."""
+        if self._learned is None or self._learned[0] != turn:
+            state, first = self._study.learner.begin(self._study.spec, self._ties), 1
+            for number in range(turn + 1):
+                kept = self._store.exact_release(number)
+                assert kept is not None
+                made = _planned(self._study, state, codec.of_exact(kept))
+                stored = [row["policy"] for row in self._store.policies(number)]
+                again = [
+                    codec.canonical(codec.plan_table(plan, at)).decode()
+                    for at, plan in enumerate(made.plans, first)
+                ]
+                if again != stored:
+                    raise RuntimeError(
+                        f"release {number}: this version of the library makes other plans of it than "
+                        "people were given; go on with the version that the study was begun with"
+                    )
+                state, first = made.state, first + len(stored)
+            self._learned = turn, state
+        return self._learned[1]

@@ -1,0 +1,298 @@
+"""A study's service as a process: the database made or opened, the key, the ledger, uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
+
+import uvicorn
+from sqlalchemy.engine import make_url
+
+from discreet.core import checks
+from discreet.ledger.signatures import PrivateKey, is_key, new_key, read_private_key, short
+from discreet.service.app import Door, Lane, Service, application
+from discreet.service.connection_limits import HEAD_BYTES, protocol
+from discreet.service.database import Store
+from discreet.service.ledger_reservation import publish, reserve
+from discreet.service.release_worker import begin_study
+from discreet.service.shuffler import ShufflerService
+from discreet.service.study_config import Study
+
+__all__ = [
+    "all_in_background", "both_in_background", "database_of", "in_background", "key_of", "opened",
+    "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
+]  # fmt: skip
+
+AnyService = TypeVar("AnyService", bound=Service)
+
+
+def database_of(study: Study, database: str | None) -> str:
+    """The database that is meant: beside the study file unless it is named."""
+    return database or str(study.path("study.sqlite"))
+
+
+def without_password(database: str) -> str:
+    """A database's address, to be shown."""
+    return make_url(database).render_as_string() if "://" in database else database
+
+
+def key_of(study: Study, store: Store | None = None) -> PrivateKey:
+    """The service's key; made where there is none.
+
+    store : its database. Raises ``ValueError`` where the key's file is missing, and people were given another
+    key or took part already: they would refuse everything that a new key signs.
+    """
+    path = study.path(study.key)
+    if store is not None and not path.exists() and (store.public_key() or store.has_people()):
+        known = store.public_key()
+        whose = "" if known is None else f", {short(known)}"
+        raise ValueError(
+            f"service.key = {str(path)!r}: is missing, and this study was begun with a key{whose}: put the "
+            "file back from a backup; no new key is made, as people's devices would refuse it"
+        )
+    return _key_at(path, "service.key")
+
+
+def shuffler_key_at(path: Path, *, make: bool = True) -> PrivateKey:
+    """A shuffler's key, in a file; made where there is none, unless the study names one already."""
+    if not make and not path.exists():
+        raise ValueError(
+            f"shuffler.key = {str(path)!r}: is missing: put the file back whose public key the study names"
+        )
+    return _key_at(path, "shuffler key")
+
+
+def _key_at(path: Path, name: str) -> PrivateKey:
+    if not path.exists():
+        new_key(path)
+    return read_private_key(path, name)
+
+
+def opened(study: Study, database: str) -> Store:
+    """The database of a study, begun where it is empty: the ledger first, then release 0.
+
+    Raises ``ValueError`` where it serves another study, or the ledger's limit would be passed; under local
+    trust ``LedgerError`` where another database of the study was begun and its reservation is this one's.
+    """
+    store = Store(database)
+    try:
+        if not store.created(study.identity):
+            _begin(study, store)
+        if store.is_shuffler():
+            raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
+        if study.local:  # messages tell of people as they come, to the server too
+            about = store.about()
+            publish(study, json.loads(about["ledger"]), bytes(about["ties"]))
+        return store
+    except BaseException:
+        store.close()
+        raise
+
+
+def _begin(study: Study, store: Store) -> None:
+    """The ledger, then release 0; nothing where another process does so at the same time."""
+    entry = reserve(study)
+    try:
+        begin_study(study, store, time.time(), entry)
+    except ValueError:
+        if not store.created(study.identity):
+            raise
+
+
+def opened_shuffler(study: Study, database: str) -> Store:
+    """The database of a study's shuffler, begun where it is empty.
+
+    Raises ``ValueError`` where it is of another study, or of a service.
+    """
+    if not study.shuffled:
+        raise ValueError("privatizer: must be 'shuffle', a shuffler is for no other")
+    store = Store(database)
+    try:
+        if not store.created(study.identity):
+            store.create_shuffler(study.identity)
+        elif not store.is_shuffler():
+            raise ValueError("database: is that of the service; the shuffler needs one of its own, elsewhere")
+        return store
+    except BaseException:
+        store.close()
+        raise
+
+
+def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Config:
+    logging.getLogger("discreet.service").setLevel(logging.INFO)
+    return uvicorn.Config(
+        Door(Lane(service, application(service))),
+        host=host,
+        port=port,
+        access_log=False,  # who asked when is nobody's business
+        log_level="warning",
+        http=protocol(),
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=10,
+        limit_concurrency=4_000,
+        server_header=False,
+        lifespan="on",
+        **more,
+    )
+
+
+class Lines(logging.Formatter):
+    """Log lines that begin with the time (UTC) and the level."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"lines": {"()": Lines}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
+    "loggers": {
+        name: {"handlers": ["stderr"], "level": level, "propagate": False}
+        for name, level in (("uvicorn", "WARNING"), ("discreet.service", "INFO"))
+    },
+}
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it listens, and at which address."""
+
+    def __init__(self, config: uvicorn.Config, listens: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._listens = listens
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's; it has bound its port when it returns, or ends the process."""
+        await super().startup(sockets)
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            self._listens(f"http://{self.config.host}:{port}")
+
+
+def serve(
+    study: Study, database: str, host: str, port: int, listens: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve until a signal ends it. listens : told the address, once it is bound."""
+    checks.integer("port", port, 0, 65535)
+    store = opened(study, database)
+    _serve(store, lambda: Service(study, store, key_of(study, store)), host, port, listens)
+
+
+def serve_shuffler(
+    study: Study,
+    database: str,
+    key: PrivateKey,
+    service: str,
+    service_key: str,
+    host: str,
+    port: int,
+    listens: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Be the shuffler of a service until a signal ends it. service_key : the service's public key.
+
+    listens : told the address, once it is bound.
+    """
+    checks.integer("port", port, 0, 65535)
+    if not is_key(service_key):
+        raise ValueError(f"service_key = {checks.said(service_key)}: must be 64 hexadecimal digits")
+    if not service.startswith(("http://", "https://")):
+        raise ValueError(f"service = {checks.said(service)}: must be an address, http(s)://...")
+    store = opened_shuffler(study, database)
+    _serve(store, lambda: ShufflerService(study, store, key, service, service_key), host, port, listens)
+
+
+def _serve(
+    store: Store, made: Callable[[], Service], host: str, port: int, listens: Callable[[str], None]
+) -> None:
+    try:
+        config = _config(made(), host, port, log_config=LOGGING)
+        gc.collect()
+        gc.freeze()  # what was imported stays: looking through it again would hold requests up
+        _Server(config, listens).run()
+    finally:
+        store.close()
+
+
+@contextmanager
+def in_background(
+    study: Study, database: str | Path, key: PrivateKey, **more: Any
+) -> Iterator[tuple[str, Service]]:
+    """A running service on a free port of this machine, in a thread: (its address, it)."""
+    store = opened(study, str(database))
+    with _in_background(store, Service(study, store, key, **more)) as found:
+        yield found
+
+
+@contextmanager
+def both_in_background(
+    study: Study, folder: Path, key: PrivateKey
+) -> Iterator[tuple[str, ShufflerService, str, Service]]:
+    """A running service and its shuffler, by HTTP: (the shuffler's address, it, the service's address, it).
+
+    The shuffler's address and key take the place of those that the study names.
+    """
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        own = shuffler_key_at(folder / "shuffler.key")
+        named = replace(study, shuffler={"url": url, "key": own.public})
+        with in_background(named, folder / "study.sqlite", key) as (address, service):
+            store = opened_shuffler(named, str(folder / "shuffler.sqlite"))
+            shuffler = ShufflerService(named, store, own, address, key.public)
+            with _in_background(store, shuffler, listening):
+                until = time.monotonic() + 300
+                while shuffler.turn < 0:
+                    if time.monotonic() > until:
+                        raise RuntimeError(f"the shuffler has no plans: {shuffler.failed}")
+                    time.sleep(0.005)
+                yield url, shuffler, address, service
+
+
+@contextmanager
+def all_in_background(
+    study: Study, folder: Path, key: PrivateKey
+) -> Iterator[tuple[str, Service, str, Service]]:
+    """What a study needs: (where people go, who takes them, the service's address, the service)."""
+    if study.shuffled:
+        with both_in_background(study, folder, key) as found:
+            yield found
+    else:
+        with in_background(study, folder / "study.sqlite", key) as (url, service):
+            yield url, service, url, service
+
+
+@contextmanager
+def _in_background(
+    store: Store, service: AnyService, listening: socket.socket | None = None
+) -> Iterator[tuple[str, AnyService]]:
+    # uvicorn's own logging closes every handler of the process, which here is the caller's
+    server = uvicorn.Server(_config(service, "127.0.0.1", 0, log_config=None))
+    sockets = None if listening is None else [listening]
+    thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)
+    thread.start()
+    try:
+        until = time.monotonic() + 300
+        while not server.started:
+            if not thread.is_alive() or time.monotonic() > until:
+                raise RuntimeError("the service did not start")
+            time.sleep(0.005)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}", service
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        store.close()

@@ -1,0 +1,265 @@
+"""The shuffler: another process, of another operator, that sees single messages and lets out sums of batches.
+
+It takes part between devices and the service (:mod:`discreet.service.app`):
+
+- It **relays** the service's plans as they were signed, after it has made sure that they are batches of the
+  study's schedule and that devices are told to flip as many coins as the study's guarantee rests on: it
+  reads the same study file, and derives the mechanism itself. So the service cannot ask for less noise, or
+  for smaller batches.
+- It **makes and spends tickets**, gives places, and takes messages, by the same store as the service under
+  other trust: a ticket is spent and its message stored in one transaction, on the disk before the answer
+  202. Tickets stay here: the service never sees one, so that who handed them out by name learns nothing
+  from it.
+- When everybody of a batch came or is absent, it **adds the messages up**
+  (:class:`discreet.mechanisms.shuffle.shuffle_session.Shuffler`), and stores the sum and removes the messages
+  in one transaction. A sum of fewer messages than the guarantee of the batch rests on is not made: the batch
+  is lost.
+- It **sends the sum**, signed, until the service has it on its disk. The service keeps the first of a turn
+  for ever; the same bytes again are that one. So nothing is lost, and nothing counts twice, whenever either
+  process dies.
+
+Neither addresses nor times of messages are kept. What joins a ticket to a message is this process, and its
+database until the batch is added up.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pydantic_core
+
+from discreet.device.http_client import SERVICE
+from discreet.ledger.signatures import PrivateKey, is_valid, short
+from discreet.service import encoding as codec
+from discreet.service.app import Service
+from discreet.service.batch_sums import AnyShuffler, Batches, form_of_bytes, sum_of
+from discreet.service.database import StaleWriter, Store
+from discreet.service.message_validation import ShuffleAdmission
+from discreet.service.participant_statement import statement_of
+from discreet.service.release_worker import LeaseHolder
+from discreet.service.study_config import Study
+
+__all__ = ["Forwarder", "ShufflerService", "check_plans"]
+
+_WAIT = 0.05  # seconds between two looks at whether the service has new plans, when the last batch was sent
+
+
+def check_plans(
+    study: Study, content: Any, before: int, known: bytes
+) -> tuple[bytes, list[tuple[int, int, str]]]:
+    """(form, rows of the plans) of what the service published of a new turn, after ``before`` people.
+
+    known : a form of this session that was adopted before, or none. Raises ``ValueError`` unless it is what
+    the study says: then nobody is asked to take part in it.
+    """
+    if content["trust"] != "shuffle" or content["shuffler"] != dict(study.shuffler or {}):
+        raise ValueError("plans: are of another kind of trust, or name another shuffler")
+    form = codec.of_text(content["form"])
+    session = form_of_bytes(form).session
+    if known and form_of_bytes(known).session != session:
+        raise ValueError("plans: are of another session than those before")
+    rows = [(one["number"], one["users"], codec.canonical(one).decode()) for one in content["plans"]]
+    if any(type(value) is not int or value < 1 for number, users, _ in rows for value in (number, users)):
+        raise ValueError("plans: must be numbered, and of some people")
+    batches = Batches(study, session)
+    batches.check(before, [users for _, users, _ in rows])
+    if batches.form(before) != form:
+        raise ValueError("plans: devices are told to add other noise than the study's guarantee rests on")
+    return form, rows
+
+
+def _is_receipt(content: bytes, turn: int) -> bool:
+    """Does the service say that it has the sum, and no proxy or gate in its place?"""
+    try:
+        found = pydantic_core.from_json(content)
+    except ValueError:
+        return False
+    return bool(found == {"status": "counted", "turn": turn, "service": SERVICE})
+
+
+class Forwarder(LeaseHolder):
+    """Adopts plans, adds batches up and sends the sums, while it holds the lease: a shuffler's writer.
+
+    service : its address; service_key : its public key. http : to ask it by.
+    before_commit, before_send : called between a sum and its transaction, and between that and sending; for
+    tests.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        key: PrivateKey,
+        service_key: str,
+        http: httpx.Client,
+        holder: str,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(store, holder, clock)
+        self._study, self._key, self._service_key, self._http = study, key, service_key, http
+        self._lock = threading.Lock()
+        self._tag = ""
+        self.before_commit: Callable[[], None] = lambda: None
+        self.before_send: Callable[[], None] = lambda: None
+        self.refused = 0  # messages that were admitted and that the sum refused: there should be none
+
+    # ------------------------------------------------------------------------- one step
+    def step(self) -> bool:
+        """Do what is next: add a batch up, send a sum, adopt the next plans. Was anything done?
+
+        Raises ``ConnectionError`` where the service does not answer, ``ValueError`` where it answers what
+        it must not, :class:`~discreet.service.database.StaleWriter` where another process was quicker.
+        """
+        with self._lock:
+            token = self.token
+            if token is None or self._store.about()["over"]:
+                return False
+            try:
+                summed = self._sum(token)
+                sent = self._send()
+                return self._adopt(token) or sent or summed
+            except StaleWriter:
+                if self.token == token:
+                    self.token = None
+                raise
+
+    def _sum(self, token: int) -> bool:
+        """Add the open batch up, if everybody of it came or is absent."""
+        plans = self._store.plans()
+        if not plans or any(one["came"] + one["absent"] < one["users"] for one in plans):
+            return False
+        turn = int(plans[0]["turn"])
+        if self._store.sum_of(turn) is not None:
+            return False
+        session = form_of_bytes(bytes(self._store.about()["form"])).session
+        shuffler = Batches(self._study, session).shuffler(self._store.people_before(turn))
+        for plan in plans:
+            self._receive(shuffler, plan)
+        people = sum(int(one["users"]) for one in plans)
+        body = codec.canonical(sum_of(self._key, self._study.identity, turn, shuffler, people))
+        self.before_commit()
+        self._store.summed(token, turn, body)
+        return True
+
+    def _receive(self, shuffler: AnyShuffler, plan: dict[str, Any]) -> None:
+        bodies, before = self._store.messages(int(plan["number"])), shuffler.received
+        if len(bodies) != plan["came"]:
+            raise RuntimeError(f"plan {plan['number']}: {len(bodies)} messages are stored of {plan['came']}")
+        shuffler.open(int(plan["number"]), int(plan["users"]))
+        shuffler.receive_many(bodies)
+        self.refused += len(bodies) - (shuffler.received - before)
+
+    def _send(self) -> bool:
+        """Send the sum that the service has not confirmed."""
+        kept = self._store.unsent()
+        if kept is None:
+            return False
+        turn, body = kept
+        self.before_send()
+        answer = self._asked("POST", "/sums", content=body, headers={"Content-Type": "application/json"})
+        if answer.status_code != 202 or not _is_receipt(answer.content, turn):
+            raise ValueError(f"service: answers {answer.status_code} to the sum of turn {turn}")
+        self._store.was_sent(turn)
+        return True
+
+    def _adopt(self, token: int) -> bool:
+        """Take the service's next plans, if there are any, and nothing of the last ones is to be done."""
+        about, plans = self._store.about(), self._store.plans()
+        turn = int(about["turn"])
+        if plans and (self._store.sum_of(turn) is None or self._store.unsent() is not None):
+            return False
+        answer = self._asked("GET", "/plan", headers={"If-None-Match": self._tag} if self._tag else {})
+        if answer.status_code == 304:
+            return False
+        if answer.status_code != 200:
+            raise ValueError(f"service: answers {answer.status_code} to GET /plan")
+        signed = json.loads(answer.content)
+        content = signed["content"]
+        if not is_valid(self._service_key, "discreet plan, 1", content, signed["signature"]):
+            raise ValueError(f"plans: are not signed by {short(self._service_key)}, the service's key")
+        if content["identity"] != self._study.identity:
+            raise ValueError("plans: are of another study, or of this one with another file")
+        if content["turn"] not in (turn, turn + 1):
+            raise ValueError(
+                f"plans: are of turn {content['turn']}, and this database is at {turn}: one was lost, "
+                "or set back; nobody is asked to take part"
+            )
+        if content["turn"] == turn and not content["over"]:
+            self._tag = answer.headers.get("etag", "")
+            return False
+        form, rows = bytes(about["form"]), list[tuple[int, int, str]]()
+        if not content["over"]:
+            form, rows = check_plans(self._study, content, self._store.people_before(turn + 1), form)
+        self._store.adopt(
+            token, int(content["turn"]), form, answer.content, rows, bool(content["over"]), self._clock()
+        )
+        self._tag = answer.headers.get("etag", "")
+        return True
+
+    def _asked(self, method: str, path: str, **how: Any) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, **how)
+        except httpx.TransportError as error:
+            raise ConnectionError(f"service: {type(error).__name__}") from None
+        if answer.status_code >= 500:
+            raise ConnectionError(f"service: answers {answer.status_code}")
+        return answer
+
+
+class ShufflerService(Service):
+    """One process of a shuffler: intake for everybody, and the forwarder where it holds the lease."""
+
+    admission: ShuffleAdmission
+
+    def __init__(self, study: Study, store: Store, key: PrivateKey, service: str, service_key: str) -> None:
+        if study.shuffler is None or study.shuffler["key"] != key.public:
+            raise ValueError(f"shuffler.key: is not this shuffler's, {key.public}")
+        body = store.relayed()
+        if body:  # plans of a study that is under way
+            signed = json.loads(body)
+            if not is_valid(service_key, "discreet plan, 1", signed["content"], signed["signature"]):
+                raise ValueError(
+                    f"service_key = {service_key}: did not sign the plans that this database holds: must be "
+                    "the key of the service whose shuffler this is"
+                )
+        self._http = httpx.Client(base_url=service, timeout=10.0)
+        self._service_key = service_key
+        super().__init__(study, store, key)
+
+    def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
+        forwarder = Forwarder(self.study, self.store, self._key, self._service_key, self._http, holder, clock)
+        return ShuffleAdmission(), forwarder
+
+    def _content(self) -> dict[str, Any]:
+        return statement_of(self.study, None, self._key.public)
+
+    def _pause(self) -> float:
+        """Everybody waits for the next plans while there are none."""
+        return _WAIT if self.store.whole else super()._pause()
+
+    async def stop(self) -> None:
+        """As the service's; then hang up."""
+        await super().stop()
+        self._http.close()
+
+    def _refresh(self) -> None:
+        """What the service published, as it was signed, of the turn that this database is at."""
+        about = self.store.about()
+        turn, over = int(about["turn"]), bool(about["over"])
+        if turn < 0 or (turn, over) == (self.turn, self.over):
+            return
+        body = self.store.relayed()
+        content = pydantic_core.from_json(body)["content"]
+        if (content["turn"], content["over"]) != (turn, over):  # it changed between two looks
+            return
+        numbers = [int(one["number"]) for one in content["plans"]]
+        if not over:
+            self.admission.batch(form_of_bytes(bytes(about["form"])), numbers)
+        self.newest = max(numbers, default=self.newest)
+        self.shown = body, self._tag(body)
+        self.turn, self.over, self._clean = turn, over, False
+        self.turns.set(turn)

@@ -1,0 +1,371 @@
+"""The study file: world, learner, privatizer, schedule, budget, ledger, and how people are asked.
+
+TOML. All of it is public, and fixed before the first person comes::
+
+    name = "ward"
+
+    [world]
+    states = 6                 # S, A, H
+    actions = 2
+    horizon = 20
+    users = 20000              # K, one episode each
+    rewards = [0.0, 1.0]       # least and largest reward of a step, in the units that people send
+    stationary = false         # is the world declared the same at every step?
+    mask = [[true, true], ...] # (S, A) admissible actions; left out: all are
+
+    [learner]
+    name = "noise-aware"       # and its options (`discreet options noise-aware`)
+
+    [privatizer]
+    name = "central"           # or "local", "shuffle"; and its options, the budget among them
+    epsilon = 1.0
+    delta = 1e-6
+
+    [schedule]
+    replan_growth = 1.2        # options of the learner that set the times of release
+
+    [people]
+    answer_within = 3600       # seconds from the place to the answer; who is later counts as absent
+    closes_after = 86400       # seconds after which places that nobody took are absent too; left out: never
+
+    [ledger]                   # left out: the release is in no ledger, which the statement says
+    dataset = "ward-2026"
+    path = "ledger.sqlite"     # left out: the user's own ledger
+
+    [shuffler]                 # with privatizer "shuffle": the process that sees single messages
+    url = "https://shuffler.example"   # where devices send them
+    key = "9f3c..."            # its public key (`discreet shuffler study.toml --key`), which signs its sums
+
+    [service]
+    key = "service.key"        # signs plans and statement; made at the first start, never after
+    origins = ["https://page.example"]  # whose pages may use the service in a browser; left out: none
+
+    [rehearsal]                # simulated people of `--rehearse`; never read by a real study
+    env = "riverswim"
+    options = { rewards = "bernoulli" }
+    seed = 0
+
+The *identity* of a study is a hash of all but ``service`` and ``rehearsal``, and of where noise comes from: a
+database serves one study.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discreet import registry
+from discreet.core import checks
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.count_query import CountQuery
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.rng import Randomness, Secure, Seeded
+from discreet.core.short_repr import brief
+from discreet.envs.mdp.tabular import TabularMDP
+from discreet.ledger.signatures import is_key
+from discreet.mechanisms.argument_roles import check_role
+from discreet.mechanisms.interfaces import Schedule, Session, Spec
+from discreet.mechanisms.open_session import session_of
+from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
+from discreet.utils.toml_file import read_toml
+
+__all__ = ["MOST_RELEASES", "Study", "read_study"]
+
+MOST_RELEASES = 10_000  # each is kept, with its plans
+_STREAMS = ("walk", "decaying", "local", "reports")
+_TABLES: Mapping[str, tuple[str, ...]] = {
+    "world": ("states", "actions", "horizon", "users", "rewards", "stationary", "mask"),
+    "people": ("answer_within", "closes_after"),
+    "ledger": ("dataset", "path"),
+    "shuffler": ("url", "key"),
+    "service": ("key", "origins"),
+    "rehearsal": ("env", "options", "seed"),
+}
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
+_OPEN = ("learner", "privatizer", "schedule")  # whose keys are options of others
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """One study, checked: everything public that enters the noise scale, and the rules for people.
+
+    layout : S, A, H and the mask. users : K. rewards : (low, high) of one step, in people's units.
+    answer_within, closes_after : seconds. shuffler : its address and public key, under shuffle trust.
+    origins : of pages that may use it in a browser.
+    randomness : Secure, but for rehearsals.
+
+    Raises ``ValueError`` where the parts do not fit together, or are not served (:attr:`mechanism`).
+    """
+
+    __repr__ = brief
+
+    name: str
+    layout: Layout
+    users: int
+    learner: Any
+    privatizer: Any
+    rewards: tuple[float, float] = (0.0, 1.0)
+    stationary: bool = False
+    answer_within: float = 3600.0
+    closes_after: float | None = None
+    ledger: Mapping[str, Any] | None = None
+    shuffler: Mapping[str, Any] | None = None
+    key: str = "service.key"
+    origins: tuple[str, ...] = ()
+    rehearsal: Mapping[str, Any] = field(default_factory=dict)
+    randomness: Randomness = field(default_factory=Secure)
+    folder: Path = Path()  # that relative paths are of
+    table: Mapping[str, Any] = field(default_factory=dict)  # as it was read
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if not isinstance(self.name, str) or not self.name.isprintable() or not 0 < len(self.name) <= 100:
+            raise ValueError(f"name = {checks.said(self.name)}: must be a text of 1 to 100 letters")
+        put(self, "users", checks.integer("world.users", self.users, 1, 10**9))
+        put(self, "stationary", checks.flag("world.stationary", self.stationary))
+        if not isinstance(self.rewards, list | tuple) or len(self.rewards) != 2:
+            raise ValueError(f"world.rewards = {checks.said(self.rewards)}: must be [least, largest]")
+        low, high = (checks.real("world.rewards", one) for one in self.rewards)
+        if not low < high:
+            raise ValueError(f"world.rewards = [{low:g}, {high:g}]: the least must be below the largest")
+        put(self, "rewards", (low, high))
+        put(self, "answer_within", checks.positive("people.answer_within", self.answer_within))
+        if self.closes_after is not None:
+            after = checks.real("people.closes_after", self.closes_after, self.answer_within)
+            put(self, "closes_after", after)
+        put(self, "origins", _origins(self.origins))
+        check_role("learner", self.learner, "learner")
+        check_role("privatizer", self.privatizer, "privatizer")
+        _ = self.mechanism
+        if (self.shuffler is None) == self.shuffled:
+            raise ValueError(
+                "shuffler: must be given with the privatizer 'shuffle', and no other: the address of the "
+                "process that single messages are sent to, and its public key"
+            )
+        if self.shuffler is not None:
+            url, key = self.shuffler.get("url"), self.shuffler.get("key")
+            if not isinstance(url, str) or not url.startswith(("http://", "https://")) or url.endswith("/"):
+                raise ValueError(
+                    f"shuffler.url = {checks.said(url)}: must be http(s)://..., without / at the end"
+                )
+            if not is_key(key):
+                raise ValueError(
+                    f"shuffler.key = {checks.said(key)}: must be a public key, 64 hexadecimal digits"
+                )
+
+    # ------------------------------------------------------------------------ what it binds
+    @cached_property
+    def spec(self) -> Spec:
+        """What the learner is told."""
+        budget = getattr(self.privatizer, "budget", None)
+        return Spec(self.layout, self.users, self.stationary, None, budget)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The times of release."""
+        found: Schedule = self.learner.schedule(self.spec)
+        return found
+
+    @cached_property
+    def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism:
+        """What is done to people. Raises ``ValueError`` on what the service does not serve."""
+        if self.privatizer.trust == "none":
+            raise ValueError("privatizer: a service states a guarantee, and this one has none")
+        try:
+            query = self.learner.query(self.spec)
+        except ValueError as error:
+            if not str(error).startswith("spec.features"):  # which a caller of the library gives, no study
+                raise
+            name = self.table.get("learner", {}).get("name", type(self.learner).__name__)
+            raise ValueError(
+                f"learner.name = {checks.said(name)}: learns from features of states and actions, which a "
+                "study cannot give; choose a learner of tables, such as 'noise-aware'"
+            ) from None
+        found = self.privatizer.mechanism(query, self.schedule, self.randomness)
+        kinds = CountMechanism, FlipMechanism, AmplifiedMechanism
+        if not isinstance(query, CountQuery) or not isinstance(found, kinds):
+            raise ValueError(
+                f"learner: {type(self.learner).__name__} asks for more than counts, all that is served"
+            )
+        if type(found) is CountMechanism and (found.asks != "plain" or found.stream not in _STREAMS):
+            raise ValueError(
+                f"privatizer: a session of {found.asks} sums ({found.stream}) is not served, whose plans say "
+                "more than a policy"
+            )
+        if self.releases > MOST_RELEASES:
+            raise ValueError(
+                f"schedule: has {self.releases} releases, at most {MOST_RELEASES} are served: give "
+                "schedule.replan_growth (1.1 or more) or schedule.replan_every"
+            )
+        return found
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """Of the whole study."""
+        return self.mechanism.guarantee
+
+    @property
+    def trust(self) -> str:
+        """``"joint"`` (the server is trusted), ``"local"`` or ``"shuffle"``."""
+        return self.mechanism.trust
+
+    @property
+    def local(self) -> bool:
+        """Is nobody trusted?"""
+        return self.trust == "local"
+
+    @property
+    def shuffled(self) -> bool:
+        """Do devices send to a shuffler, and the server sees sums?"""
+        return self.trust == "shuffle"
+
+    @property
+    def times(self) -> Any:
+        """Users at each release, from 0."""
+        times = self.schedule.release_times
+        return times[times < self.users]
+
+    @property
+    def releases(self) -> int:
+        """How many there are, release 0 among them."""
+        return int(self.times.size)
+
+    def start(self) -> Session:
+        """A fresh session."""
+        return session_of(self.mechanism, self.randomness)
+
+    @cached_property
+    def identity(self) -> str:
+        """64 hexadecimal digits: of everything that a database is made for."""
+        kept = {name: value for name, value in self.table.items() if name not in ("service", "rehearsal")}
+        source: dict[str, str] = {"kind": self.randomness.kind}
+        if isinstance(self.randomness, Seeded):
+            source |= {"seed": str(self.randomness.seed), "run": str(self.randomness.run)}
+        text = json.dumps([kept, source], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def path(self, name: str) -> Path:
+        """A file that the study names, beside the study file unless it says otherwise."""
+        return self.folder / name
+
+    # ------------------------------------------------------------------------ rehearsals
+    @cached_property
+    def world(self) -> TabularMDP:
+        """The simulated truth of a rehearsal. Raises ``ValueError`` where it is not of the study's layout."""
+        if "env" not in self.rehearsal:
+            raise ValueError("rehearsal.env is missing: name the world of the simulated people")
+        options = self.rehearsal.get("options", {})
+        mdp: TabularMDP = registry.build("environment", self.rehearsal["env"], None, options)
+        if mdp.layout != self.layout:
+            raise ValueError(f"rehearsal.env: has {mdp.layout}, must be that of the study, {self.layout}")
+        return mdp
+
+    def rehearsed(self, users: int | None = None) -> Study:
+        """The same study with seeded noise, for simulated people, perhaps fewer: it protects nobody."""
+        seed = checks.integer("rehearsal.seed", self.rehearsal.get("seed", 0), 0)
+        table = dict(self.table)
+        if users is not None:
+            users = checks.integer("rehearse", users, 1)
+            table["world"] = {**table.get("world", {}), "users": users}
+        return replace(
+            self, users=users or self.users, ledger=None, randomness=Seeded(seed), table=table,
+            name=f"{self.name} (rehearsal)"[:100],
+        )  # fmt: skip
+
+
+def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
+    """The study in a TOML file. Raises ``ValueError`` naming what is not allowed."""
+    for module in plugins:
+        registry.load_plugin(module)
+    path = Path(path)
+    return study_of(read_toml(path), path.parent)
+
+
+def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
+    """The study of a table, as :func:`read_study`."""
+    known = {"name", *_TABLES, *_OPEN}
+    for name, value in table.items():
+        if name not in known:
+            raise ValueError(f"{name!r}: is nothing of a study; must be one of {', '.join(sorted(known))}")
+        if name != "name" and not isinstance(value, Mapping):
+            raise ValueError(f"{name} = {checks.said(value)}: must be a table, [{name}]")
+        for key in value if name in _TABLES else ():
+            if key not in _TABLES[name]:
+                raise ValueError(f"{name}.{key}: is unknown; must be one of {', '.join(_TABLES[name])}")
+    for name in ("name", "world", "learner", "privatizer"):
+        if name not in table:
+            raise ValueError(f"{name} is missing: a study must say it")
+    world, people, ledger = dict(table["world"]), table.get("people", {}), table.get("ledger")
+    for name in ("states", "actions", "horizon", "users"):
+        if name not in world:
+            raise ValueError(f"world.{name} is missing: a study must say it")
+    if ledger is not None and "dataset" not in ledger:
+        raise ValueError("ledger.dataset is missing: it names the people, whose releases compose")
+    mask = world.get("mask")
+    return Study(
+        name=table["name"],
+        layout=Layout(world["states"], world["actions"], world["horizon"], _mask(mask)),
+        users=world["users"],
+        learner=_part("learner", {**table["learner"], **_schedule(table)}),
+        privatizer=_part("privatizer", table["privatizer"]),
+        rewards=world.get("rewards", (0.0, 1.0)),
+        stationary=world.get("stationary", False),
+        answer_within=people.get("answer_within", 3600.0),
+        closes_after=people.get("closes_after"),
+        ledger=ledger,
+        shuffler=table.get("shuffler"),
+        key=table.get("service", {}).get("key", "service.key"),
+        origins=table.get("service", {}).get("origins", ()),
+        rehearsal=table.get("rehearsal", {}),
+        folder=folder,
+        table=table,
+    )
+
+
+def _origins(origins: Any) -> tuple[str, ...]:
+    """Scheme, host and port, as browsers write them."""
+    listed = isinstance(origins, list | tuple)
+    if not listed or not all(isinstance(one, str) and _ORIGIN.fullmatch(one) for one in origins):
+        raise ValueError(
+            f"service.origins = {checks.said(origins)}: must be a list of origins such as "
+            "'https://page.example', in small letters and without a path"
+        )
+    return tuple(origins)
+
+
+def _mask(mask: Any) -> Any:
+    if mask is None:
+        return None
+    if not isinstance(mask, list) or not all(isinstance(row, list) for row in mask):
+        raise ValueError(f"world.mask = {checks.said(mask)}: must be a list of lists of true and false")
+    flat = [one for row in mask for one in row]
+    if len({len(row) for row in mask}) != 1 or not all(isinstance(one, bool) for one in flat):
+        raise ValueError("world.mask: must be (states, actions) values true or false")
+    return np.array(mask, bool)
+
+
+def _schedule(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = table.get("schedule", {})
+    for name in found:
+        if name not in ("replan_growth", "replan_every"):
+            raise ValueError(f"schedule.{name}: is unknown; must be one of replan_growth, replan_every")
+        if name in table["learner"]:
+            raise ValueError(f"schedule.{name}: is given in [learner], too")
+    return dict(found)
+
+
+def _part(kind: Any, table: Mapping[str, Any]) -> Any:
+    options = dict(table)
+    name, preset = options.pop("name", None), options.pop("preset", None)
+    if not isinstance(name, str):
+        raise ValueError(f"{kind}.name is missing: see `discreet list`")
+    return registry.build(kind, name, preset, options)

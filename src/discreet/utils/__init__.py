@@ -1,0 +1,1 @@
+"""Helpers without domain words: configuration, atomic files, plot style, tables."""

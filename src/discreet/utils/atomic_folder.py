@@ -1,0 +1,240 @@
+"""Folders that get their name when they are whole: claimed, written aside, held meanwhile, then renamed.
+
+A run claims the name of its folder first (:func:`claimed`), so that of two runs into one folder the second is
+refused before it reads or pays anything. The claim is a lock on a file beside the folder. The system lets go
+of it when the process ends, in whatever way: what a killed run leaves is a file that blocks nobody, and that
+the next run of that name takes over and removes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+import secrets
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from discreet.utils.sync_folder import sync_folder
+
+__all__ = ["HIDDEN", "aside", "check_free", "claimed", "claims_out", "held", "room_for"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part")
+
+
+def hidden_beside(out: Path) -> Path:
+    """A new folder's path beside ``out``."""
+    return out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
+
+
+def check_free(out: Path) -> None:
+    """The folder must be new (or empty), and able to get its name by a rename: found out before all else.
+
+    The rename is rehearsed with an empty folder: it fails for a link, a mount, ``.``, a name that is too
+    long, or where nothing may be written, and must not do so when the release has been paid for.
+    """
+    there = out.exists()
+    if there and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"out = {str(out)!r}: exists already, must be a new folder")
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    try:
+        rehearsal = hidden_beside(out)
+        rehearsal.mkdir(mode=0o700)
+        try:
+            os.replace(rehearsal, out)
+        except OSError:
+            rehearsal.rmdir()
+            raise
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"out = {str(out)!r}: must be a folder that can be made by renaming another one ({error})"
+        ) from None
+    if not there:
+        with suppress(OSError):  # another run's rehearsal removed it, or its folder got the name meanwhile
+            out.rmdir()
+
+
+@contextmanager
+def claimed(out: Path) -> Iterator[None]:
+    """Claim a name for an output until the block, or the process, ends.
+
+    out : a folder or file that is to be made; its parent folder is made if it is missing.
+
+    Raises ``ValueError`` if another run holds the claim, or nothing can be written there. Where there
+    are no such locks nothing is held.
+    """
+    name = out.absolute().with_name(f".{out.name}.claim")
+    try:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        handle = _locked(name)
+    except BlockingIOError:
+        raise ValueError(
+            f"out = {str(out)!r}: must be another one, a run that writes it is at work; nothing was spent"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"out = {str(out)!r}: must be a name that can be made by renaming ({error})"
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            name.unlink()
+        os.close(handle)
+
+
+def claims_out(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function; while it runs, its argument ``out`` is :func:`claimed`."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def alone(*arguments: P.args, **named: P.kwargs) -> R:
+        with claimed(Path(signature.bind(*arguments, **named).arguments["out"])):
+            return function(*arguments, **named)
+
+    return alone
+
+
+@contextmanager
+def room_for(out: Path, size: int) -> Iterator[None]:
+    """Hold ``size`` bytes of the disk that ``out`` will lie on, while a block pays for it.
+
+    Raises ``ValueError``, before the block, if there is less room.
+    """
+    name = hidden_beside(out)
+    try:
+        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise _no_room(out, size, error) from None
+    try:
+        name.unlink()  # the room is given back when the process ends, in whatever way
+        try:
+            _fill(handle, size)
+        except OSError as error:
+            raise _no_room(out, size, error) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _fill(handle: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(handle, 0, size)
+        return
+    zeros = bytes(2**20)
+    for at in range(0, size, len(zeros)):
+        os.write(handle, zeros[: size - at])
+
+
+def _no_room(out: Path, size: int, error: OSError) -> ValueError:
+    return ValueError(
+        f"out = {str(out)!r}: must be on a disk with room for {size / 1e6:,.1f} MB ({error.strerror}); "
+        "nothing was spent"
+    )
+
+
+def _locked(name: Path) -> int:
+    """Open and lock the file of this name. Raises ``BlockingIOError`` if another process holds the lock."""
+    while True:
+        handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _lock(handle)
+            # who held it may have removed the file between our two calls: then our lock is on no name
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.stat(name)):
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        return
+
+
+@contextmanager
+def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> Iterator[Path]:
+    """A hidden folder that takes the name ``out`` when the block ends well, and is on the disk then.
+
+    If the block raises after the file ``paid``, a release that was paid for, was written, the hidden folder
+    stays, and the error says where, and which command finishes it; else it vanishes. ``ledger`` : the file of
+    the ledger that was charged.
+    """
+    hidden = hidden_beside(out)
+    hidden.parent.mkdir(parents=True, exist_ok=True)
+    hidden.mkdir(mode=0o700)
+    with held(hidden):
+        yield from _named(out, hidden, paid, ledger)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Hold a folder for this process, until the block or the process ends; False where another one does.
+
+    So that nobody finishes what a run is at work on. Where the system has no such locks nothing is held.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except OSError:
+            alone = False
+        yield alone
+    finally:
+        os.close(handle)
+
+
+def recover_command(place: Path, ledger: Path | None) -> str:
+    """Return the command that finishes and marks the runs in a folder of folders, to be pasted."""
+    words = ["discreet", "recover", str(place), "--finish"]
+    return shlex.join(words if ledger is None else [*words, "--ledger", str(ledger.absolute())])
+
+
+def _named(out: Path, hidden: Path, paid: str | None, ledger: Path | None) -> Iterator[Path]:
+    try:
+        yield hidden
+        for path in (*hidden.iterdir(), hidden):
+            _sync(path)
+        os.replace(hidden, out)
+        sync_folder(out.absolute().parent)
+    except BaseException as error:
+        if paid is not None and (hidden / paid).exists():
+            error.add_note(
+                f"The release was made, and paid for, before this happened. It is kept: {hidden / paid}. "
+                f"Finish it, free of budget: {recover_command(hidden.parent, ledger)}"
+            )
+        else:
+            shutil.rmtree(hidden, ignore_errors=True)
+        raise
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,19 @@
+"""Bring the entries of a folder to the disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["sync_folder"]
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring what was created, renamed or removed in a folder down to the disk."""
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,223 @@
+"""Every option that a command on stored data offers is accepted in some combination, and its help is true."""
+
+import inspect
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import RUNNER, call
+from typer.main import get_command
+
+from discreet import cli, registry
+from discreet.core.layout import Layout
+from discreet.data.schema import Schema, write_schema
+from discreet.pipeline.learned_files import default_algorithm
+from discreet.pipeline.synthetic_data import write_made_up
+
+pytestmark = pytest.mark.usefixtures("figures_are_sketched", "own_ledger")
+BUDGET = ("--epsilon", 1, "--delta", 1e-6)
+COMMANDS = get_command(cli.app).commands  # type: ignore[attr-defined]
+
+
+def offered(command: str) -> dict[str, Any]:
+    """Option to its parameter."""
+    return {
+        param.opts[-1]: param
+        for param in COMMANDS[command].params
+        if param.param_type_name == "option" and param.opts[-1] != "--help" and not param.hidden
+    }
+
+
+def shown(command: str) -> str:
+    return " ".join(str(param.help) for param in offered(command).values())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """People and schemas: of one world at every step (S; with outcomes: O), and not (H); a plug-in; keys."""
+    monkeypatch.chdir(tmp_path)
+    layout = Layout(3, 2, 3)
+    for name, stationary in (("S", True), ("H", False)):
+        schema = Schema("ward", "patient", layout, stationary=stationary)
+        write_schema(schema, tmp_path / f"{name}.toml")
+    write_made_up(schema, 60, tmp_path / "people.parquet", seed=1)
+    frame = pd.read_parquet("people.parquet")
+    frame.to_csv("people.csv", index=False, sep=";", decimal=",", encoding="utf-16")
+    (tmp_path / "rooms").mkdir()
+    shutil.copy("people.parquet", "rooms/people.parquet")
+    Path("options_plugin.py").write_text('"""Registers nothing."""\n')
+    Path("word").write_text("a passphrase\n")
+    Path("word").chmod(0o600)
+    ends = Schema("ward", "patient", layout, stationary=True, terminal=(2,), outcomes={2: 1.0})
+    write_schema(ends, tmp_path / "O.toml")
+    Path("rule.csv").write_text("state,action\n0,1\n")
+    np.save("known.npy", np.full((3, 2), 0.5))
+    return tmp_path
+
+
+def learned(*more: Any) -> tuple[Any, ...]:
+    return ("learn", "people.parquet", "--schema", "H.toml", *BUDGET, *more)
+
+
+WORDS: dict[str, list[tuple[Any, ...]]] = {
+    "learn": [
+        (
+            "learn", "people.csv", "--schema", "H.toml", "--delimiter", ";", "--decimal", ",", "--encoding",
+            "utf-16", "--algorithm", "dp-apvi", *BUDGET, "--out", "a", "--preset", "default", "--option",
+            "c1=0.5", "--unsupported", "behaviour", "--ledger", "l.sqlite", "--level", 0.9, "--return-bound",
+            0.5, "--operator", "me", "--approval", "they", "--purpose", "a look", "--scratch", ".",
+            "--workers", 1, "--json",
+        ),
+        ("learn", "people.parquet", "--schema", "S.toml", "--rho", 0.5, "--no-ledger", "--seed", 1, "--out",
+         "b", "--plugin", "options_plugin"),
+        ("learn", "--synthetic", "--users", 30, "--schema", "S.toml", *BUDGET, "--out", "c"),
+        ("learn", "--synthetic", "--users", 30, "--schema", "O.toml", *BUDGET, "--out", "f", "--compare",
+         "rule.csv"),
+        ("learn", "--from-release", "a/release.parquet", "--rewards", "known.npy", "--out", "d"),
+        ("learn", "--sql", "select * from 'people.parquet'", "--schema", "H.toml", *BUDGET, "--out", "e"),
+    ],
+    "count": [
+        ("count", "--new-key", "key"),
+        ("count", "people.csv", "--schema", "H.toml", "--key", "key", "--out", "a.tally", "--delimiter", ";",
+         "--decimal", ",", "--encoding", "utf-16", "--algorithm", "dp-apvi", "--option", "c1=0.5",
+         "--scratch", ".", "--json"),
+        ("count", "--sql", "select * from 'people.parquet'", "--schema", "S.toml", "--key", "key", "--out",
+         "b.tally"),
+    ],
+    "forecast": [
+        ("forecast", "--schema", "H.toml", "--users", 60, *BUDGET, "--algorithm", "dp-apvi", "--preset",
+         "default", "--option", "c1=0.5", "--share", 0.2, "--json"),
+        ("forecast", "--schema", "S.toml", "--users", 60, "--rho", 0.5),
+        ("forecast", "--schema", "S.toml", "--users", 60, *BUDGET, "--target-gain", 0.5, "--draws", 2),
+        ("forecast", "--schema", "S.toml", "--users", 60, *BUDGET, "--world", "riverswim", "--draws", 2),
+        ("forecast", "--env", "riverswim", "--env-option", "states=3", "--learner", "noise-aware",
+         "--privatizer", "central", *BUDGET, "--episodes", 100, "--plugin", "options_plugin"),
+    ],
+    "verify": [
+        ("keys", "new", "mine"),
+        ("ledger", "--dataset", "ward", "--limit", 5, "--delta", 1e-6, "--key", "mine"),
+        learned("--out", "a"),
+        ("sign", "a", "--key", "mine"),
+        ("verify", "a", "--ledger", "l.sqlite", "--public-key", "mine.pub", "--limit-key", "mine.pub",
+         "--plugin", "options_plugin", "--json"),
+        ("verify", "a", "--no-ledger"),
+    ],
+    "recover": [
+        learned("--out", "a"),
+        ("recover", ".", "--ledger", "l.sqlite", "--finish", "--json"),
+    ],
+    "ledger": [
+        ("keys", "new", "locked", "--passphrase", "--passphrase-file", "word"),
+        ("keys", "new", "second"),
+        ("keys", "new", "third"),
+        ("ledger", "--ledger", "l.sqlite", "--dataset", "ward", "--limit", 5, "--delta", 1e-6, "--key",
+         "locked", "--passphrase-file", "word", "--recovery", "second.pub"),
+        ("ledger", "--ledger", "l.sqlite", "--dataset", "ward", "--require", "rooms", "--key", "locked",
+         "--passphrase-file", "word"),
+        ("ledger", "--ledger", "l.sqlite", "--dataset", "ward", "--hand-over", "third.pub", "--key",
+         "locked", "--passphrase-file", "word"),
+        ("ledger", "--ledger", "l.sqlite", "--export", "all.csv", "--json"),
+    ],
+    "cohort": [
+        ("cohort", "riverswim", "--users", 20, "--out", "c.csv", "--policy", "random", "--env-option",
+         "states=3", "--dataset", "ward", "--no-trim", "--seed", 3, "--json"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", WORDS)
+def test_every_option_is_accepted_somewhere(command: str, place: Path, own_ledger: Path) -> None:
+    used: set[str] = set()
+    for words in WORDS[command]:
+        if "--sql" in words:
+            pytest.importorskip("duckdb")
+            words = (*words, *(("--reads", "people.parquet") if "--reads" in offered(command) else ()))
+        ledger = str(own_ledger) if command in ("verify", "recover") else "l.sqlite"
+        call(*(ledger if word == "l.sqlite" else word for word in words))
+        if words[0] == command:
+            used |= {word for word in words if isinstance(word, str)}
+    missing = {name for name, param in offered(command).items() if not used & {name, *param.secondary_opts}}
+    assert missing == set()
+
+
+def test_help_names_every_algorithm_and_the_true_default() -> None:
+    names = {one.name for one in registry.entries("offline learner") if one.plugin is None}
+    help_of = {
+        command: " ".join(offered(command)["--algorithm"].help.split()) for command in ("learn", "count")
+    }
+    assert names <= set(re.findall(r"[\w-]+", help_of["learn"]))
+    assert "decision-points (default where the schema says stationary = true)" in help_of["learn"]
+    assert "dp-apvi (default elsewhere)" in help_of["learn"]
+    assert "as for `discreet learn`" in help_of["count"]
+    assert "as for `discreet learn`" in offered("forecast")["--algorithm"].help
+    for stationary, name in ((True, "decision-points"), (False, "dp-apvi")):
+        assert default_algorithm(Schema("w", "patient", Layout(2, 2, 2), stationary=stationary)) == name
+
+
+@pytest.mark.parametrize("schema", ["S", "H"])
+@pytest.mark.parametrize("algorithm", ["dp-apvi", "decision-points", "dp-pevi"])
+def test_a_bound_of_returns_is_taken_where_the_help_says(place: Path, schema: str, algorithm: str) -> None:
+    if (schema, algorithm) == ("H", "decision-points"):
+        pytest.skip("such a world is not declared the same at every step")
+    words = [
+        "learn", "--synthetic", "--users", "30", "--schema", f"{schema}.toml", *map(str, BUDGET),
+        "--algorithm", algorithm, "--return-bound", "0.5", "--out", "p", "--seed", "1",
+    ]  # fmt: skip
+    done = RUNNER.invoke(cli.app, words)
+    taken = algorithm in re.findall(r"[\w-]+", offered("learn")["--return-bound"].help.split(":")[0])
+    assert (done.exit_code == 0) == taken, done.output
+    if algorithm == "decision-points":
+        assert "must stand in the schema (return_bound = ...)" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["learn", "--learner", "dp-apvi"], "--algorithm"),
+        (["count", "--learner", "dp-apvi"], "--algorithm"),
+        (["run", "--algorithm", "noise-aware"], "--learner"),
+        (["run", "--users", "5"], "--episodes"),
+        (["forecast", "--schema", "S.toml", "--learner", "dp-apvi"], "--algorithm"),
+    ],
+)
+def test_another_name_of_an_option_is_told(words: list[str], meant: str, place: Path) -> None:
+    done = RUNNER.invoke(cli.app, words)
+    assert done.exit_code == 2
+    assert f"did you mean {meant}?" in done.stderr
+
+
+def test_gains_are_forecast_of_the_learner_that_runs(place: Path) -> None:
+    gain = ["--users", "60", *map(str, BUDGET), "--target-gain", "0.5", "--draws", "2"]
+    for more, message in (
+        ([], "algorithm = 'dp-apvi': must be decision-points"),
+        (["--algorithm", "decision-points"], "must be of a schema with stationary = true"),
+        (["--algorithm", "apvi"], "algorithm = 'apvi': must be decision-points"),
+    ):
+        done = RUNNER.invoke(cli.app, ["forecast", "--schema", "H.toml", *gain, *more])
+        assert done.exit_code == 2
+        assert message in " ".join(done.stderr.split())
+
+
+def test_no_two_defaults_contradict_each_other() -> None:
+    """Of times of release one rule stands: every so many users, or by a growth."""
+    for one in registry.entries():
+        if "replan_growth" in registry.options_of(one.factory()):
+            defaults = registry.defaults_of(one)
+            both = {"replan_every", "replan_growth"} & {k for k, v in defaults.items() if v is not None}
+            assert len(both) < 2 or defaults["replan_growth"] == 1.0, one.name
+    told = json.loads(call("options", "noise-aware", "--json").stdout)["defaults"]
+    assert (told["replan_every"], told["replan_growth"]) == (None, 1.1)
+
+
+def test_cited_files_are_there() -> None:
+    """What the accountant's page cites is in the repository."""
+    from discreet.accounting import pld as numerical
+
+    root = Path(__file__).parents[2]
+    for name in re.findall(r"[\w/.-]+\.md\b", inspect.getsource(numerical)):
+        assert list(root.rglob(name)), name

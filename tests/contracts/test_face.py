@@ -1,0 +1,326 @@
+"""``import discreet as dr`` is enough: for the pages, for type checkers, and for who makes a mistake."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discreet as dr
+from discreet import registry
+from discreet.core.count_kernels import LAPLACE
+from discreet.utils.short_repr import LINES, WIDTH
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path for path in (ROOT / "docs").glob("*.md"))
+JOBS = ["guide.md", "offline.md", "linear.md", "ledger.md", "statement.md", "audit.md"]
+
+
+# ----------------------------------------------------------------------------------- one import
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+
+
+def imported(code: str) -> list[str]:
+    """Modules of ours that a piece of code imports, but for ``import discreet as dr``."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "discreet":
+            found.append(f"from {node.module} import {', '.join(name.name for name in node.names)}")
+        if isinstance(node, ast.Import):
+            ours = [one for one in node.names if one.name.split(".")[0] == "discreet"]
+            found += [f"import {one.name}" for one in ours if (one.name, one.asname) != ("discreet", "dr")]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_import_nothing_deeper(page: Path) -> None:
+    assert [line for code in blocks(page) for line in imported(code)] == []
+
+
+def test_the_examples_import_nothing_deeper() -> None:
+    examples = sorted((ROOT / "docs" / "examples").glob("*.py"))
+    assert examples
+    assert [line for path in examples for line in imported(path.read_text(encoding="utf-8"))] == []
+
+
+def test_the_walk_finds_deeper_imports() -> None:
+    assert imported("import discreet as dr\nimport numpy") == []
+    deeper = "from discreet.ledger.ledger import Ledger\ndef f():\n    import discreet.envs\n"
+    deeper += "from discreet import make"
+    assert imported(deeper) == [
+        "from discreet.ledger.ledger import Ledger",
+        "from discreet import make",
+        "import discreet.envs",
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_that_a_page_uses_is_public(page: Path) -> None:
+    used = set(re.findall(r"\bdr\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8")))
+    assert used <= set(dr.__all__)
+    assert used or page.name not in JOBS
+
+
+def test_every_name_of_the_command_line_is_public() -> None:
+    parts = [one for one in registry.entries() if one.plugin is None and one.kind != "environment"]
+    assert len(parts) > 25
+    missing = {one.name for one in parts if getattr(dr, one.factory().__name__, None) is not one.factory()}
+    assert missing == set()
+
+
+def test_jobs_by_their_names() -> None:
+    """What the guide is about, online and stored."""
+    jobs = {
+        "make",
+        "TabularMDP",
+        "LinearMDP",
+        "LinearMixtureMDP",
+        "Features",
+        "MixtureFeatures",
+        "simulate",
+        "learn",
+        "learn_from",
+        "learn_linear",
+        "plan_again",
+        "replan",
+        "verify",
+        "forecast_learn",
+        "forecast_run",
+        "Ledger",
+        "audit",
+        "restore",
+        "open_source",
+        "read_schema",
+        "session_of",
+        "CountMechanism",
+        "LinearMechanism",
+        "Exact",
+        "Prefixes",
+        "Batches",
+        "OnDevice",
+        "Reported",
+        "Stated",
+        "Budget",
+        "greedy",
+    }
+    assert jobs <= set(dr.__all__)
+    assert len(dr.__all__) == len(set(dr.__all__))
+
+
+def test_a_mechanism_is_built_and_run_by_public_names() -> None:
+    query = dr.CountQuery(dr.make("riverswim", horizon=3).layout)
+    schedule = dr.Schedule(8, np.array([0, 4]))
+    scales = np.full(len(list(query.row_families)), 20.0)
+    built = dr.CountMechanism(query, schedule, "seeded", dr.Batches(), family=LAPLACE, scales=scales)
+    loss = query.sensitivity("l1", dict.fromkeys(query.row_families, 1 / 20.0))
+    assert built.guarantee.epsilon == pytest.approx(loss)
+    with dr.session_of(built, dr.Seeded(0)) as session:
+        assert session.guarantee == built.guarantee
+
+
+# ------------------------------------------------------------------------------- type checkers
+MISTAKES = """
+import discreet as dr
+
+mdp = dr.make("riverswim")
+data = dr.Simulated(mdp, dr.uniform_policy(mdp), 100)
+dr.simulate(mdp, dr.Central(epsilon=1.0), dr.DPUCBVI(), 100)  # wrong
+dr.simulate(mdp, dr.DPUCBVI(), dr.DPUCBVI(), 100)  # wrong
+dr.simulate(mdp, dr.DPAPVI(), dr.Central(epsilon=1.0), 100)  # wrong
+dr.simulate(dr.DPUCBVI(), mdp, dr.Central(epsilon=1.0), 100)  # wrong
+dr.learn_from(data, dr.Central(epsilon=1.0), dr.DPAPVI(), dr.Seeded(0))  # wrong
+dr.audit(dr.DPUCBVI())  # wrong
+dr.Central(1.0)  # wrong
+dr.Central(eps=1)  # wrong
+dr.Local(epsilon="1")  # wrong
+dr.nothing  # wrong
+dr.learn_from(data, dr.DPAPVI(), dr.Central(epsilon=1.0), dr.Seeded(0))
+dr.audit(dr.Local(epsilon=1.0), dr.DPUCBVI())
+mechanism = dr.Central(mu=1.0).mechanism(dr.CountQuery(mdp.layout), dr.Schedule(5), dr.Secure())
+dr.session_of(mechanism, dr.Secure()).close()
+"""
+
+
+def test_a_type_checker_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> None:
+    def name(one: registry.Entry) -> str:
+        return one.factory().__name__
+
+    budget = {"none": "", "central": "epsilon=1.0", "local": "epsilon=1.0", "shuffle": "epsilon=1.0"}
+    right = [f"dr.simulate(mdp, dr.{name(one)}(), dr.NoPrivacy(), 9)" for one in registry.entries("learner")]
+    right += [
+        f"dr.simulate(mdp, dr.UCBVI(), dr.{name(one)}({budget[one.name]}), 9)"
+        for one in registry.entries("privatizer")
+        if one.plugin is None
+    ]
+    file = tmp_path / "mistakes.py"
+    file.write_text(MISTAKES + "\n".join(right) + "\n", encoding="utf-8")
+    wrong = {i for i, line in enumerate(file.read_text("utf-8").splitlines(), 1) if line.endswith("# wrong")}
+    assert len(wrong) == 10
+    check = [sys.executable, "-m", "mypy", str(file)]  # with what `make types` has kept of the library
+    check[3:3] = ["--config-file", str(ROOT / "pyproject.toml")]
+    env = {**os.environ, "MYPYPATH": str(ROOT / "src")}
+    out = subprocess.run(check, capture_output=True, text=True, cwd=ROOT, env=env, check=False).stdout
+    found = {int(line) for line in re.findall(r"mistakes\.py:(\d+): error", out)}
+    assert found == wrong, out
+    assert out.count(": error:") == len(re.findall(r"mistakes\.py:\d+: error", out)), out
+
+
+# -------------------------------------------------------------------------------- at run time
+def simulate(mdp: object, learner: object, privatizer: object) -> None:
+    dr.simulate(mdp, learner, privatizer, 50)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("learner", "privatizer", "words"),
+    [
+        (
+            dr.Central(epsilon=1.0),
+            dr.DPUCBVI(),
+            r"^learner = Central\(.*\): must be a learner, such as discreet.DPUCBVI\(\); this is a "
+            r"privatizer: are learner and privatizer swapped\?$",
+        ),
+        (
+            dr.DPUCBVI(),
+            dr.UCBVI(),
+            r"^privatizer = UCBVI\(.*: must be a privatizer, such as .*Central\(epsilon=1.0\); this is "
+            r"a learner: are learner and privatizer swapped\?$",
+        ),
+        (dr.DPAPVI(), dr.NoPrivacy(), r"is an offline learner: it learns from stored people \(learn_from\)$"),
+        (dr.DPUCBVI, dr.NoPrivacy(), r"this is the class itself: call it, DPUCBVI\(\.\.\.\)$"),
+        (dr.DPUCBVI(), None, r"^privatizer = None: must be a privatizer, such as .*Central\(epsilon=1.0\)$"),
+    ],
+)
+def test_parts_in_the_wrong_place_are_named(learner: object, privatizer: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        simulate(dr.make("riverswim"), learner, privatizer)
+
+
+def test_parts_in_the_wrong_place_are_named_by_the_other_jobs() -> None:
+    mdp = dr.make("riverswim", horizon=2)
+    data = dr.Simulated(mdp, dr.uniform_policy(mdp), 10)
+    with pytest.raises(ValueError, match="must be an offline learner, .*this is a privatizer: are learner"):
+        dr.learn_from(data, dr.Central(epsilon=1.0), dr.DPAPVI(), dr.Seeded(0))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"a learner: it learns from people as they come \(simulate\)"):
+        dr.learn_from(data, dr.DPUCBVI(), dr.NoPrivacy(), dr.Seeded(0))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="privatizer = DPUCBVI.*swapped"):
+        dr.audit(dr.DPUCBVI(), dr.Central(epsilon=1.0))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^mdp = DPUCBVI\(.*: must be a TabularMDP"):
+        simulate(dr.DPUCBVI(), mdp, dr.NoPrivacy())
+
+
+# ------------------------------------------------------------------------------- on one screen
+def fits(thing: object) -> None:
+    text = repr(thing)
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, WIDTH) or [""]]
+    assert len(lines) <= LINES, text
+    assert " object at 0x" not in text, text
+
+
+PRIVATIZERS = [
+    dr.NoPrivacy(),
+    dr.Central(epsilon=1.0),
+    dr.Central(epsilon=1.0, delta=1e-6),
+    dr.Central(epsilon=1.0, release="tree"),
+    dr.Local(epsilon=1.0),
+    dr.Local(epsilon=1.0, delta=1e-6, randomizer="gaussian"),
+    dr.Shuffle(epsilon=1.0),
+    dr.Shuffle(epsilon=1.0, randomizer="amplified"),
+]
+
+
+@pytest.mark.parametrize("privatizer", PRIVATIZERS, ids=lambda one: type(one).__name__)
+def test_what_a_session_is_made_of_is_shown_on_a_screen(privatizer: dr.Privatizer) -> None:
+    mdp = dr.make("riverswim", horizon=12)
+    spec = dr.Spec(mdp.layout, 5000, known_rewards=mdp.rewards)
+    learner = dr.DPUCBVI(replan_growth=1.2)
+    query, schedule = learner.query(spec), learner.schedule(spec)
+    mechanism = privatizer.mechanism(query, schedule, dr.Seeded(0))
+    session = dr.session_of(mechanism, dr.Seeded(0))
+    release = session.release()
+    plan, state = learner.plan(learner.begin(spec, np.zeros(2, np.uint64)), release)
+    trajectory = dr.rollout(mdp, plan.policy, np.zeros(2, np.uint64), 0)
+    for thing in (
+        spec,
+        learner,
+        privatizer,
+        query,
+        schedule,
+        mechanism,
+        mechanism.guarantee,
+        session,
+        release,
+        plan,
+        state,
+        trajectory,
+        dr.Message(1, trajectory),
+        session.begin(plan),
+        dr.Trajectories(*np.zeros((3, 9, 9))),
+        *release.estimates.values(),
+        *mechanism.laws_at(int(schedule.release_times[-1])).values(),
+    ):
+        fits(thing)
+    assert "users=0" in repr(session)
+    session.close()
+    assert repr(session).endswith("closed>")
+    assert "array" not in repr(trajectory)  # a person's record is not printed by accident
+
+
+def test_a_guarantee_of_many_mechanisms_is_shown_on_a_screen() -> None:
+    mdp = dr.synthetic_linear_mdp(seed=0)
+    learner = dr.DPVAPVI(rho=1.0)
+    with learner.open(mdp.layout, mdp.features, dr.Seeded(0)) as session:
+        assert len(session.guarantee.records[0].scales) > 30
+        for thing in (mdp, mdp.features, learner, session, session.guarantee, session.records[0]):
+            fits(thing)
+
+
+def test_worlds_results_and_stored_things_are_shown_on_a_screen() -> None:
+    mdp = dr.make("riverswim", horizon=12)
+    data = dr.Simulated(mdp, dr.uniform_policy(mdp), 1000)
+    privatizer = dr.Central(epsilon=1.0, delta=1e-6)
+    learned = dr.learn_from(data, dr.DPAPVI(), privatizer, dr.Seeded(0))
+    query = dr.DPAPVI().query(dr.Spec(mdp.layout))
+    release = dr.release_of(data, query, dr.Schedule.one_shot(1000), privatizer, dr.Seeded(0))
+    result = dr.simulate(mdp, dr.DPUCBVI(replan_growth=2.0), privatizer, 300, seeds=2, workers=1)
+    setup = dr.Setup(dr.make("linear-mixture"), dr.UCRLVTR(), privatizer, 100)
+    session = setup.start(dr.Seeded(0))
+    begun = dr.UCRLVTR().begin(setup.spec, np.zeros(2, np.uint64))
+    plan, state = dr.UCRLVTR().plan(begun, session.release())
+    kept = privatizer.stored(query, dr.Seeded(0))
+    kept.submit_many(next(data.chunks()), np.arange(1000))
+    stored = kept.release().keep()
+    for thing in (
+        kept,
+        stored,
+        mdp,
+        mdp.layout,
+        data,
+        learned,
+        release,
+        result,
+        result.guarantee,
+        setup,
+        setup.mechanism,
+        setup.query,
+        session,
+        plan,
+        state,
+        dr.forecast_run(setup),
+        setup.mdp,
+        setup.mdp.features,
+        dr.Seeded(0),
+        dr.Secure(),
+        dr.report_of(stored, learned, dr.Spec(mdp.layout)),
+        dr.PolicyTable.of(learned),
+        dr.SignedDigits(100, 3),
+    ):
+        fits(thing)
+    local = dr.Local(epsilon=10.0, delta=1e-5).start(setup.query, setup.schedule, dr.Secure())
+    fits(local.device)
+    fits(local)

@@ -1,0 +1,112 @@
+"""Sources of randomness: what each asks of the samplers below it, and which streams are apart."""
+
+from __future__ import annotations
+
+import secrets
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet.core.noise import discrete_samplers as exact
+from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.rng import Secure, SecureCoins, Seeded
+
+COINS = SecureCoins()
+
+
+@pytest.mark.parametrize(
+    ("draw", "sampler"), [(COINS.laplace, "discrete_laplace"), (COINS.normal, "discrete_gaussian")]
+)
+def test_secure_noise_is_drawn_in_units_of_the_grid(
+    draw: Any, sampler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scale b on multiples of 1 / g: the integer sampler at g b, exactly, then divided by g."""
+    seen = []
+
+    def drawn(scale: Fraction, size: int) -> np.ndarray:
+        seen.append((scale, size))
+        return np.arange(-1, size - 1)
+
+    monkeypatch.setattr(exact, sampler, drawn)
+    assert draw(0.1, 3, 8).tolist() == [-0.125, 0.0, 0.125]
+    assert draw(2.5, 2, 1).tolist() == [-1.0, 0.0]
+    assert seen == [(Fraction(0.1) * 8, 3), (Fraction(5, 2), 2)]
+    with pytest.raises(ValueError, match="grid = None: exact noise needs one"):
+        draw(1.0, 3)
+    with pytest.raises(ValueError, match="grid = None: exact noise needs one"):
+        COINS.rounded(np.zeros(2), None)
+
+
+def test_secure_coins_and_words_are_of_as_many_bits_as_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def bits(n: int) -> int:
+        asked.append(n)
+        return 700
+
+    monkeypatch.setattr(secrets, "randbits", bits)
+    assert [COINS.flip(numerator) for numerator in (0, 700, 701, 2**53)] == [False, False, True, True]
+    assert asked == [53] * 4
+    monkeypatch.setattr(secrets, "token_bytes", lambda n: bytes(range(n)))
+    words = COINS.words(2)
+    assert words.dtype == np.uint64
+    assert words.tobytes() == bytes(range(16))
+    monkeypatch.setattr(secrets, "randbelow", lambda n: n - 1)
+    assert COINS.below(6) == 5
+    assert COINS.exact
+    assert not SeededCoins.exact
+
+
+def test_a_batch_has_noise_of_its_own_and_the_rest_in_common() -> None:
+    """So have two runs, and two seeds, but for nothing: all three keys differ."""
+    run = Seeded(3, 1)
+    batch, other = run.of_batch(0), run.of_batch(1)
+    assert (batch, other) == (Seeded(3, 1, 0), Seeded(3, 1, 1))
+    noises = {tuple(one.keys.noise.tolist()) for one in (run, batch, other)}
+    assert len(noises) == 3
+    for one in (batch, other):
+        for door in ("environment", "ties"):
+            assert (getattr(one.keys, door) == getattr(run.keys, door)).all()
+    for one in (Seeded(3), Seeded(1, 3), Seeded(31), Seeded(3, 2)):
+        for door in ("environment", "noise", "ties"):
+            assert (getattr(one.keys, door) != getattr(run.keys, door)).any()
+    keys = [tuple(getattr(run.keys, door).tolist()) for door in ("environment", "noise", "ties")]
+    assert len(set(keys)) == 3
+    assert {len(key) for key in keys} == {2}
+    source = Secure(64)
+    assert source.of_batch(5) is source
+
+
+@pytest.mark.parametrize(("source", "kind"), [(Seeded, "seeded"), (Secure, "secure")])
+def test_no_source_says_that_it_is_another(source: Any, kind: str) -> None:
+    assert source().kind == kind
+    for options in ({"kind": "secure"}, {"kind": "seeded"}):
+        with pytest.raises(TypeError, match="kind"):
+            source(**options)
+
+
+def test_seeded_coins_take_no_grid_and_are_addressed_by_user() -> None:
+    key = Seeded(5).keys.noise
+    first, again, other = SeededCoins(key, 0), SeededCoins(key, 0), SeededCoins(key, 1)
+    for draw in ("laplace", "normal"):
+        ours = getattr(first, draw)(2.0, 50)
+        assert (ours == getattr(again, draw)(2.0, 50)).all()
+        assert (ours != getattr(other, draw)(2.0, 50)).all()
+        with pytest.raises(ValueError, match="grid = 4: seeded coins have none"):
+            getattr(first, draw)(2.0, 50, 4)
+    with pytest.raises(ValueError, match="grid = 4: seeded coins have none"):
+        first.rounded(np.zeros(2), 4)
+    word = int(again.words(1)[0])
+    first.words(1)
+    word = int(again.words(1)[0])
+    assert first.below(1000) == (word * 1000) >> 64
+    word = int(again.words(1)[0]) >> 11  # 53 bits
+    twin = SeededCoins(key, 0)
+    for coins in (twin,):
+        coins.laplace(2.0, 50)
+        coins.normal(2.0, 50)
+        coins.words(2)
+    assert not first.flip(word)
+    assert twin.flip(word + 1)

@@ -1,0 +1,431 @@
+"""Sites that do not share data: exact sums, shares of noise and what they hide, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import logsumexp
+
+import discreet as dr
+from discreet.core.layout import Layout
+from discreet.core.rng import Seeded
+from discreet.data.schema import Schema, write_schema
+from discreet.ledger.ledger import BudgetError, Ledger
+from discreet.ledger.owner_rules import NAME, Rule
+from discreet.pipeline import federated as sites
+from discreet.pipeline.distributed_noise import moved_cells, sum_distance
+from discreet.pipeline.federated import BOUND, MODULUS, Site, SitePlan, SiteSums
+from discreet.pipeline.flower_app import mask, refusal
+from discreet.pipeline.synthetic_data import write_made_up
+
+SCHEMA = Schema(
+    "ward", "patient", Layout(5, 3, 4), stationary=True, terminal=(3, 4), outcomes={4: 1.0}
+)  # fmt: skip
+STEPS = Schema("ward", "patient", Layout(3, 2, 2), episodes_per_user=2, contribute="random")
+BUDGET = dr.Central(epsilon=1.0, delta=1e-6)
+KEY = bytes(range(32))
+ALARM = 1e-6
+
+
+def plan_of(number: int = 3, **how: Any) -> SitePlan:
+    how = {"schema": SCHEMA, "learner": dr.DecisionPoints(), "privatizer": BUDGET, **how}
+    return SitePlan(sites=number, **how)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[dr.Part]:
+    """Of three sites, with 40 people each."""
+    found = []
+    for seed in range(3):
+        path = tmp_path_factory.mktemp("site") / "people.parquet"
+        write_made_up(SCHEMA, 40, path, seed=seed)
+        frame = dr.open_source(path, SCHEMA)
+        found.append(dr.count_part(frame, dr.DecisionPoints(), KEY))
+    for number, part in enumerate(found):
+        part.people = part.people + np.uint64(number)  # other people, though files count from 0 alike
+    return found
+
+
+def summed(plan: SitePlan, parts: list[dr.Part]) -> SiteSums:
+    return SiteSums(plan, len(parts), sum(Site(plan, part, KEY, None).send() for part in parts))
+
+
+# ------------------------------------------------------------------------------ exact sums
+
+
+def test_the_analysts_release_is_the_pooled_one(parts: list[dr.Part], tmp_path: Path) -> None:
+    """Bit for bit under one noise; the statement says what it rests on, and holds."""
+    plan, whole = plan_of(), dr.merge_parts(parts)
+    assert plan.guarantee == BUDGET.stored_mechanism(plan.query, dr.Secure()).guarantee
+    how: dict[str, Any] = {"privatizer": BUDGET, "ledger": None, "randomness": Seeded(3)}
+    dr.learn(whole, plan.learner, tmp_path / "pooled", schema=SCHEMA, **how)
+    found = dr.learn(summed(plan, parts), plan.learner, tmp_path / "sites", **how)
+    for file in ("policy.csv", "report.md", "report.html", "report.json"):
+        assert (tmp_path / "pooled" / file).read_bytes() == (tmp_path / "sites" / file).read_bytes()
+    assert [check.name for check in dr.verify(tmp_path / "sites") if not check.ok] == []
+    text = " ".join(found.statement.document["not_covered"])
+    assert "at j of them is protected as j patients together are" in text
+    assert "the exact sum over 3 sites, before noise" in text
+
+
+def test_integers_come_back() -> None:
+    """As Flower's floats carry them: sum of x + C, less n C, times 1/n, at both ends of the range."""
+    for n in (*range(2, 40), 999, 1000):
+        ends = n * (BOUND - 1)
+        total = np.array([-ends, -ends + 1, -1, 0, 1, ends - 1, ends, ends // 3], np.int64)
+        carried = (total + n * BOUND).astype(np.float64) * 1.0 - BOUND - (n - 1) * float(BOUND)
+        np.testing.assert_array_equal(np.rint(carried * (1 / n) * n).astype(np.int64), total)
+    assert n * (2 * BOUND) < MODULUS
+
+
+def test_a_tally_as_integers(parts: list[dr.Part]) -> None:
+    one, two = parts[0].tally, parts[1].tally
+    query, grid = one.query, one.grid
+    assert dr.Tally.of_units(query, grid, one.units() + two.units()) == one + two
+    wrong = one.units()
+    wrong[2] += 1000
+    with pytest.raises(ValueError, match="as many records as there are episodes|first visits|counts"):
+        dr.Tally.of_units(query, grid, wrong)
+    with pytest.raises(ValueError, match="32-bit"):
+        dr.Tally.of_units(query, grid, one.units() - two.units() * 1000)
+    with pytest.raises(ValueError, match="as many 64-bit integers"):
+        dr.Tally.of_units(query, grid, one.units()[1:])
+
+
+# ------------------------------------------------------------------------------ shares of noise
+
+
+def law(sigma: float, terms: int, reach: int) -> np.ndarray:
+    """Of a sum of discrete Gaussians on [-reach, reach], by convolution."""
+    x = np.arange(-3 * reach, 3 * reach + 1)
+    one = np.exp(-(x**2) / (2 * sigma**2))
+    one /= one.sum()
+    found = one
+    for _ in range(terms - 1):
+        found = np.convolve(found, one, mode="same")
+    return found[2 * reach : 4 * reach + 1]
+
+
+@pytest.mark.parametrize(("sigma", "terms"), [*itertools.product((0.5, 0.6, 0.8, 1.0), (2, 3, 5, 8))])
+def test_a_sum_is_as_near_to_one_gaussian_as_proved(sigma: float, terms: int) -> None:
+    """Point by point, by exact convolution; of two terms the bound is no more than three times too large."""
+    reach = 15
+    x = np.arange(-reach, reach + 1)
+    exact = law(sigma, terms, reach)
+    wide = np.exp(-(np.arange(-300, 301) ** 2) / (2 * terms * sigma**2)).sum()
+    single = np.exp(-(x**2) / (2 * terms * sigma**2)) / wide
+    apart = np.abs(np.log(exact / single)).max()
+    assert apart <= sum_distance(sigma, terms) * (1 + 1e-6) + 1e-12
+    assert terms > 2 or sum_distance(sigma, terms) < 3 * apart
+
+
+@pytest.mark.parametrize(("sigma", "terms", "shift"), [(0.5, 2, 1), (0.5, 5, 1), (0.6, 3, 2), (0.9, 4, 3)])
+def test_what_a_sum_hides_is_as_proved(sigma: float, terms: int, shift: int) -> None:
+    """Renyi divergences of all orders, two cells moved, below equation (3), also where tau matters."""
+    exact = law(sigma, terms, 60)
+    p, q = exact[shift:], exact[: exact.size - shift]
+    seen = (p > 1e-280) & (q > 1e-280)
+    p, q = np.log(p[seen]), np.log(q[seen])
+    loss = math.sqrt(2) * (shift / (math.sqrt(terms) * sigma) + 2 * sum_distance(sigma, terms))
+    for order in (1.01, 1.5, 2.0, 4.0, 16.0):
+        divergence = 2 * float(logsumexp(order * p - (order - 1) * q)) / (order - 1)
+        assert divergence <= 0.5 * loss**2 * order * (1 + 1e-9)
+        assert divergence >= 0.05 * loss**2 * order
+
+
+def test_the_loss_follows_the_honest_sites() -> None:
+    """rho in inverse proportion; the stated budget is met at t, and never understated by the rounding."""
+    plan = plan_of(10, noise="sites", needed=9)
+    assert plan.honest == 8
+    assert plan.guarantee.epsilon == pytest.approx(1.0, rel=1e-9)
+    assert plan.split is not None
+    rho = [plan.split.among(t).guarantee.rho for t in range(1, 11)]
+    assert [one * t for t, one in enumerate(rho, 1)] == pytest.approx([8 * plan.guarantee.rho] * 10, rel=1e-8)
+    exact = plan.query.sensitivity(
+        "l2", {name: 1 / (scale * math.sqrt(8)) for name, scale in plan.split.scales.items()}
+    )
+    assert exact <= math.sqrt(2 * plan.guarantee.rho) <= exact * (1 + 1e-8)
+
+
+def test_how_many_cells_one_person_moves() -> None:
+    """By brute force: the most cells in which two people of up to two episodes differ."""
+    query = SitePlan(STEPS, dr.DPAPVI(), BUDGET, 2).query
+    paths = [
+        dr.Trajectory(np.array(s), np.array(a), np.zeros(2))
+        for s in itertools.product(range(3), repeat=3)
+        for a in itertools.product(range(2), repeat=2)
+    ]
+    cells = [query.to_cells(query.contribution(path)) for path in paths]
+    pairs = [(a + b, c + d) for a, b, c, d in np.random.default_rng(0).choice(cells, (3000, 4))]
+    for name, begin, end in zip(query.row_families, query.offsets, query.offsets[1:], strict=False):
+        most = max(int((one[begin:end] != other[begin:end]).sum()) for one, other in pairs)
+        assert most <= moved_cells(query, name) <= 8
+
+
+def test_shares_have_the_pooled_law(parts: list[dr.Part]) -> None:
+    """Sums of three sites' vectors, less the exact ones: the noise of one release, by chi-square.
+
+    False alarms: ALARM, shared by the families.
+    """
+    plan = plan_of(noise="sites", colluding=0)
+    assert plan.honest == 3
+    exact = dr.merge_parts(parts).tally.cells()
+    drawn = np.array([summed(plan, parts).units[1:] for _ in range(60)])
+    for (name, begin), end in zip(
+        zip(plan.query.row_families, plan.query.offsets, strict=False), plan.query.offsets[1:], strict=True
+    ):
+        grid = plan.mechanism.grid(name) or 1
+        noise = (drawn[:, begin:end] - exact[begin:end] * grid).ravel()
+        assert np.array_equal(noise, np.rint(noise))
+        index = list(plan.query.row_families).index(name)
+        sigma = float(plan.mechanism.noise_scales[index]) * grid
+        edges = stats.norm.ppf(np.arange(1, 20) / 20) * sigma
+        x = np.arange(-math.ceil(9 * sigma), math.ceil(9 * sigma) + 1)
+        masses = np.exp(-(x**2) / (2 * sigma**2))
+        wanted = np.bincount(np.searchsorted(edges, x), masses, 20) / masses.sum() * noise.size
+        seen = np.bincount(np.searchsorted(edges, noise), minlength=20)
+        assert stats.chisquare(seen, wanted).pvalue > ALARM / 3
+
+
+def test_a_release_with_shared_noise(parts: list[dr.Part], tmp_path: Path) -> None:
+    """What is written holds; its noise law is that of all who sent; planned again it says so still."""
+    plan = plan_of(noise="sites")
+    found = dr.learn(summed(plan, parts), plan.learner, tmp_path / "a", privatizer=BUDGET, ledger=None)
+    dr.plan_again(tmp_path / "a" / "release.parquet", plan.learner, tmp_path / "b")
+    for folder in ("a", "b"):
+        assert [check.name for check in dr.verify(tmp_path / folder) if not check.ok] == []
+    assert found.statement.document["population"]["users"] == 120
+    signers = [dr.new_key(tmp_path / f"{i}.key") for i in range(2)]  # each site can sign the result
+    for i in range(2):
+        dr.sign(tmp_path / "a", dr.read_private_key(tmp_path / f"{i}.key"), name=f"hospital {i}")
+    assert all(check.ok for check in dr.verify(tmp_path / "a", public_keys=signers))
+    text = " ".join(found.statement.document["not_covered"])
+    assert "counts the noise of 2 honest sites among the 3 in the sum" in text
+    law = dr.read_release(tmp_path / "a" / "release.parquet").laws["transition_counts"]
+    assert law.std() == pytest.approx(plan.mechanism.noise_scales[1] * math.sqrt(3 / 2), rel=1e-6)
+    with pytest.raises(ValueError, match="the sites drew the noise"):
+        dr.learn(
+            summed(plan, parts), plan.learner, tmp_path / "c", privatizer=BUDGET, ledger=None,
+            randomness=Seeded(3),
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="must be those of the sites' plan"):
+        dr.learn(
+            summed(plan, parts), plan.learner, tmp_path / "c", ledger=None,
+            privatizer=dr.Central(epsilon=2.0, delta=1e-6),
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ who is in a sum
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "c"), [(4, 3, 0), (4, 3, 1), (5, 4, 0), (5, 4, 1), (5, 3, 0), (5, 5, 2), (6, 5, 2)]
+)
+def test_honest_sites_in_whatever_a_liar_opens(n: int, k: int, c: int) -> None:
+    """Every way to tell n - c honest sites who dropped out, and what the shares that they give then open."""
+    honest = range(n - c)
+    least = n
+    told = [
+        [set(gone) for gone in itertools.combinations(set(range(n)) - {w}, n - k)] + [set[int]()]
+        for w in honest
+    ]
+    for gone in itertools.product(*told):
+        dead = {u for u in honest if sum(u in one for one in gone) >= k - c}
+        opened = {u for u in honest if sum(u not in one for one in gone) >= k - c}
+        assert not dead & opened
+        if dead | opened == set(honest):
+            least = min(least, len(opened))
+    assert least == plan_of(n, needed=k, colluding=c).honest
+
+
+def test_refusals_of_a_site() -> None:
+    """All that needs no Flower to be seen: order, sizes, names."""
+    plan = plan_of(needed=3)
+    setup = {
+        "sample_num": 3, "share_num": 3, "threshold": 3, "clipping_range": float(BOUND),
+        "target_range": 2 * BOUND, "mod_range": MODULUS, "max_weight": 1.0,
+    }  # fmt: skip
+    keys = {str(node): [b"", b""] for node in (7, 8, 9)}
+    shown = {"stage": "share_keys", "nodes": [7, 8, 9]}
+    sent = {**shown, "stage": "collect_masked_vectors"}
+    sums = {"active_nids": [9, 7, 8], "dead_nids": []}
+    assert refusal(plan, "setup", setup, 7, {}) is None
+    assert refusal(plan, "share_keys", keys, 7, {"stage": "setup"}) is None
+    assert refusal(plan, "collect_masked_vectors", {"srcs": [9, 8]}, 7, shown) is None
+    assert refusal(plan, "unmask", sums, 7, sent) is None
+    for name in setup:
+        assert f"{name} = " in str(refusal(plan, "setup", {**setup, name: 2}, 7, {}))
+    for stage, told, before, words in (
+        ("setup", setup, sent, "does so once"),
+        ("collect_masked_vectors", {"srcs": [9, 8]}, sent, "does so once"),
+        ("collect_masked_vectors", {"srcs": [9, 8]}, {"stage": "setup"}, "does not follow"),
+        ("collect_masked_vectors", {"srcs": [9, 9]}, shown, "all 2 others"),
+        ("unmask", sums, {**sent, "stage": "unmask"}, "does not follow"),
+        ("unmask", {**sums, "dead_nids": [8]}, sent, "named once"),
+        ("unmask", {"active_nids": [9, 7], "dead_nids": [8]}, sent, "must be 3 at least"),
+        ("share_keys", {**keys, "10": [b"", b""]}, {"stage": "setup"}, "keys of 4 sites"),
+        ("share_keys", {"7": [], "8": [], "08": []}, {"stage": "setup"}, "keys of 2 sites"),
+        ("share_keys", {"8": [], "9": [], "10": []}, {"stage": "setup"}, "this one among them"),
+        ("look", {}, {}, "none of secure aggregation"),
+    ):
+        assert words in str(refusal(plan, stage, told, 7, before))
+
+
+def test_masks_use_the_whole_seed() -> None:
+    """Two seeds whose 32-bit words add up (exclusive or) to the same: one mask in Flower, two here."""
+    one = bytes(range(32))
+    two = one[4:8] + one[:4] + one[8:]
+    shapes = [(1,), (40, 50)]
+    first, second = mask(one, MODULUS, shapes), mask(two, MODULUS, shapes)
+    assert [part.shape for part in first] == shapes
+    assert not (first[1] == second[1]).any()
+    np.testing.assert_array_equal(mask(one, MODULUS, shapes)[1], first[1])
+    words = np.concatenate([first[1].ravel(), second[1].ravel()])
+    assert words.min() >= 0
+    assert words.max() < MODULUS
+    assert stats.chisquare(np.bincount(words >> 36, minlength=16)).pvalue > ALARM
+
+
+# ------------------------------------------------------------------------------ refused
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"number": 1}, "sites = 1"),
+        ({"noise": "server"}, "noise = 'server'"),
+        ({"number": 4, "needed": 2}, "needed = 2: must be above half"),
+        ({"number": 3, "needed": 2}, "needed = 2: must be above half of sites [+] colluding, 4"),
+        ({"number": 4, "colluding": 4}, "colluding = 4"),
+        ({"privatizer": dr.NoPrivacy()}, "privatizer = "),
+        ({"privatizer": dr.Central(epsilon=1.0), "noise": "sites"}, "shares of it are not known"),
+        ({"learner": dr.DPPEVI(rho=1.0)}, "learner = 'dp-pevi'"),
+        ({"privatizer": dr.Central(epsilon=1e-5, delta=1e-6), "noise": "sites"}, "at most 4194304"),
+        ({"privatizer": dr.Central(rho=20.0), "noise": "sites", "number": 9}, "a site's share of the noise"),
+        ({"name": 3}, "name = 3"),
+    ],
+)
+def test_plans_that_are_refused(how: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        plan_of(**how)
+
+
+def test_sites_that_are_refused(parts: list[dr.Part], tmp_path: Path) -> None:
+    plan = plan_of()
+    assert repr(Site(plan, parts[0], KEY, None)) == "<Site of 40 people: raw data, not private>"
+    with pytest.raises(ValueError, match="counted with another key"):
+        Site(plan, parts[0], bytes(32), None)
+    with pytest.raises(ValueError, match="key: must be 32 secret bytes"):
+        Site(plan, parts[0], b"short", None)
+    with pytest.raises(ValueError, match="counted with another schema"):
+        Site(plan_of(schema=replace(SCHEMA, unit="person")), parts[0], KEY, None)
+    with pytest.raises(ValueError, match="people = 600000: must be at most 524288"):
+        plan.check_room(600_000)
+    path = tmp_path / "ledger"
+    Site(plan, parts[0], KEY, path).send()
+    with pytest.raises(ValueError, match="this site has answered it, by its ledger"):
+        Site(plan, parts[0], KEY, path).send()
+    with Ledger.open(path) as ledger:
+        ledger.set_limit("ward", epsilon=1.2, delta=1e-5)
+        (entry,) = [one for one in ledger.entries("ward") if one.kind == "reserve"]
+        assert (entry.records, entry.users) == (plan.records, 40)
+    with pytest.raises(BudgetError):
+        Site(replace(plan, name="again"), parts[0], KEY, path).send()
+
+
+def test_of_two_answers_at_once_the_second_is_refused(
+    parts: list[dr.Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process of this site reserved between the look into the ledger and the reservation."""
+    inner = Ledger.reserve
+
+    def reserve(self: Ledger, *given: Any, **how: Any) -> Any:
+        inner(self, *given, **how)
+        return inner(self, *given, **how)
+
+    one = Site(plan_of(), parts[0], KEY, tmp_path / "ledger")
+    monkeypatch.setattr(Ledger, "reserve", reserve)
+    with pytest.raises(ValueError, match="this site has answered it, by its ledger"):
+        one.send()
+
+
+def test_rules_are_obeyed_when_a_site_is_charged(parts: list[dr.Part], tmp_path: Path) -> None:
+    """The ledger was exchanged, or the owner's rule changed, after the site was made ready."""
+    path, rule = tmp_path / "ledger", tmp_path / NAME
+    with Ledger.open(path) as ledger, Ledger.open(tmp_path / "other") as other:
+        kept, wanted = Rule("ward", ledger.identity), Rule("ward", other.identity)
+    part = dr.Part(parts[0].tally, parts[0].people, parts[0].facts, {rule: kept})
+
+    def answers(ready: Site) -> None:
+        with pytest.raises(ValueError, match="must be that of identity .* by the owner's rule"):
+            ready.send()
+        with Ledger.open(path) as ledger:
+            assert len(ledger.entries()) == 1
+
+    ready = Site(plan_of(), part, KEY, path)
+    rule.write_text(f'dataset = "ward"\nledger = "{wanted.ledger}"\n')
+    answers(ready)
+    rule.write_text('dataset = "another population, whose data lie at this place here"\nledger = "its own"\n')
+    ready = Site(plan_of(), part, KEY, path)
+    for end in ("", ".head"):
+        (tmp_path / f"other{end}").rename(tmp_path / f"ledger{end}")
+    answers(ready)
+
+
+def test_sums_that_are_refused(parts: list[dr.Part]) -> None:
+    plan = plan_of()
+    units = summed(plan, parts).units
+    for wrong, words in ((units[1:], "integers of 64 bits"), (units * 10**9, "cannot be the sum")):
+        with pytest.raises(ValueError, match=words):
+            SiteSums(plan, 3, wrong)
+    with pytest.raises(ValueError, match="sent = 2"):
+        SiteSums(plan, 2, units)
+    bent = np.array(units)
+    bent[3] += 1000  # a site that counts what nobody did
+    with pytest.raises(ValueError, match=r"counts\[0\]"):
+        SiteSums(plan, 3, bent).session(dr.Secure())
+
+
+def test_a_plan_as_a_file(tmp_path: Path) -> None:
+    write_schema(SCHEMA, tmp_path / "ward.toml")
+    text = (
+        'schema = "ward.toml"\nalgorithm = "decision-points"\nsites = 4\nneeded = 3\nnoise = "sites"\n'
+        "[privatizer]\nepsilon = 1.0\ndelta = 1e-6\n"
+    )
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    assert dr.read_site_plan(path).digest == plan_of(4, needed=3, noise="sites").digest
+    others = [plan_of(4, **how).digest for how in ({}, {"needed": 3}, {"name": "a"}, {"colluding": 2})]
+    assert len(set(others)) == 4
+    for wrong, words in (
+        (text.replace("sites = 4", "sites = 1"), "sites = 1"),
+        (text.replace("needed", "wanted"), "key 'wanted' is unknown"),
+        (text.replace('schema = "ward.toml"', ""), "key 'schema' is missing"),
+        (text.replace("delta", "deltas"), "deltas"),
+        ("=", "cannot be read as TOML"),
+    ):
+        path.write_text(wrong)
+        with pytest.raises(ValueError, match=words):
+            sites.read_site_plan(path)
+
+
+def test_a_part_of_other_sums_than_those_of_the_plan_is_refused(tmp_path: Path) -> None:
+    """Its cells would get the noise of others."""
+    path = tmp_path / "people.parquet"
+    write_made_up(STEPS, 40, path, seed=1)
+    counted = dr.count_part(dr.open_source(path, STEPS), dr.DPAPVI(visits="released"), KEY)
+    released = SitePlan(STEPS, dr.DPAPVI(visits="released"), BUDGET, 3, noise="sites")
+    derived = SitePlan(STEPS, dr.DPAPVI(visits="derived"), BUDGET, 3, noise="sites")
+    assert Site(released, counted, KEY, None).send().size == released.mechanism.query.cells + 1
+    with pytest.raises(ValueError, match="not those that the plan asks for"):
+        Site(derived, counted, KEY, None)
+    counted.tally._grid = 64
+    with pytest.raises(ValueError, match="not those that the plan asks for"):
+        Site(released, counted, KEY, None)

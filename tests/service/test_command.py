@@ -1,0 +1,117 @@
+"""``discreet serve``: the statement before anybody comes, tickets, the ledger, a rehearsal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from serving import ENV, table
+from typer.testing import CliRunner
+
+import discreet as dr
+from discreet.cli import app, service
+from discreet.service import database as stores
+from discreet.service.database import Place, Store, hashed
+from discreet.service.server import database_of, key_of, opened
+from discreet.service.study_config import read_study
+from discreet.utils.toml_file import to_toml
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_SYNCHRONOUS", "OFF")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study file with a ledger."""
+    content = table(20, ledger={"dataset": "people-1", "path": "ledger.sqlite"})
+    path = tmp_path / "study.toml"
+    path.write_text(to_toml(content))
+    assert read_study(path).rehearsal["options"] == ENV
+    return path
+
+
+def said(*words: Any, status: int = 0) -> str:
+    found = CliRunner().invoke(app, ["serve", *map(str, words)])
+    assert found.exit_code == status, found.output
+    return found.output if status else found.stdout
+
+
+def test_check_prints_the_statement_and_writes_nothing(study: Path) -> None:
+    text = said(study, "--check")
+    assert "Joint differential privacy" in text
+    assert "You trust the operator." in text
+    assert "6 releases, after 0, 1, 2, 4, 8, 16 people" in text
+    table = json.loads(said(study, "--check", "--json"))
+    assert table["guarantee"]["epsilon"] <= 1.0 + 1e-12
+    assert [path.name for path in study.parent.iterdir()] == ["study.toml"]
+
+
+def test_tickets_are_issued_after_the_ledger_knows_the_study(study: Path) -> None:
+    tickets = said(study, "--tickets", 3).split()
+    more = json.loads(said(study, "--tickets", 2, "--json"))["tickets"]
+    assert len({*tickets, *more}) == 5
+    token = said(study, "--operator").strip()
+    found = read_study(study)
+    store = opened(found, database_of(found, None))
+    assert store.knows_token(token)
+    assert [one.status for one in store.admit([Place(hashed(tickets[0]))], 1.0, 60.0)] == ["placed"]
+    with dr.Ledger.open(study.parent / "ledger.sqlite") as ledger:
+        (entry,) = [one for one in ledger.entries("people-1") if one.kind == "reserve"]  # once
+        assert ledger.totals("people-1").epsilon == pytest.approx(found.guarantee.epsilon)
+        assert json.loads(store.about()["ledger"])["hash"] == entry.hash
+
+
+def test_a_study_beyond_the_ledgers_limit_is_not_begun(study: Path) -> None:
+    with dr.Ledger.open(study.parent / "ledger.sqlite") as ledger:
+        ledger.set_limit("people-1", 0.5, 1e-6)
+    assert "0.5" in said(study, "--tickets", 1, status=2)
+    found = read_study(study)
+    assert not Store(database_of(found, None)).created(found.identity)
+
+
+def test_a_rehearsal_and_what_does_not_go_together(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = json.loads(said(study, "--rehearse", 8, "--json"))
+    assert (table["people"], table["releases"]) == (8, 3)
+    stayed: list[float] = []
+    monkeypatch.setattr(service, "time", SimpleNamespace(sleep=stayed.append))
+    text = said(study, "--rehearse", 8, "--stay", 3)
+    assert stayed == [3]
+    assert "of whom the study has 20: more learn more" in text
+    said(study, "--stay", 3, status=2)
+    said(study, "--rehearse", 8, "--stay", -1, status=2)
+    said(study, "--rehearse", 8, "--check", status=2)
+    said(study.parent / "none.toml", "--check", status=2)
+
+
+def test_the_key_is_made_once(study: Path) -> None:
+    found = read_study(study)
+    assert key_of(found).public == key_of(found).public
+    assert (study.parent / "service.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_shuffler_has_a_key_before_the_study_names_it(tmp_path: Path) -> None:
+    def shuffler(*words: Any, status: int = 0) -> str:
+        found = CliRunner().invoke(app, ["shuffler", *map(str, words)])
+        assert found.exit_code == status, found.output
+        return found.output if status else found.stdout
+
+    path = tmp_path / "study.toml"
+    key = shuffler(path, "--key").strip()
+    assert json.loads(shuffler(path, "--key", "--json")) == {"key": key}
+    path.write_text(to_toml(table(20, "shuffle", shuffler={"url": "https://shuffler", "key": key})))
+    text = said(path, "--check")
+    assert "Shuffle differential privacy" in text
+    assert "The operator sees sums of batches" in text
+    assert len(set(shuffler(path, "--tickets", 3).split())) == 3
+    assert len(json.loads(shuffler(path, "--operator", "--json"))["token"]) > 20
+    assert "are of `discreet shuffler`" in said(path, "--tickets", 1, status=2)
+    assert "whose shuffler this is" in shuffler(path, status=2)
+    assert "64 hexadecimal digits" in shuffler(path, "--service", "http://a", "--service-key", "no", status=2)
+    assert "an address" in shuffler(path, "--service", "a", "--service-key", key, status=2)
+    assert "give one of them" in shuffler(path, "--key", "--operator", status=2)
+    assert len(json.loads(said(path, "--rehearse", 5, "--json"))) > 3

@@ -1,0 +1,459 @@
+"""One answer a ticket, one release a turn, one writer; and what a death in between leaves."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from serving import a_study, a_writer, begun, central, placed
+from serving import stopped as time
+
+from discreet.core.rng import Seeded
+from discreet.service import database as stores
+from discreet.service import encoding as codec
+from discreet.service import release_worker as turns
+from discreet.service.database import Answer, Place, StaleWriter, Store, hashed
+from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of, device_of
+from discreet.service.study_config import Study
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_SYNCHRONOUS", "OFF")
+
+
+def answers(study: Study, store: Store, tickets: list[str], plans: list[int], first: int = 0) -> list[Answer]:
+    admission = CentralAdmission(study.layout, study.rewards)
+    return [
+        admission.answer(central(ticket, plan, first + i))
+        for i, (ticket, plan) in enumerate(zip(tickets, plans, strict=True))
+    ]
+
+
+def a_batch(study: Study, store: Store) -> list[str]:
+    """Everybody whom the open plans wait for comes. Returns their tickets."""
+    size = sum(one["users"] - one["placed"] for one in store.plans())
+    tickets = store.new_tickets(size)
+    found = answers(study, store, tickets, placed(store, tickets), 1000 * store.about()["turn"])
+    assert {one.status for one in store.admit(found, time.time(), 60.0)} == {"counted"}
+    return tickets
+
+
+def test_a_ticket_answers_once_and_the_same_message_gets_the_same_answer(tmp_path: Path) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    first, other = store.new_tickets(2)
+    ask = Place(hashed(first))
+    (plan,) = placed(store, [first])
+    assert placed(store, [first]) == [plan]  # asked again: the same place
+    admission = CentralAdmission(study.layout)
+    now, mine = time.time(), admission.answer(central(first, plan, 7))
+    assert [one.status for one in store.admit([mine, mine], now, 60.0)] == ["counted"] * 2
+    assert store.admit([mine], now, 60.0)[0] == store.admit([mine], now, 60.0)[0]
+    second = admission.answer(central(first, plan, 8))  # another message with her ticket
+    stolen = admission.answer(central(other, plan, 7))  # her bytes with another ticket
+    stranger = admission.answer(central("nobody", plan, 9))
+    found = store.admit([second, stolen, stranger, ask, Place(hashed("nobody"))], now, 60.0)
+    assert [one.status for one in found] == ["spent", "replayed", "foreign", "spent", "foreign"]
+    assert [one["came"] for one in store.plans()] == [1]
+    assert len(store.messages(plan)) == 1
+
+
+def test_who_has_no_place_is_not_counted_and_a_full_plan_takes_nobody(tmp_path: Path) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    one, two = store.new_tickets(2)
+    admission = CentralAdmission(study.layout)
+    early = admission.answer(central(one, 1, 1))
+    assert store.admit([early], time.time(), 60.0)[0].status == "placeless"
+    assert store.admit([Place(hashed(one)), early], time.time(), 60.0)[1].status == "counted"
+    late = [Place(hashed(two)), admission.answer(central(two, 1, 2)), admission.answer(central(two, 9, 3))]
+    found = store.admit(late, time.time(), 60.0)  # release 0 is followed by one person
+    assert [one.status for one in found] == ["full", "placeless", "late"]
+
+
+def test_tickets_and_tokens_are_stored_as_hashes_in_a_file_for_its_owner(tmp_path: Path) -> None:
+    store = begun(a_study(), tmp_path / "a.db")
+    secrets = [*store.new_tickets(3), store.new_token()]
+    assert store.knows_token(secrets[-1])
+    assert not store.knows_token(secrets[0])
+    store.close()
+    for path in tmp_path.iterdir():
+        assert not any(secret.encode() in path.read_bytes() for secret in secrets)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_who_does_not_answer_in_time_is_absent_and_her_place_is_nobodys(tmp_path: Path) -> None:
+    study = a_study()
+    store, now = begun(study, tmp_path / "a.db"), time.time()
+    slow, quick = store.new_tickets(2)
+    placed(store, [slow])
+    assert store.expire(now + 59, None) == 0
+    assert store.expire(now + 61, None) == 1
+    assert store.admit([Place(hashed(quick))], now + 62, 60.0)[0].status == "full"
+    answer = CentralAdmission(study.layout).answer(central(slow, 1, 1))
+    assert store.admit([answer], now + 62, 60.0)[0].status == "late"
+    writer = a_writer(study, store)
+    assert writer.step()
+    assert json.loads(store.release(1)[0])["users"] == 1  # type: ignore[index]
+    # the next plan is closed with nobody in it; who comes just before has no longer than it is open
+    (last,) = store.admit([Place(hashed(quick))], time.time() + 3590, 60.0, 3600.0)
+    assert last.status == "placed"
+    assert 0.0 < last.seconds <= 10.0
+    assert store.expire(time.time() + 3601, 3600.0) == 1
+    assert writer.step()
+
+
+def test_time_stands_still_while_nobody_holds_the_lease(tmp_path: Path) -> None:
+    study = a_study()
+    store, now = begun(study, tmp_path / "a.db"), time.time()
+    token = store.lease("one", now, 10.0)
+    placed(store, store.new_tickets(1))
+    assert token == 1
+    assert store.lease("two", now + 5, 10.0) is None  # it is held
+    assert store.lease("two", now + 1010, 10.0) == 2  # the machine was off for 1 000 seconds
+    assert store.expire(now + 1010, 3600.0) == 0
+    assert store.expire(now + 1061, 3600.0) == 1
+    assert not store.keep(1, now + 1011, 10.0)
+    assert store.keep(2, now + 1011, 10.0)
+
+
+def test_a_writer_that_was_paused_is_not_heard(tmp_path: Path) -> None:
+    """Two writers draw noise for one batch; one release is stored, and the other one is seen by nobody."""
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    a_batch(study, store)
+    clock = [time.time()]
+    second = turns.Writer(study, store, "two", lambda: clock[0])
+
+    def paused() -> None:  # between noise and commit
+        clock[0] += 100.0
+        assert second.hold()
+        assert second.step()
+
+    first = turns.Writer(study, store, "one", lambda: clock[0], paused)
+    assert first.hold()
+    with pytest.raises(StaleWriter):
+        first.step()
+    shown = store.release(1)
+    assert first.token is None
+    assert not first.step()  # it has no lease, and does nothing
+    assert store.release(1) == shown
+    assert store.about()["turn"] == 1
+    clock[0] += 100.0
+    a_batch(study, store)
+    assert first.hold()  # the same process, with a new token
+    first._before_commit = lambda: None
+    assert first.step()
+    assert store.about()["turn"] == 2
+
+
+def test_an_expired_lease_that_nobody_took_may_still_write_but_never_twice(tmp_path: Path) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    a_batch(study, store)
+    turn, content = store.session()
+    token, plans = writer.token or 0, [(2, 1, "{}")]
+    new = stores.Drawn(1, b"x", b"y", "0" * 64, content)
+    with pytest.raises(StaleWriter):  # nothing was drawn
+        store.turned(token, turn, plans, time.time(), 10.0)
+    assert store.about()["turn"] == turn
+    for other in (replace(new, number=2), replace(new, number=0)):
+        with pytest.raises(StaleWriter):
+            store.drew(token, turn, other, time.time(), 10.0)
+    store.drew(token, turn, new, time.time(), 10.0)
+    with pytest.raises(StaleWriter):  # there is one draw for ever
+        store.drew(token, turn, replace(new, exact=b"z"), time.time(), 10.0)
+    assert store.exact_release(1) == b"x"
+    store.turned(token, turn, plans, time.time(), 10.0)
+    with pytest.raises(StaleWriter):
+        store.turned(token, turn, plans, time.time(), 10.0)
+    with pytest.raises(StaleWriter):
+        store.drew(token, turn, new, time.time(), 10.0)
+    with pytest.raises(StaleWriter):
+        store.ended((writer.token or 0) + 1, 1)
+    assert not store.about()["over"]
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_a_death_between_noise_and_commit_loses_nothing_and_shows_nothing(tmp_path: Path, trust: str) -> None:
+    """Of secure noise the next process draws other noise, since nobody saw the first; of seeded, the same."""
+    study = a_study(trust=trust)
+    assert not isinstance(study.randomness, Seeded)
+    store = begun(study, tmp_path / "a.db")
+    size = sum(one["users"] for one in store.plans())
+    tickets = store.new_tickets(size)
+    plans = placed(store, tickets)
+    form = bytes(store.about()["form"])
+    if trust == "local":
+        device, admission = device_of(form), admission_of(study.layout, study.rewards, form)
+        assert isinstance(admission, LocalAdmission)
+        import base64
+
+        policy = np.array(json.loads(store.policies(0)[0]["policy"])["policy"])
+        admission.plan(1, policy)
+        life = [0, 1, 2, 1, 0], [0, 1, 0, 1], [0.0, 1.0, 0.5, 0.0]
+        sent = device(plans[0], policy, *life)  # type: ignore[operator]
+        found = [admission.answer({"ticket": tickets[0], "message": base64.b64encode(sent).decode()})]
+    else:
+        found = answers(study, store, tickets, plans)
+    store.admit(found, time.time(), 60.0)
+
+    class Killed(BaseException):
+        pass
+
+    def dies() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        a_writer(study, store, before_commit=dies).step()
+    assert store.release(1) is None
+    assert store.about()["turn"] == 0
+    store.close()
+    again = Store(tmp_path / "a.db")
+    after = turns.Writer(study, again, "two", lambda: time.time() + 100)
+    assert after.hold()
+    assert after.step()
+    first = again.release(1)
+    assert first is not None
+    assert json.loads(first[0])["users"] == 1
+    assert after.refused == 0
+    assert not after.step()  # drawn once
+    assert again.release(1) == first
+
+
+def test_messages_are_added_in_the_order_of_tickets_and_removed(tmp_path: Path) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    while sum(one["users"] for one in store.plans()) < 3:
+        a_batch(study, store)
+        assert writer.step()
+    while store.sweep():
+        pass
+    tickets = store.new_tickets(sum(one["users"] for one in store.plans()))
+    plans = placed(store, tickets)
+    admission = CentralAdmission(study.layout)
+    found = [
+        admission.answer(central(ticket, plan, 50 + i, states=[i % 3, 1, 2, 1, 0]))
+        for i, (ticket, plan) in enumerate(zip(tickets, plans, strict=True))
+    ]
+    for one in reversed(found):
+        store.admit([one], time.time(), 60.0)
+    stored = [body for plan in sorted(set(plans)) for body in store.messages(plan)]
+    assert stored == [one.body for one in found]
+    assert writer.step()
+    while store.sweep():
+        pass
+    with sqlite3.connect(tmp_path / "a.db") as raw:
+        assert raw.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+        assert raw.execute("SELECT count(*) FROM tickets WHERE due IS NOT NULL").fetchone() == (0,)
+
+
+def test_a_study_ends_after_its_people(tmp_path: Path) -> None:
+    study = a_study(users=3)
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    while not store.about()["over"]:
+        a_batch(study, store)
+        assert writer.step()
+    late = store.new_tickets(1)[0]
+    assert store.admit([Place(hashed(late))], time.time(), 60.0)[0].status == "over"
+    assert not writer.step()
+
+
+def test_another_study_gets_a_database_of_its_own(tmp_path: Path) -> None:
+    store = begun(a_study(), tmp_path / "a.db")
+    assert store.created(a_study().identity)
+    other = a_study(users=41)
+    with pytest.raises(ValueError, match="serves another study"):
+        store.created(other.identity)
+    with pytest.raises(ValueError, match="holds a study already"):
+        turns.begin_study(other, store, time.time())
+    with pytest.raises(ValueError, match="folder does not exist"):
+        Store(tmp_path / "nowhere" / "a.db")
+
+
+def test_a_learner_that_plans_otherwise_than_it_did_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    for _ in range(2):
+        a_batch(study, store)
+        assert writer.step()
+    a_batch(study, store)
+    fresh = turns.Writer(study, store, "two", lambda: time.time() + 100)
+    assert fresh.hold()
+    plan = type(study.learner).plan
+
+    def other(self: Any, *given: Any) -> Any:
+        made, state = plan(self, *given)
+        return turns.Plan(1 - made.policy, made.users, last=made.last), state
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(study.learner), "plan", other)
+        with pytest.raises(RuntimeError, match="makes other plans"):
+            fresh.step()
+    assert fresh.step()
+
+
+class Failing:
+    """A learner that cannot go on from some releases."""
+
+    def __init__(self, study: Study) -> None:
+        self.learner, self.seen = study.learner, list[bytes]()
+        self.fails = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.learner, name)
+
+    def plan(self, state: Any, release: Any, ask: Any) -> Any:
+        if release.number == 1:
+            self.seen.append(codec.exact(release))
+            if self.fails:
+                raise ArithmeticError("what was drawn does not suit this learner")
+        return self.learner.plan(state, release, ask)
+
+
+def test_a_release_that_a_learner_fails_at_is_the_release_all_the_same(tmp_path: Path) -> None:
+    """Were it drawn again, what is shown would be what the learner likes: two looks at one batch."""
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    failing = Failing(study)
+    other = replace(study, learner=failing)
+    a_batch(study, store)
+    for again in range(3):
+        writer = turns.Writer(other, store, "one", time.time)
+        assert writer.hold()
+        failing.fails = again < 2
+        if failing.fails:
+            with pytest.raises(ArithmeticError):
+                writer.step()
+            assert store.about()["turn"] == 0
+        else:
+            assert writer.step()
+        writer.let_go()
+    assert len(failing.seen) == 3
+    assert set(failing.seen) == {store.exact_release(1)}
+    assert store.about()["turn"] == 1
+
+
+def test_a_session_of_another_guarantee_is_not_gone_on_with(tmp_path: Path) -> None:
+    loose = a_study(privatizer={"name": "central", "epsilon": 8.0, "delta": 1e-6})
+    store = begun(loose, tmp_path / "a.db")
+    a_batch(loose, store)
+    strict = replace(loose, privatizer=a_study().privatizer)
+    assert strict.guarantee.epsilon == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="another guarantee"):
+        turns.Writer(strict, store, "one", time.time)
+    assert store.exact_release(1) is None
+    assert a_writer(loose, store).step()
+
+
+def test_two_threads_that_take_the_lease_at_once_have_it(tmp_path: Path) -> None:
+    """One keeps it while a turn is made, one before people's times are looked at."""
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    inner, both = store.lease, threading.Barrier(2)
+    for again in range(10):
+        now = time.time() + 100.0 * again  # the last one ran out
+        writer = turns.Writer(study, store, "one", lambda now=now: now)  # type: ignore[misc]
+
+        def slow(*given: Any) -> int | None:
+            threading.Event().wait(0.002)
+            return inner(*given)
+
+        def take(writer: Any = writer) -> bool:
+            both.wait()
+            return bool(writer.hold())
+
+        store.lease = slow  # type: ignore[method-assign]
+        with ThreadPoolExecutor(2) as pool:
+            assert [one.result() for one in [pool.submit(take), pool.submit(take)]] == [True, True]
+        assert writer.token is not None
+        assert store.keep(writer.token, now, 5.0)
+
+
+def test_a_lease_that_ran_out_is_taken_anew_so_that_times_stand_still(tmp_path: Path) -> None:
+    store = begun(a_study(), tmp_path / "a.db")
+    now = time.time()
+    [ticket] = store.new_tickets(1)
+    token = store.lease("one", now, 10.0)
+    assert token is not None
+    store.admit([Place(hashed(ticket))], now, 60.0)
+    assert not store.keep(token, now + 3600.0, 10.0)  # the machine was paused for an hour
+    assert store.lease("one", now + 3600.0, 10.0) == token + 1
+    assert store.expire(now + 3600.0, 3600.0) == 0
+
+
+def test_other_databases_are_refused() -> None:
+    with pytest.raises(ValueError, match="must be SQLite or PostgreSQL"):
+        Store("mysql+pymysql://nobody@localhost/study")
+
+
+def test_what_is_counted_is_in_no_file(tmp_path: Path) -> None:
+    """Fourteen batches: while one is open its messages are in the log; once they are swept no file has them.
+
+    Every reward is a number that was drawn for it alone.
+    """
+    study = a_study(users=400, schedule={"replan_growth": 1.2})
+    store = begun(study, tmp_path / "a.db")
+    writer, admission = a_writer(study, store), CentralAdmission(study.layout, study.rewards)
+    draw, planted, seen = np.random.default_rng(3), list[bytes](), 0
+
+    def held() -> int:
+        files = b"".join(one.read_bytes() for one in sorted(tmp_path.iterdir()))
+        return sum(one in files for one in planted)
+
+    for number in range(14):
+        tickets = store.new_tickets(max(4, sum(one["users"] for one in store.plans())))
+        tickets = tickets[: sum(one["users"] for one in store.plans())]
+        for at, (ticket, plan) in enumerate(zip(tickets, placed(store, tickets), strict=True)):
+            rewards = draw.random(4)
+            planted += [one.tobytes() for one in rewards]
+            sent = central(ticket, plan, 1000 * number + at, rewards=rewards.tolist())
+            assert store.admit([admission.answer(sent)], time.time(), 60.0)[0].status == "counted"
+        seen += held() > 0
+        assert writer.step()
+        while store.sweep():
+            pass
+        assert held() == 0
+        assert (tmp_path / "a.db-wal").stat().st_size == 0
+    assert seen == 14  # the search finds what is there
+    store.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["a.db"]
+    assert held() == 0
+
+
+def test_the_log_is_emptied_once_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader keeps it: the sweep asks to come again, closing says so, and then it succeeds."""
+    monkeypatch.setattr(stores, "_PATIENCE_MS", 50)
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    with sqlite3.connect(tmp_path / "a.db", isolation_level=None) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+        a_batch(study, store)
+        assert writer.step()
+        for _ in range(3):
+            last = store.sweep()
+        assert last == 1
+        with pytest.raises(RuntimeError, match="its write-ahead log could not be emptied"):
+            store.close()
+        reader.execute("COMMIT")
+        assert store.sweep() == 0
+        assert (tmp_path / "a.db-wal").stat().st_size == 0
+        store.close()
+    reader.close()

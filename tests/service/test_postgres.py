@@ -1,0 +1,147 @@
+"""The same store on PostgreSQL: several processes' transactions at once, one answer a ticket, one writer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from serving import a_study, a_writer, central
+
+from discreet.service.database import Place, StaleWriter, Store, hashed
+from discreet.service.message_validation import CentralAdmission
+from discreet.service.release_worker import Writer, begin_study
+
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.skipif(
+        not shutil.which("initdb") and not list(Path("/usr/lib/postgresql").glob("*/bin/initdb")),
+        reason="there is no PostgreSQL server here",
+    ),
+    pytest.mark.skipif(not find_spec("psycopg"), reason="pip install 'psycopg[binary]'"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An empty database of a server of its own."""
+    found = shutil.which("initdb") or str(next(iter(Path("/usr/lib/postgresql").glob("*/bin/initdb"))))
+    programs, folder = Path(found).resolve().parent, Path("/tmp") / f"discreet-postgres-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    if user:
+        shutil.chown(folder, "postgres")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    data = str(folder / "data")
+    options = f"-h 127.0.0.1 -p {port} -k {folder} -c synchronous_commit=off"
+    subprocess.run([*user, programs / "initdb", "-D", data, "-A", "trust", "-U", "discreet"], check=True,
+                   capture_output=True, cwd="/")  # fmt: skip
+    start = [*user, programs / "pg_ctl", "-D", data, "-w", "-o", options, "-l", str(folder / "log"), "start"]
+    subprocess.run(start, check=True, stdout=subprocess.DEVNULL, cwd="/")
+    try:
+        yield f"postgresql+psycopg://discreet@127.0.0.1:{port}/postgres"
+    finally:
+        stop = [*user, programs / "pg_ctl", "-D", data, "-m", "immediate", "stop"]
+        subprocess.run(stop, check=True, stdout=subprocess.DEVNULL, cwd="/")
+        shutil.rmtree(folder)
+
+
+def test_a_study_on_postgresql(url: str) -> None:
+    study = a_study(60)
+    first, second = Store(url), Store(url)  # as two processes have them
+    assert not first.created(study.identity)
+    begin_study(study, first, time.time())
+    assert second.created(study.identity)
+    with pytest.raises(ValueError, match="holds a study already"):
+        begin_study(study, second, time.time())
+    admission = CentralAdmission(study.layout)
+    writer = a_writer(study, first)
+    other = Writer(study, second, "two", time.time)
+    assert not other.hold()
+    came, nonce = 0, 0
+    tickets = first.new_tickets(60)
+    with ThreadPoolExecutor(8) as pool:
+        while not first.about()["over"]:
+            free = sum(one["users"] - one["placed"] for one in first.plans())
+            part = tickets[came : came + free]
+            asked = [store for store in (first, second) for _ in (0, 1)]  # everybody asks four times at once
+
+            def place(store: Store, part: list[str] = part) -> list[object]:
+                return list(store.admit([Place(hashed(one)) for one in part], time.time(), 60.0))
+
+            found = list(pool.map(place, asked))
+            plans = [[one.plan for one in results] for results in found]  # type: ignore[attr-defined]
+            assert all(one == plans[0] for one in plans)
+            answers = [
+                admission.answer(central(ticket, plan, nonce + i))
+                for i, (ticket, plan) in enumerate(zip(part, plans[0], strict=True))
+            ]
+            nonce += len(answers)
+            told = list(pool.map(lambda store, a=tuple(answers): store.admit(a, time.time(), 60.0), asked))
+            assert {one.status for results in told for one in results} == {"counted"}
+            came += len(part)
+            assert writer.step()
+    assert came == 60
+    assert writer.refused == 0
+    while first.sweep():
+        pass
+    turn, content = second.session()
+    assert turn == 6
+    assert second.release(6) == first.release(6)
+    writer.let_go()
+    assert other.hold()
+    with pytest.raises(StaleWriter):
+        first.ended(writer.token or 1, turn)
+    assert second.knows_token(first.new_token())
+    assert content
+    first.close()
+    second.close()
+
+
+def test_a_commit_is_on_the_disk_whatever_the_server_says(url: str) -> None:
+    store = Store(url)
+    with store._engine.connect() as connection:
+        found = connection.exec_driver_sql("SHOW synchronous_commit").scalar()
+    assert found == "on"
+    store.close()
+
+
+def test_a_lease_is_taken_while_people_answer(url: str) -> None:
+    """Both change tickets and plans, in one order: neither waits for the other for ever."""
+    study = a_study(4000, schedule={"replan_every": 2000})
+    store, other = Store(url), Store(url)
+    begin_study(study, store, time.time())
+    admission, stop = CentralAdmission(study.layout), threading.Event()
+    assert store.lease("the first", time.time(), 5.0)
+    tickets = store.new_tickets(400)
+    store.admit([Place(hashed(tickets[0]))], time.time(), 60.0)
+    taken = 0
+
+    def takes() -> None:
+        nonlocal taken
+        while not stop.is_set():  # each begins when the last one is over, and puts all times off
+            taken += other.lease(f"holder {taken}", time.time() + 10.0 * (taken + 1), 5.0) is not None
+
+    thread = threading.Thread(target=takes)
+    thread.start()
+    try:
+        for i, ticket in enumerate(tickets[1:]):
+            (placed,) = store.admit([Place(hashed(ticket))], time.time(), 60.0)
+            answer = admission.answer(central(ticket, placed.plan, i))
+            assert store.admit([answer], time.time(), 60.0)[0].status == "counted"
+    finally:
+        stop.set()
+        thread.join()
+    assert taken > 10
+    store.close()
+    other.close()

@@ -1,0 +1,88 @@
+"""What a study file may say, and what is refused before anybody comes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import WORLD, a_study, table
+
+from discreet.service.participant_statement import statement_of
+from discreet.service.study_config import read_study, study_of
+
+SHUFFLE = {"privatizer": {"name": "shuffle", "epsilon": 1.0}}
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "service" / "study.toml"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"privatizer": {"name": "none"}}, "states a guarantee"),
+        ({"privatizer": {"name": "shuffle", "epsilon": 1.0}}, "shuffler: must be given"),
+        ({"shuffler": {"url": "https://a", "key": "0" * 64}}, "and no other"),
+        ({"shuffler": {"url": "https://a", "secret": 1}}, "shuffler.secret"),
+        ({**SHUFFLE, "shuffler": {"url": "a", "key": "0" * 64}}, "shuffler.url"),
+        ({**SHUFFLE, "shuffler": {"url": "https://a", "key": "0" * 63}}, "shuffler.key"),
+        ({"learner": {"name": "nobody"}}, "learner = 'nobody'"),
+        ({"schedule": {"growth": 2.0}}, "schedule.growth: is unknown"),
+        ({"learner": {"name": "noise-aware", "replan_growth": 2.0}}, "given in \\[learner\\], too"),
+        ({"schedule": {"replan_every": 1}, "world": {**WORLD, "users": 20_000}}, "at most 10000 are served"),
+        ({"world": {"states": 3, "actions": 2, "horizon": 4}}, "world.users is missing"),
+        ({"world": {"states": 3, "actions": 2, "horizon": 4, "users": 5, "rewards": [1.0, 0.0]}}, "below"),
+        ({"world": {"states": 3, "actions": 2, "horizon": 4, "users": 5, "mask": [[True, False]]}}, "mask"),
+        ({"world": {"states": 3, "actions": 2, "horizon": 4, "users": 5, "color": 1}}, "world.color"),
+        ({"people": {"answer_within": 0.0}}, "answer_within"),
+        ({"people": {"closes_after": 60.0}}, "closes_after"),
+        ({"ledger": {"path": "x"}}, "ledger.dataset is missing"),
+        ({"colour": {}}, "'colour'"),
+        ({"name": ""}, "name"),
+        ({"service": {"origins": "https://a.example"}}, "must be a list of origins"),
+        ({"service": {"origins": ["*"]}}, "service.origins"),
+        ({"service": {"origins": ["https://a.example/"]}}, "service.origins"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        study_of({**table(), **change})
+
+
+def test_the_identity_is_of_all_that_a_database_is_made_for() -> None:
+    same = a_study(
+        service={"key": "other.key", "origins": ["http://localhost:5"]}, rehearsal={"env": "riverswim"}
+    )
+    assert same.identity == a_study().identity
+    others = [a_study(users=41), a_study(trust="local"), a_study(people={"answer_within": 5.0})]
+    others += [a_study().rehearsed(), a_study().rehearsed(10)]
+    assert len({one.identity for one in (a_study(), *others)}) == 6
+
+
+def test_the_statement_says_who_sees_what() -> None:
+    central, local = (statement_of(a_study(trust=trust), None, "") for trust in ("central", "local"))
+    assert "You trust the operator" in central["who_sees_what"][0]
+    assert "need not trust" in local["who_sees_what"][0]
+    assert central["guarantee"]["epsilon"] <= 1.0
+    assert central["ledger"].startswith("This study is in no ledger")
+    assert not central["rehearsal"]
+    assert statement_of(a_study().rehearsed(), None, "")["rehearsal"]
+
+
+def test_the_example_of_the_documentation_is_one() -> None:
+    study = read_study(EXAMPLE)
+    assert study.guarantee.epsilon is not None
+    assert study.world.layout == study.layout
+    assert tomllib.loads(EXAMPLE.read_text())["name"] == study.name
+
+
+def test_without_the_extra_a_clear_word_is_said() -> None:
+    code = (
+        "import sys\nfrom importlib import util\nfind = util.find_spec\n"
+        "util.find_spec = lambda name, *a: None if name in ('fastapi', 'uvicorn') else find(name, *a)\n"
+        "sys.argv = ['discreet', 'serve', 'study.toml']\nfrom discreet.cli import main\nmain()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "the service needs fastapi, uvicorn: pip install 'discreet[serve]'" in ended.stderr
