@@ -37,7 +37,7 @@ SIZES = {"states": 6, "actions": 2, "horizon": 20}
 SERVER = """
 import json, sys
 from pathlib import Path
-from discreet.service import running
+from discreet.service import server as running
 from discreet.service.study_config import study_of
 folder, port = Path(sys.argv[1]), int(sys.argv[2])
 study = study_of(json.loads((folder / "study.json").read_text()), folder)

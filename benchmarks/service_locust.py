@@ -40,7 +40,7 @@ SIZES = {"states": 6, "actions": 2, "horizon": 20}
 PROCESS = """
 import json, sys
 from pathlib import Path
-from discreet.service import running
+from discreet.service import server as running
 from discreet.service.study_config import study_of
 from discreet.ledger.signatures import read_public_key
 part, folder, port, service = sys.argv[1:]

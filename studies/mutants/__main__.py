@@ -24,10 +24,14 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "studies", "docs", "benchmarks", "README.md", "CHANGELOG.md", "pyproject.toml")
 # Beside what the session imports: mechanisms that are no plain sums of counts, and what words are made by.
 MORE = (
-    "core.decaying_session", "core.steered", "linear.mechanism", "linear.responses", "linear.sums",
-    "local.record", "local.reported", "local.reports", "sessions.batch", "shuffle.amplified_record",
-    "shuffle.binomial_record", "shuffle.mechanism", "written.mechanisms", "written.plain",
-    "written.sentences",
+    "core.fresh_noise_session", "core.clipped_returns", "mechanisms.linear.linear_mechanism",
+    "mechanisms.linear.adaptive_queries", "mechanisms.linear.linear_queries",
+    "accounting.randomized_response_event", "mechanisms.local.randomized_response_strategy",
+    "mechanisms.local.randomized_response", "mechanisms.batch_queries",
+    "accounting.shuffle_amplification_event",
+    "accounting.binomial_noise_event", "mechanisms.shuffle.shuffle_mechanisms",
+    "accounting.text.mechanism_names", "accounting.serialization",
+    "accounting.text.guarantee_sentences",
 )  # fmt: skip
 TESTS = tuple(
     f"tests/{name}"

@@ -20,7 +20,7 @@ from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)
-FILES = (*SESSION, "continual/decaying.py")
+FILES = (*SESSION, "correlated_noise/decaying_sum.py")
 POLICY = np.zeros((2, 2), np.int64)
 LIFE = Trajectory(np.array([0, 1, 0]), np.array([1, 0]), np.array([1.0, 0.25]))
 USER = np.concatenate([t.ravel() for t in QUERY.contribution(LIFE).values()])

@@ -325,8 +325,9 @@ def test_an_interrupt_adds_no_message_twice(name: str) -> None:
         sent = message(name, session, 1)
         stopped = interrupted(
             lambda s=session, m=sent: s.submit(Message(1, message=m)), at,
-            files=("core/stream_session.py", "local/from_devices.py", "local/device_session.py",
-                   "local/reported_session.py", "linear/session.py"),
+            files=("core/stream_session.py", "mechanisms/local/message_inbox.py",
+            "mechanisms/local/noisy_vector_session.py",
+                   "mechanisms/local/randomized_response_session.py", "mechanisms/linear/linear_session.py"),
         )  # fmt: skip
         once = np.zeros(shape)
         if name != "subset":

@@ -167,7 +167,7 @@ def test_icu_refuses():
 
 
 def test_icu_names_its_extra(monkeypatch):
-    monkeypatch.setattr("discreet.envs.icu_sepsis.find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.import_module("discreet.envs.icu_sepsis"), "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'discreet\[icu\]'"):
         icu_sepsis()
 

@@ -8,9 +8,9 @@ from types import FrameType
 from typing import Any
 
 _FILES = {
-    "core": "session decaying_session stream_session mechanism encoders lifecycle",
-    "sessions": "clock cut group",
-    "local": "device_session reported_session from_devices",
+    "core": "count_sessions fresh_noise_session stream_session count_mechanism raw_encoder lifecycle",
+    "mechanisms/central": "per_pair_session clipped_reward_session policy_return_session",
+    "mechanisms/local": "noisy_vector_session randomized_response_session message_inbox",
 }
 SESSION = tuple(f"{room}/{name}.py" for room, names in _FILES.items() for name in names.split())
 

@@ -49,10 +49,10 @@ import discreet as dr
 from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema
 from discreet.learners.offline.apvi import DPAPVI
-from discreet.ledger import folders
+from discreet.utils import atomic_folder as folders
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline import learn as pipeline
-from discreet.pipeline import planning
+from discreet.pipeline import learned_files as planning
 folder, schema = Path(sys.argv[1]), read_schema(Path(sys.argv[1]) / "schema.toml")
 STEPS = {
     "release": (planning._Counts, "release"), "policy": (planning, "write_policy"),

@@ -38,7 +38,7 @@ from discreet.reports.statement import Statement, file_hash, fingerprint_of, wri
 from discreet.utils.atomic_file import write_aside
 
 pytestmark = pytest.mark.usefixtures("figures_are_sketched")
-EARLIER = Path(__file__).parent / "version_4" / "folder"
+EARLIER = Path(__file__).parents[1] / "pipeline" / "version_4" / "folder"
 SCRIPT = '<script>alert("x")</script> & <img src=x>'
 LABELLED = Schema(
     "ward", "patient", Layout(3, 2, 4), terminal=(2,), low=-1.0, high=1.0,

@@ -718,8 +718,8 @@ LINEAR_DEVICE = {"seeded": (device_linear, "drawn"), "secure": (device_linear, "
 CODEBOOK = {"seeded": (person_sums, "discrete_gaussian"), "secure": (person_sums, "discrete_gaussian")}
 REPORTS = {"seeded": (device_reports.Randomizer, "draw"), "secure": (device_reports.Randomizer, "draw")}
 FLIPS = {"seeded": (device_encoders, "noise_ones"), "secure": (device_encoders, "noise_ones")}
-IN_CORE = ("core.session", "core.randomness", "core.noise.exact")
-IN_LINEAR = ("linear.session", "device.noise")
+IN_CORE = ("core.count_sessions", "core.rng", "core.noise.discrete_samplers")
+IN_LINEAR = ("mechanisms.linear.linear_session", "device.discrete_noise")
 
 
 def only(source: str, plants: dict[str, tuple[Any, str]]) -> dict[str, tuple[Any, str]]:
@@ -759,47 +759,61 @@ CASES: dict[str, Case] = {
     "signed digits": Case(summed("signed-digits", COUNTED, LAPLACE, 7, arity=3), IN_CORE, CORE),
     "square root": Case(summed("square-root", COUNTED, GAUSSIAN, 7), IN_CORE, only("seeded", CORE)),
     "stored people": Case(
-        stored(replace(COUNTED, center_rewards=True), GAUSSIAN, 7), ("sessions.one_shot",), STORED
+        stored(replace(COUNTED, center_rewards=True), GAUSSIAN, 7),
+        ("mechanisms.dataset.dataset_release",),
+        STORED,
     ),
-    "stored people, Laplace": Case(stored(CENTRED, LAPLACE, 7), ("sessions.one_shot",), STORED),
+    "stored people, Laplace": Case(
+        stored(CENTRED, LAPLACE, 7), ("mechanisms.dataset.dataset_release",), STORED
+    ),
     "first visits": Case(
         stored(CountQuery(LAYOUT, center_rewards=True, stationary=True, first=True), GAUSSIAN, 14),
-        ("sessions.one_shot",),
+        ("mechanisms.dataset.dataset_release",),
         STORED,
     ),
     "a tally's people": Case(
-        stored(CENTRED, GAUSSIAN, 7, tally=True), ("sessions.one_shot", "sessions.tally"), STORED
+        stored(CENTRED, GAUSSIAN, 7, tally=True),
+        ("mechanisms.dataset.dataset_release", "mechanisms.dataset.partial_aggregate"),
+        STORED,
     ),
-    "sites": Case(split_sites, ("stored.sites",), {"secure": (sites, "SecureCoins")}),
+    "sites": Case(split_sites, ("pipeline.federated",), {"secure": (sites, "SecureCoins")}),
     "linear sums in batches": Case(batches(MODEL, GAUSSIAN, 67), IN_LINEAR, LINEAR),
     "linear sums in batches, Laplace": Case(batches(MODEL, LAPLACE, 67), IN_LINEAR, LINEAR),
     "mixtures in batches": Case(batches(MIXED, GAUSSIAN, 101), IN_LINEAR, LINEAR),
     "linear sums, tree": Case(summed("tree", MODEL, GAUSSIAN, 67, tree_estimate="plain"), IN_LINEAR, LINEAR),
     "linear sums, square root": Case(summed("square-root", MODEL, GAUSSIAN, 67), IN_LINEAR, LINEAR),
-    "answers": Case(answers({"mu": 0.3}), ("linear.responses",), ANSWERS),
-    "answers, Laplace": Case(answers({"epsilon": 0.3}), ("linear.responses",), ANSWERS),
-    "answers of a stream": Case(asked_again, ("linear.responses", "linear.session"), ANSWERS),
+    "answers": Case(answers({"mu": 0.3}), ("mechanisms.linear.adaptive_queries",), ANSWERS),
+    "answers, Laplace": Case(answers({"epsilon": 0.3}), ("mechanisms.linear.adaptive_queries",), ANSWERS),
+    "answers of a stream": Case(
+        asked_again, ("mechanisms.linear.adaptive_queries", "mechanisms.linear.linear_session"), ANSWERS
+    ),
     "devices' counts": Case(
-        devices(dr.Local(**GAUSSIAN), COUNTED, 14), ("device.noise", "device.counts"), ON_DEVICE
+        devices(dr.Local(**GAUSSIAN), COUNTED, 14),
+        ("device.discrete_noise", "device.count_device"),
+        ON_DEVICE,
     ),
     "devices' counts, Laplace": Case(
         devices(dr.Local(epsilon=0.5, randomizer="laplace"), COUNTED, 14),
-        ("device.noise", "device.counts"),
+        ("device.discrete_noise", "device.count_device"),
         ON_DEVICE,
     ),
     "devices' counts, by NumPy alone": Case(
         devices(dr.Local(**GAUSSIAN), MOVES, 7, lambda source, user: device_noise.ExactCoins()),
-        ("device.noise",),
+        ("device.discrete_noise",),
         only("secure", ON_DEVICE),
     ),
-    "devices' linear sums": Case(devices(dr.Local(**GAUSSIAN), MODEL, 67), ("device.linear",), LINEAR_DEVICE),
-    "devices' reports": Case(reported(dr.Local(epsilon=1.0), True), ("device.reports",), REPORTS),
+    "devices' linear sums": Case(
+        devices(dr.Local(**GAUSSIAN), MODEL, 67), ("device.linear_device",), LINEAR_DEVICE
+    ),
+    "devices' reports": Case(
+        reported(dr.Local(epsilon=1.0), True), ("device.randomized_response_device",), REPORTS
+    ),
     "a server's reports": Case(
         reported(dr.Central(epsilon=1.0, release="reports"), False),
-        ("local.reported_session", "device.reports"),
+        ("mechanisms.local.randomized_response_session", "device.randomized_response_device"),
         REPORTS,
     ),
-    "flips for a shuffler": Case(shuffled, ("device.encoders",), FLIPS),
+    "flips for a shuffler": Case(shuffled, ("device.shuffle_encoder",), FLIPS),
 }
 FITS: dict[str, dict[str, Any]] = {
     "centres of a codebook": {"centres": 2100, "rounds": 3},
@@ -814,7 +828,11 @@ BOTH = [
 
 def case_of(name: str, folder: Path) -> Case:
     if name in FITS:
-        return Case(fitted(folder, **FITS[name]), ("linear.person_sums", "stored.codebook"), CODEBOOK)
+        return Case(
+            fitted(folder, **FITS[name]),
+            ("mechanisms.linear.per_user_means", "pipeline.state_codebook"),
+            CODEBOOK,
+        )
     return CASES[name]
 
 
@@ -1030,18 +1048,21 @@ REACHED = {
 }  # fmt: skip
 NO_NOISE_LEAVES = {
     "asks which source there is, or hands it on": (
-        "cli.stored", "core.mechanism", "offline.linear", "privatizers.budgeted", "privatizers.central",
-        "privatizers.linear", "privatizers.local", "serve.study", "sessions.queries", "shuffle.mechanism",
-        "stored.learn", "stored.power",
+        "cli.learn", "core.count_mechanism", "learners.offline.linear_pevi", "mechanisms.privatizers.base",
+        "mechanisms.privatizers.central",
+        "mechanisms.privatizers.linear_sums", "mechanisms.privatizers.local", "service.study_config",
+        "mechanisms.query_checks", "mechanisms.shuffle.shuffle_mechanisms",
+        "pipeline.learn", "pipeline.power_analysis",
     ),
     "draws for an audit, a test of conformance or a forecast of time, which release nothing": (
-        "audits.secure", "conformance", "stored.forecast",
+        "audits.secure", "conformance", "pipeline.estimate",
     ),
-    "hands coins to a device's code": ("experiments.datasets",),
+    "hands coins to a device's code": ("experiments.offline_runs",),
     "draws names, keys, nonces and waiting times": (
-        "client", "data.validate", "local.from_devices", "serve.turns", "stored.counted",
+        "device.http_client", "data.validate", "mechanisms.local.message_inbox", "service.release_worker",
+        "pipeline.partial_aggregates",
     ),
-    "bounds e^-x in integers": ("local.reports",),
+    "bounds e^-x in integers": ("mechanisms.local.randomized_response",),
 }  # fmt: skip
 
 
@@ -1052,7 +1073,9 @@ def reaches(tree: ast.AST) -> bool:
             home = getattr(node, "module", None)
             names = {alias.name for alias in node.names} | {home or ""}
             names |= {f"{home}.{alias.name}" for alias in node.names}
-            if names & REACHED or any(name.endswith(("noise.exact", "device.noise")) for name in names):
+            if names & REACHED or any(
+                name.endswith(("noise.discrete_samplers", "device.discrete_noise")) for name in names
+            ):
                 return True
         elif isinstance(node, ast.Attribute | ast.Name):
             if (node.attr if isinstance(node, ast.Attribute) else node.id) in REACHED:
@@ -1072,8 +1095,8 @@ def modules_that_reach() -> set[str]:
 def test_every_module_that_reaches_secure_noise_is_named() -> None:
     """A new place where noise leaves needs a case; a module that draws none, a line that says why."""
     cases = {name for case in CASES.values() for name in case.drawn_in} | {
-        "linear.person_sums",
-        "stored.codebook",
+        "mechanisms.linear.per_user_means",
+        "pipeline.state_codebook",
     }
     others = {name for names in NO_NOISE_LEAVES.values() for name in names}
     assert not cases & others
@@ -1085,8 +1108,8 @@ def test_every_module_that_reaches_secure_noise_is_named() -> None:
 def test_a_new_place_is_seen() -> None:
     for text in (
         "from discreet.core.rng import SecureCoins",
-        "from discreet.core import randomness\nrandomness.SecureCoins().normal(1.0, 3, 1)",
-        "from discreet.core.noise import exact",
+        "from discreet.core import rng as randomness\nrandomness.SecureCoins().normal(1.0, 3, 1)",
+        "from discreet.core.noise import discrete_samplers as exact",
         "import discreet.core.noise.discrete_samplers as noise",
         "import os\nos.urandom(8)",
         "def f():\n    from discreet.device.discrete_noise import drawn",

@@ -372,7 +372,7 @@ def events_not_outcomes(case):
     yield from none_ruled_out(case)
 
 
-GUARANTEES = json.loads((ROOT / "tests" / "stored" / "version_4" / "guarantees.json").read_text("utf-8"))
+GUARANTEES = json.loads((ROOT / "tests" / "pipeline" / "version_4" / "guarantees.json").read_text("utf-8"))
 
 TRUE: dict[str, Claim] = {
     "joint": every_event, "central": every_event, "local": every_event, "shuffle": every_event,
@@ -518,7 +518,7 @@ def wrong_words(text: str) -> list[str]:
 
 def documents() -> Iterator[tuple[str, dict]]:
     """Statements of many kinds of release, as the newest version writes them."""
-    kept = json.loads((ROOT / "tests" / "stored" / "version_4" / "statements.json").read_text("utf-8"))
+    kept = json.loads((ROOT / "tests" / "pipeline" / "version_4" / "statements.json").read_text("utf-8"))
     for name, one in kept.items():
         document = dict(one["document"])
         guarantee = Guarantee.from_dict(document["guarantee"])

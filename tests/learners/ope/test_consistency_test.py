@@ -17,7 +17,7 @@ from studies.decision_points import Study
 from studies.decision_points import cut_off as cut_off_world
 from studies.hidden_causes import PERSISTENT, Releases
 
-from .test_deviations import QUESTION, told, truth, world
+from .test_deviation_gains import QUESTION, told, truth, world
 
 
 def exact(public: PublicWorld, people: float) -> Told:

@@ -17,7 +17,7 @@ from discreet.learners.ope.hidden_cause import LARGEST, loss_each_step, loss_one
 from discreet.learners.ope.transition_gains import path_of
 from discreet.mechanisms.interfaces import Returns, Spec
 
-from .test_deviations import told, truth, world
+from .test_deviation_gains import told, truth, world
 
 
 def small(seed: int) -> tuple[Path, Model]:

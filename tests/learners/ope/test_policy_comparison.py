@@ -23,8 +23,8 @@ from discreet.learners.ope.verdict import KINDS, verdict_of
 from discreet.mechanisms.interfaces import Returns, Spec
 from discreet.pipeline.power_analysis import PublicWorld
 
-from .test_deviations import QUESTION, told, truth, world
-from .test_transitions import public
+from .test_deviation_gains import QUESTION, told, truth, world
+from .test_transition_gains import public
 
 NOBODY = judging.Policy(np.zeros(QUESTION.layout.rows), np.zeros(8, bool))
 

@@ -13,7 +13,7 @@ from discreet.learners.ope.transition_gains import TransitionPath, path_of
 from discreet.mechanisms.interfaces import Returns, Spec
 from discreet.pipeline.power_analysis import PublicWorld
 
-from .test_deviations import QUESTION, told, truth, world
+from .test_deviation_gains import QUESTION, told, truth, world
 
 
 def public(seed: int) -> PublicWorld:

@@ -30,7 +30,11 @@ LAYOUT = Layout(3, 2, 4, np.array([[1, 1], [0, 1], [1, 1]], bool))
 QUERY = CountQuery(LAYOUT, center_rewards=True)
 THREE = CountQuery(LAYOUT, center_rewards=True, episodes=3)
 FIRST = CountQuery(LAYOUT, center_rewards=True, stationary=True, first=True)
-FILES = ("sessions/one_shot.py", "sessions/tally.py", "core/lifecycle.py")
+FILES = (
+    "mechanisms/dataset/dataset_release.py",
+    "mechanisms/dataset/partial_aggregate.py",
+    "core/lifecycle.py",
+)
 
 
 def people(n: int, seed: int = 0, rewards: Any = None) -> Trajectories:

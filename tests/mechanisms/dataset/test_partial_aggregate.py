@@ -313,7 +313,7 @@ def _with_one(like: Tally) -> bytes:
 
 
 def test_an_interrupt_loses_records_and_adds_none_that_is_not_counted() -> None:
-    files = ("sessions/tally.py", "sessions/tally_kernels.py")
+    files = ("mechanisms/dataset/partial_aggregate.py", "mechanisms/dataset/partial_aggregate_kernels.py")
     for call in ("add", "merge"):
         for at in itertools.count():
             made, other = counted(n=3), counted(n=4, seed=1)
@@ -375,7 +375,8 @@ def test_an_interrupt_in_save_leaves_a_whole_file_or_none(tmp_path: Path) -> Non
         place = tmp_path / f"{at}"
         place.mkdir()
         more = interrupted(
-            lambda p=place: made.save(p / "a"), at, files=("sessions/tally.py", "storage/saved_state.py"),
+            lambda p=place: made.save(p / "a"), at, files=("mechanisms/dataset/partial_aggregate.py",
+            "mechanisms/saved_state/state_file.py"),
             besides=("_encode", "__init__", "<genexpr>", "<listcomp>", "<dictcomp>"),
         )  # fmt: skip
         found = list(place.iterdir())

@@ -377,7 +377,11 @@ def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
     """Ctrl-C at every line: the next call goes on; a person is in a sum once at most, counted if she is."""
     rng, files = (
         np.random.default_rng(0),
-        ("linear/session.py", "core/stream_session.py", "linear/responses.py"),
+        (
+            "mechanisms/linear/linear_session.py",
+            "core/stream_session.py",
+            "mechanisms/linear/adaptive_queries.py",
+        ),
     )
     apart = ("_call", "_count")  # no calls within, so that Python handles no signal there
     users = [random_user(rng, QUERY.layout) for _ in range(6)]
@@ -445,7 +449,7 @@ def test_an_interrupt_adds_no_message_of_a_user_who_is_not_counted(randomness):
         session.begin(Plan(np.zeros((3, 3), int), 2))
         stopped = interrupted(
             lambda s=session: s.submit(Message(1, message=message)), at,
-            files=("linear/session.py", "core/stream_session.py"), besides=("_count",),
+            files=("mechanisms/linear/linear_session.py", "core/stream_session.py"), besides=("_count",),
         )  # fmt: skip
         assert session._cells.max() == session._cells.min() <= session.users <= 1
         at += 1

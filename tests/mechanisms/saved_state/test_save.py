@@ -482,7 +482,13 @@ _TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", 
 @pytest.mark.parametrize("case", ["answers", "shuffle", "batches of central"])
 def test_an_interrupt_in_save_leaves_the_session_or_the_file(case, tmp_path):
     at, more = 0, True
-    names = ("storage/saved_state", "sessions/saving", "linear/session", "shuffle/session", "sessions/batch")
+    names = (
+        "mechanisms/saved_state/state_file",
+        "mechanisms/saved_state/save",
+        "mechanisms/linear/linear_session",
+        "mechanisms/shuffle/shuffle_session",
+        "mechanisms/batch_queries",
+    )
     files = (*SESSION, *(f"{name}.py" for name in names))
     while more:
         session, place = start(case), tmp_path / f"{at}"
@@ -517,12 +523,12 @@ STORED = {
 @pytest.mark.parametrize("doing", ["save", "restore"])
 @pytest.mark.parametrize("case", STORED)
 def test_an_interrupt_leaves_stored_people_in_one_place(case, doing, tmp_path):
-    sessions = ("saving", "restoring", "one_shot", "tally")
+    places = ("saved_state/save", "restore_session", "dataset/dataset_release", "dataset/partial_aggregate")
     names = (
-        "storage/saved_state",
-        "linear/responses",
+        "mechanisms/saved_state/state_file",
+        "mechanisms/linear/adaptive_queries",
         "core/lifecycle",
-        *(f"sessions/{n}" for n in sessions),
+        *(f"mechanisms/{place}" for place in places),
     )
     how = {
         "files": tuple(f"{name}.py" for name in names),

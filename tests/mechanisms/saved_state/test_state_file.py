@@ -515,7 +515,7 @@ def restorable(folder: Path) -> list[Path]:
 # Translating values happens before anything is taken, and a line of it stands for the others.
 _TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", "<listcomp>", "<dictcomp>")
 BESIDES = ("_call", "_calling_here", *_TRANSLATING)
-FILES = (*SESSION, "storage/saved_state.py", "sessions/saving.py")
+FILES = (*SESSION, "mechanisms/saved_state/state_file.py", "mechanisms/saved_state/save.py")
 
 
 # a file may be left to the garbage collector between the end of its `with` and the call that closes it

@@ -443,7 +443,7 @@ def test_an_interrupt_counts_nobody_whose_report_is_not_there(way):
             shuffler.receive(message)
         stopped = interrupted(
             (lambda s=shuffler: s.receive(messages[2])) if way == "receive" else shuffler.output, at,
-            files=("shuffle/amplified.py",),
+            files=("mechanisms/shuffle/amplified_session.py",),
         )  # fmt: skip
         made = int(shuffler._reports.sum()), int(shuffler._moves.any() or shuffler._bits.any())
         assert shuffler.received * session.reports.steps <= made[0], at

@@ -132,7 +132,7 @@ def test_an_interrupt_counts_nobody_whose_flips_are_not_there(way):
         arguments = {"receive": messages[1], "receive_many": messages[1:]}[way]
         stopped = interrupted(
             lambda s=shuffler, a=arguments: getattr(s, way)(a), at,
-            files=("shuffle/session.py",),
+            files=("mechanisms/shuffle/shuffle_session.py",),
         )  # fmt: skip
         assert int(shuffler._ones.sum()) == sum(bits[: shuffler.received]), at
         for message in messages[: shuffler.received]:
