@@ -105,8 +105,9 @@ format: $(STAMP) ## Repair style
 types: $(STAMP) ## Types
 	$(BIN)/mypy
 
-imports: $(STAMP) ## Which room may import which
+imports: $(STAMP) ## Check which package may import which, and print the imports between packages
 	$(BIN)/lint-imports
+	$(BIN)/python tools/package_imports.py
 
 wheel-check: ## The wheel in an empty environment, on every Python from 3.11 to 3.13 that is here
 	.ci/wheel_check
