@@ -1,8 +1,8 @@
-r"""The constants of the confidence widths, formula by formula.
+r"""Constants of the confidence widths, formula by formula.
 
 T = K H; S A counts admissible pairs; "failure" is the probability that a concentration bound fails
-(the papers' delta, beta or p). With steps pooled, H S A becomes S A and the largest count K becomes H K,
-which leaves S A T as it is. Logarithms are natural.
+(the papers' delta, beta or p). With steps pooled, H S A becomes S A and the largest count K becomes H K;
+S A T does not change. Logarithms are natural.
 
 Hoeffding (Chowdhury and Zhou 2021, and the E = 0 limit):
 width = L_r / sqrt(D) + Lambda_r / D + G (L_x / sqrt(D) + Lambda_p / D), with
@@ -24,7 +24,7 @@ Bernstein (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
                                             + c^2 H^6 S^4 A^2 iota^4 / N(s')^2, H^2} / D),      c = 1000,
 
 with max(E, 1) in the third term (its proof absorbs H iota / D there, which needs E >= 1). ``tight`` (no
-proof): H - h + 1 for H, and max(S E, 1) for S max(E, 1), since what is absorbed has no S.
+proof): H - h + 1 for H, and max(S E, 1) for S max(E, 1), because the absorbed term has no S.
 
 Azar et al. 2017 (L = log(5 H SAT / f), pooled log(5 SAT / f); sqrt(L / (2 N)) is added where rewards are
 estimated): bonus 1 is 7 H L / sqrt(N); bonus 2 is sqrt(8 L Var / N) + 14 H L / (3 N)
@@ -43,26 +43,26 @@ from discreet.mechanisms.interfaces import Spec
 
 Floats = NDArray[np.float64]
 
-UNKNOWN_USERS = 10**10  # K where nobody knows it: more people than there are
+UNKNOWN_USERS = 10**10  # K if it is not known: more users than can exist
 
 
 def users(spec: Spec) -> int:
-    """K, or more than there can be where it is not known."""
+    """Return K, or a number above any possible K if it is not known."""
     return spec.users if spec.users is not None else UNKNOWN_USERS
 
 
 def steps(spec: Spec) -> float:
-    """SAT: admissible pairs times K H."""
+    """Return SAT: admissible pairs times K H."""
     return float(spec.layout.rows) * spec.horizon * users(spec)
 
 
 def pooling(spec: Spec, stationary: bool) -> float:
-    """H, or 1 where steps are pooled: the factor between H SAT and SAT."""
+    """Return H, or 1 if steps are pooled: the factor between H SAT and SAT."""
     return 1.0 if stationary else float(spec.horizon)
 
 
 def hoeffding(spec: Spec, constants: str, failure: float, l1: bool) -> tuple[float, float]:
-    """(L_r, L_v), or (L_r, L_p) with ``l1``: coefficients of 1 / sqrt(D)."""
+    """Return (L_r, L_v), or (L_r, L_p) with ``l1``: coefficients of 1 / sqrt(D)."""
     many, states = steps(spec), spec.states
     if constants == "tight":
         outer = max(1.0, math.sqrt(0.5 * math.log(2 * many / failure)))
@@ -77,14 +77,14 @@ def hoeffding(spec: Spec, constants: str, failure: float, l1: bool) -> tuple[flo
 
 
 def logarithm(spec: Spec, stationary: bool, factor: float, failure: float, stat_const: float | None) -> float:
-    """log(factor H SAT / failure), or what makes sqrt(2 log) equal ``stat_const``."""
+    """Return log(factor H SAT / failure), or the value for which sqrt(2 log) equals ``stat_const``."""
     if stat_const is not None:
         return 0.5 * stat_const * stat_const
     return math.log(factor * pooling(spec, stationary) * steps(spec) / failure)
 
 
 def fill_bernstein(knobs: Floats, spec: Spec, iota: float, corr_const: float, tight: bool) -> None:
-    """Qiao and Wang's four terms, scales apart, into ``knobs``."""
+    """Write Qiao and Wang's four terms, without scales, into ``knobs``."""
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     c2 = corr_const * corr_const
     knobs[kernels.VARIANCE] = 2.0 * math.sqrt(iota)
@@ -98,7 +98,7 @@ def fill_bernstein(knobs: Floats, spec: Spec, iota: float, corr_const: float, ti
 
 
 def fill_azar(knobs: Floats, spec: Spec, log: float, bernstein: bool, corr_const: float) -> None:
-    """Azar et al.'s bonus 1 or 2, scales apart, into ``knobs``."""
+    """Write Azar et al.'s bonus 1 or 2, without scales, into ``knobs``."""
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     knobs[kernels.OUTER] = math.sqrt(0.5 * log)
     if not bernstein:

@@ -1,10 +1,10 @@
-r"""What learners share that explore in stages fixed in advance: sizes, model, widths, and the pure step.
+r"""Base of learners that explore in stages fixed in advance: sizes, model, widths, and the pure step.
 
-Every pair of a step, (h, s, a), has a policy that is chosen to reach it, and so many users L_0 follow it; a
-stage does this for all of them, H R in all for R admissible pairs. Sizes are public functions of K alone
-(:func:`stage_sizes`), so that the whole schedule is known before anybody acts. Who comes after the last stage
-follows the best policy that is left. Equal policies of a batch are handed out as one plan: the batch's sums
-are those of independent users, whose order does not matter.
+Every pair of a step, (h, s, a), has a policy that is chosen to reach it, and L_0 users follow this policy. A
+stage does this for all of them: H R policies for R admissible pairs. Sizes are public functions of K alone
+(:func:`stage_sizes`), so that the whole schedule is known before any user acts. Users after the last stage
+follow the best remaining policy. Equal policies of a batch are handed out as one plan, because the batch's
+sums are those of independent users, whose order does not matter.
 
 **Widths from data** (:func:`value_widths`). With the released model P~, r~ (projection, post "lp"), its
 denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`), and G_h = H - h - 1 (h
@@ -15,11 +15,11 @@ from 0)
 
 Then for all policies at once |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~): by the simulation lemma the left is
 E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)], and V in [0, G_h] makes the second term at most half
-of G_h ||P - P~||_1, P~ being a distribution; both together are never above 1 + G_h = H - h. A pair of which
-nothing was seen has the uniform row, the limit of the projection's for noise to 0.
+of G_h ||P - P~||_1, because P~ is a distribution. Both together are never above 1 + G_h = H - h. A pair
+without observations has the uniform row, the limit of the projection's row as the noise tends to 0.
 
-``width_scale`` below 1 multiplies what is inside the minimum, a heuristic. A pair that may not have been
-seen at all (D <= E) keeps H - h whatever the scale.
+``width_scale`` below 1 multiplies the terms inside the minimum, a heuristic. A pair that may not have been
+seen at all (D <= E) keeps the width H - h for every scale.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -49,7 +49,7 @@ Flags = NDArray[np.bool_]
 Growth = Literal["doubling", "squaring"]
 Plans = tuple[tuple[NDArray[np.integer[Any]], int], ...]
 
-MOST_INITIAL = 64  # m_0 where it is left open: enough for a first look, no more than a 15th of the users
+MOST_INITIAL = 64  # m_0 if it is None; fewer if the first stage would take over a 15th of the users
 
 #: Options of every preset.
 SHARED: Mapping[str, Any] = {
@@ -60,20 +60,20 @@ SHARED: Mapping[str, Any] = {
 
 
 def small_integers(most: int) -> np.dtype[Any]:
-    """The smallest signed integer that holds 0..most: policies waiting to be handed out are many."""
+    """Return the smallest signed integer type that holds 0..most, because many policies are stored."""
     return np.min_scalar_type(-most - 1)
 
 
 def stage_sizes(
     users: int, each: int, growth: Growth, initial: int, truncate: bool, most: int | None = None
 ) -> tuple[int, ...]:
-    """L_0 of every stage: how many users follow each policy of a batch; a stage takes ``each`` L_0 users.
+    """Return L_0 of every stage: the users of each policy of a batch. A stage takes ``each`` L_0 users.
 
-    ``doubling``: m_0 2^(b-1) with m_0 = ``initial``. ``squaring``: such that a stage explores with about
-    K^(1 - 2^-b) users (half of ``each`` L_0: APEVE's T^(b), crude and fine), at least ``initial`` a policy,
-    and the first with no more than there are.
-    Stages follow while they take at most ``most`` users (default K - 1, so that somebody comes after them);
-    ``truncate`` gives what is too little for a whole stage to a shorter one.
+    ``doubling``: m_0 2^(b-1) with m_0 = ``initial``. ``squaring``: a stage explores with about K^(1 - 2^-b)
+    users (half of ``each`` L_0: APEVE's T^(b), crude and fine). L_0 is at least ``initial``, and the first
+    stage takes no more users than there are.
+    Stages follow while they take at most ``most`` users (default K - 1, so that one user comes after them).
+    With ``truncate`` a remainder that is too small for a whole stage makes a shorter one.
     """
     sizes: list[int] = []
     left = users - 1 if most is None else most
@@ -94,9 +94,9 @@ def stage_sizes(
 
 @dataclass(frozen=True, eq=False)
 class StageModel:
-    """What a release says, by rows: D (T, R), P~ (T, R, S), r~ (T, R), its slacks and the projection's E.
+    """Model of a release, by rows: D (T, R), P~ (T, R, S), r~ (T, R), its slacks and the projection's E.
 
-    counts (T, R, S) : N3~, those that P~ is made of. seen (T, R) : False where perhaps nobody came.
+    counts (T, R, S) : N3~, the counts behind P~. seen (T, R) : False where perhaps no user came.
     """
 
     denominators: Floats
@@ -110,7 +110,7 @@ class StageModel:
 
     @classmethod
     def of(cls, release: Release, spec: Spec, failure: float, ignore_noise: bool) -> StageModel:
-        """The model of a release; ``ignore_noise`` takes sums for exact ones (negative ones become 0)."""
+        """Return the model of a release; ``ignore_noise`` takes sums as exact (negative ones become 0)."""
         layout = spec.layout
         post: Literal["none", "lp"] = "none" if ignore_noise else "lp"
         model = PrivateModel.from_release(release, layout, post, ErrorBounds("quantile", failure))
@@ -128,14 +128,14 @@ class StageModel:
         )  # fmt: skip
 
     def completed(self) -> Floats:
-        """(T, R, S) P~ with the uniform row where nothing was counted: distributions throughout."""
+        """Return P~ (T, R, S) with the uniform row where nothing was counted: all rows are distributions."""
         sums = self.transitions.sum(axis=-1, keepdims=True)
         lacking = np.maximum(0.0, 1.0 - sums)
         return self.transitions + lacking / self.transitions.shape[-1] * (lacking > 1e-9)
 
 
 def value_widths(model: StageModel, spec: Spec, failure: float, known_rewards: bool, scale: float) -> Floats:
-    """(H, R) w: what one step of a policy may add to the error of its value; see the module.
+    """Return w (H, R): bound on what one step of a policy adds to the error of its value; see the module.
 
     Each of the two concentration bounds fails with probability at most ``failure`` / 2.
     """
@@ -152,9 +152,9 @@ def value_widths(model: StageModel, spec: Spec, failure: float, known_rewards: b
 
 @dataclass(frozen=True, eq=False)
 class StageState:
-    """What a learner carries from release to release: public, and a function of releases alone.
+    """State that a learner carries between releases: public, and a function of releases alone.
 
-    number : of the release that was read last (-1: none). queue : (policy (H, S) in small integers, users) of
+    number : number of the last release read (-1: none). queue : (policy (H, S) in small integers, users) of
     the plans of this batch; part : how many of them were handed out. memory : the class's own.
     """
 
@@ -177,23 +177,23 @@ class StagedLearner(Knobs):
     preset : str
         A row of ``PRESETS``.
     initial : int, optional
-        m_0, users of each policy of a batch in the first stage. None: 64, fewer where K is so small that the
-        first stage would take more than a 15th of all users.
+        m_0, users of each policy of a batch in the first stage. None: 64, or fewer if the first stage would
+        take more than a 15th of all K users.
     stages : "doubling" or "squaring"
         Each stage twice as long as the one before, or K^(1 - 2^-b) users (APEVE).
     explore_share : float
-        In (0, 1]: the most of all users that stages may take; the others exploit.
+        In (0, 1]: largest share of all users that stages may take; the others exploit.
     truncate : bool
         True: users too few for a whole stage make a shorter one, as in the papers. False: they follow the
-        best policy that is left.
+        best remaining policy.
     width_scale : float
-        Multiplies widths that come from data; below 1 no confidence bound is left.
+        Multiplies the widths computed from data; below 1 they are not confidence bounds.
     derive_visits, center_rewards, known_rewards : bool
         As for every tabular learner: which sums the privatizer is asked for.
     failure, noise_failure : float
-        In (0, 1): probabilities that a concentration bound, or a bound on the noise, fails at all.
+        In (0, 1): probabilities that any concentration bound, or any bound on the noise, fails.
     tie_break : "random" or "first"
-        Among policies that are equally good: uniform, by public coins, or the lowest number.
+        Among equally good policies: uniform, from the public random stream, or the lowest number.
     """
 
     initial: int | None = None
@@ -215,7 +215,7 @@ class StagedLearner(Knobs):
 
     def __post_init__(self) -> None:
         if self.known_rewards and self.center_rewards is None:
-            object.__setattr__(self, "center_rewards", False)  # there is nothing to centre
+            object.__setattr__(self, "center_rewards", False)  # no reward is left to centre
         super().__post_init__()
         put = object.__setattr__
         if self.initial is not None:
@@ -235,24 +235,24 @@ class StagedLearner(Knobs):
 
     # --------------------------------------------------------------------------- public facts
     def least_users(self, spec: Spec) -> int:
-        """The smallest K with one stage and somebody after it, in the problem of ``spec``."""
+        """Return the smallest K with one stage and one user after it, in the problem of ``spec``."""
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
         least = math.floor(one / float(self.explore_share or 1.0))
-        while self._explorers(least) < one:  # K - 1 explore at most, and the quotient was rounded
+        while self._explorers(least) < one:  # at most K - 1 users explore, and the quotient was rounded
             least += 1
         return least
 
     def _explorers(self, users: int) -> int:
-        """The most users that stages may take."""
+        """Return the most users that stages may take."""
         return int(float(self.explore_share or 1.0) * (users - 1))
 
     def sizes(self, spec: Spec) -> tuple[int, ...]:
-        """L_0 of every stage, from public facts.
+        """Return L_0 of every stage, from public facts.
 
         Raises
         ------
         ValueError
-            If K is not known or too small for one stage, or the spec lacks what is taken as public.
+            If K is not known or too small for one stage, or if the spec lacks a required public fact.
         """
         if spec.users is None:
             raise ValueError("users = None: must be known, stages are fixed in advance")
@@ -279,7 +279,7 @@ class StagedLearner(Knobs):
         return stage_sizes(spec.users, each, growth, first, bool(self.truncate), most)
 
     def query(self, spec: Spec) -> CountQuery:
-        """The sums of a fine batch: transitions and rewards of every step."""
+        """Return the sums of a fine batch: transitions and rewards of every step."""
         return CountQuery(
             spec.layout,
             visits=not self.derive_visits,
@@ -289,15 +289,16 @@ class StagedLearner(Knobs):
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> StageState:
-        """The state before the first release. ``ties`` is the key (2 words) of the tie-breaking coins."""
+        """Return the state before the first release. ``ties`` is the tie-breaking key (2 words)."""
         self.sizes(spec)
         return StageState(spec, np.array(ties, dtype=np.uint64), self._memory(spec))
 
     def plan(self, state: StageState, release: Release, ask: Ask | None = None) -> tuple[Plan, StageState]:
-        """The next users' policy, and the state after it; ``state`` is left as it was.
+        """Return the next users' policy and the state after it; ``state`` is not changed.
 
-        release : the newest one, read once; while it is the same, the next policy of the queue is handed out.
-        ask : not used. Raises ``ValueError`` where the queue of this release is empty.
+        release : the newest one, read once. Calls with the same release hand out the next policy of the
+        queue.
+        ask : not used. Raises ``ValueError`` if the queue of this release is empty.
         """
         if release.number != state.number:
             memory, queue = self._read(state, release)
@@ -311,20 +312,20 @@ class StagedLearner(Knobs):
 
     @abstractmethod
     def _memory(self, spec: Spec) -> Any:
-        """What the class carries before the first release."""
+        """Return the class's memory before the first release."""
 
     @abstractmethod
     def _read(self, state: StageState, release: Release) -> tuple[Any, Plans]:
-        """The memory after a release, and the plans of the batch that follows it."""
+        """Return the memory after a release, and the plans of the batch that follows it."""
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         if self.width_scale is not None and self.width_scale < 1.0:
             yield f"width_scale = {self.width_scale:g} is below 1"
         if self.explore_share is not None and self.explore_share < 1.0:
             yield f"explore_share = {self.explore_share:g} is below 1"
 
     def summary(self) -> str:
-        """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
+        """Return the options, and whether the regret theorem holds. Privacy never depends on them."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."

@@ -1,33 +1,34 @@
-r"""The joint learner: one stationary model, fitted to all releases at once, explored by posterior samples.
+r"""Joint learner: one stationary model, fitted to all releases at once, explored by posterior samples.
 
-For worlds that are declared stationary. Row by row, a rare way to a goal hides in the noise of its own cells;
-but a model that has it predicts crowds at the goal at every later step, and these are missing. So all
-releases are read together: the model whose flow of users, under all policies that were ever published,
-makes all noisy counts likely (:mod:`discreet.learners.online.joint_posterior_kernels`). This learner
+For environments that are declared stationary. In a single row, noise hides a rare transition to a goal. But a
+model with this transition predicts many users at the goal at every later step, and the counts do not show
+them. Therefore all releases are read together: the fitted model is the one whose flow of users, under all
+policies ever published, makes all noisy counts likely
+(:mod:`discreet.learners.online.joint_posterior_kernels`). This learner has four parts.
 
-- *fits* at each release, from the last fit on;
-- *explores* by samples instead of a bonus: for each of a few parts of a batch a model is fitted to
-  measurements that are moved at random by a fraction ``width`` of their standard deviation, under a prior
-  whose mean is drawn anew, from a start between the last fit and that draw; the part plays the sample's
-  optimal policy. Where nothing is known the sample is the prior's, and this prior is optimistic: about two
-  pairs in five have a mean reward near 1. The first batch repeats single actions;
-- asks for transitions per step and for rewards summed over steps, of one user up to a total of C. C starts at
-  3 and follows three times the mean return that was released; from H / 2 on cut sums would cost nearly what
-  centred rewards per step do, which say more and take their place
-  (:class:`~discreet.core.count_query.CountQuery`, cut);
-- *doubts*: at each release the residuals of all transitions are compared with the known laws of noise and
-  sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). A world that is not what was
-  declared shows there: the learner then reads all that was measured into a
-  :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, which assumes nothing of steps, and goes on
-  as it.
+- *Fit*: at each release, starting at the last fit.
+- *Exploration* by samples instead of a bonus. For each of a few parts of a batch a model is fitted to
+  measurements that are perturbed at random by a fraction ``width`` of their standard deviation. The prior's
+  mean is drawn again, and the start lies between the last fit and that draw. The part plays the sample's
+  optimal policy. Without data the sample is the prior's, and this prior is optimistic: about two pairs in
+  five have a mean reward near 1. The first batch repeats single actions.
+- *Query*: transitions per step, and rewards summed over steps, of one user up to a total of C. C starts at 3
+  and follows three times the released mean return. When C reaches H / 2, clipped sums would cost almost as
+  much as centred rewards per step. These carry more information and replace the clipped sums
+  (:class:`~discreet.core.count_query.CountQuery`, cut).
+- *Misfit test*: at each release the residuals of all transitions are compared with the known distributions
+  of noise and sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). This detects an
+  environment that is not stationary as declared. The learner then passes all measurements to a
+  :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, which assumes nothing about steps, and
+  continues as that learner.
 
-What is proved: privacy, since policies, C and the hand-over are functions of public facts and of releases.
-What is not: there is no regret theorem. Samples are narrower than the posterior, and the fit is a local one.
+Proved: privacy, since policies, C and the hand-over are functions of public facts and of releases.
+Not proved: regret. Samples are narrower than the posterior, and the fit is a local one.
 
-Where the defaults are from. The rate of a fit, the wide sample and the size of the first batch were chosen on
-the training worlds of :mod:`discreet.experiments.suite` and on random worlds of seeds 100 to 199 in which all
-pairs reward. Priors, ``width``, shares and the rule of C are those of a prototype, which was tried on worlds
-of the suite, RiverSwim among them: they were not searched over again, and not on the suite.
+Origin of the defaults. The rate of a fit, the wide sample and the size of the first batch were chosen on the
+training environments of :mod:`discreet.experiments.suite` and on random MDPs of seeds 100 to 199 in which
+all pairs reward. Priors, ``width``, shares and the rule of C come from a prototype that was tried on
+environments of the suite, including RiverSwim. They were not searched again, and not on the suite.
 
 Sources: Thompson 1933 and Osband, Russo and Van Roy 2013 (posterior sampling); Papandreou and Yuille 2010
 (samples by fitting perturbed data). The joint likelihood of noisy releases, the rule of C and the test are
@@ -65,22 +66,24 @@ Part = tuple[Ints, int]  # a policy as (H, S) rows of the layout, and its users
 
 _FIRST_CUT = 3.0
 _CUT_OVER_RETURN = 3.0
-_CENTERED_FROM = 0.5  # of H: here a cut sum has .7 of the noise of centred rewards summed over steps
+_CENTERED_FROM = (
+    0.5  # share of H: here a clipped sum has 0.7 times the noise of centred rewards summed over steps
+)
 _FIRST_BATCH = 56.0 / 4.2247  # users over sqrt(pairs), at a noise of one sensitivity
 _HALF_WAY = 50.0 / 4.2247  # users at which a sample's start is half the last fit, at that noise
 _LEAST_FIRST = 8
 _ROW_STD, _REWARD_STD, _REWARD_MEAN = 3.0, 4.0, -1.0  # prior of logits
 _ALARM = 5.0  # standard deviations of the misfit: see tests/learners/online/test_joint_misfit.py
-_ALARM_RELEASES = 3  # releases before anybody is judged
-_STARTS = 2**20  # where their coins begin, behind those of samples
-_CAREFUL = 0.1  # of the rate, where a fit has lost its way
-_AGAIN = 3  # fits of three times the steps that must agree
-_UNKNOWN_NOISE = 4.2247  # standard deviation over sensitivity at (1, 1e-6), where the budget is not known
+_ALARM_RELEASES = 3  # releases before the first misfit test
+_STARTS = 2**20  # first index of their random streams, after those of samples
+_CAREFUL = 0.1  # factor of the rate for the second fit after a fit that became less likely
+_AGAIN = 3  # fits with three times the steps; the most likely one is tested again
+_UNKNOWN_NOISE = 4.2247  # standard deviation over sensitivity at (1, 1e-6), used if the budget is not known
 _QUIET = 1.0  # below this noise a fit takes more steps
 
 
 def noise_unit(spec: Spec) -> float:
-    """Standard deviation of noise over l2 sensitivity at all of the budget, from public facts; 0 without any.
+    """Return the noise std over the l2 sensitivity at the full budget, from public facts; 0 without noise.
 
     Laplace noise follows the l1 sensitivity, which is sqrt(2 H) times as large for transitions.
     """
@@ -100,11 +103,11 @@ def noise_unit(spec: Spec) -> float:
 
 @dataclass(frozen=True, eq=False)
 class JointState:
-    """What the learner carries: public, and a function of releases alone.
+    """State of the learner: public, and a function of releases alone.
 
-    evidence : all measurements and policies. theta : logits of the last fit. number : of the last release
-    that was read (-1: none). queue : parts not yet handed out; open : parts handed out since that release.
-    cut : C; centered : whether centred rewards take the place of cut ones. misfit : of the last fit, in
+    evidence : all measurements and policies. theta : logits of the last fit. number : number of the last
+    release read (-1: none). queue : parts not yet handed out; open : parts handed out since that release.
+    cut : C; centered : True if centred rewards replace clipped ones. misfit : of the last fit, in
     standard deviations. inner : the learner's state after the hand-over, or None.
     """
 
@@ -127,32 +130,31 @@ class JointState:
 class JointModel(Knobs):
     """One stationary model fitted to all releases jointly; explores by posterior samples.
 
-    Needs a world that is declared stationary (``Spec.stationary``), and a privatizer that releases cut
-    rewards: ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Runs step by
-    step: a run of 20 000 users takes about one second at 6 states and 3 at 20, and the cost of a release
-    grows with the number of releases, the logarithm of that of users.
+    Needs an environment that is declared stationary (``Spec.stationary``), and a privatizer that releases
+    clipped rewards: ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Runs
+    step by step: a run of 20 000 users takes about one second at 6 states and 3 at 20. The cost of a release
+    grows with the number of releases, which is the logarithm of the number of users.
 
     Parameters
     ----------
     samples : int
         Models drawn for each batch, at least 1; all but one share it equally.
     width : float
-        Of these: standard deviations by which measurements are moved, over their own.
+        Size of the perturbation of measurements for these samples, in standard deviations of the measurement.
     wide, wide_share : float
-        Of the last sample: the same, and its part of the batch, in [0, 1). Narrow samples stop to try what is
-        a little better but looks bad by chance; this one does not, and so keeps on exploring at a small
-        price.
+        Width of the last sample, and its share of the batch, in [0, 1). Narrow samples stop trying actions
+        that are slightly better but look bad by chance. The wide sample continues to explore at a small cost.
     replan_growth : float
         Above 1: a release when the users have grown by this factor.
     fit_steps : int
-        Steps of Adam in a fit. None: 60, and 120 where noise is below one sensitivity.
+        Steps of Adam in a fit. None: 60, and 120 if noise is below one sensitivity.
     rate : float
-        Of its first step, in logits.
+        Learning rate of the first step, in logits.
     reward_share : float
-        Share of the privacy budget that rewards get, in (0, 1).
+        Share of the privacy budget for rewards, in (0, 1).
     hand_over : bool
-        Leave a world that is clearly not stationary to the noise-aware learner. Without it such a world, if
-        declared stationary, is never learned.
+        Pass an environment that is clearly not stationary to the noise-aware learner. Without it such an
+        environment, if declared stationary, is never learned.
     """
 
     samples: int | None = None
@@ -192,13 +194,13 @@ class JointModel(Knobs):
 
     # --------------------------------------------------------------------------- public facts
     def tuned(self, spec: Spec) -> JointModel:
-        """This learner with the steps of a fit, if left open, chosen from the public ``spec.budget``."""
+        """Return this learner with ``fit_steps``, if None, chosen from the public ``spec.budget``."""
         if self.fit_steps is not None:
             return self
         return replace(self, fit_steps=120 if noise_unit(spec) < _QUIET else 60)
 
     def schedule(self, spec: Spec) -> Schedule:
-        """A first batch from public facts, then geometric; the learner reads measurements."""
+        """Return a first batch from public facts, then geometric times; the learner reads measurements."""
         self._check(spec)
         if spec.users is None:
             return Schedule(None, reads="measurements", plans="deterministic")
@@ -211,7 +213,7 @@ class JointModel(Knobs):
         )
 
     def query(self, spec: Spec) -> CountQuery:
-        """Transitions per step, and rewards up to a cut or centred."""
+        """Return the query: transitions per step, and rewards, clipped or centred."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -229,7 +231,7 @@ class JointModel(Knobs):
             )
 
     def _batch(self, users: int, spec: Spec) -> int:
-        """How many users follow the release made after ``users`` of them."""
+        """Return how many users follow the release after ``users`` users."""
         if users == 0:
             pairs = math.sqrt(spec.layout.rows)
             size = max(_LEAST_FIRST, math.ceil(_FIRST_BATCH * pairs * noise_unit(spec)))
@@ -239,7 +241,7 @@ class JointModel(Knobs):
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> JointState:
-        """The state before the first release. ``ties`` is the key (2 words) of the samples' public coins."""
+        """Return the state before the first release. ``ties`` is the key (2 words) of the samples' stream."""
         self._check(spec)
         cut = _first_cut(spec)
         return JointState(
@@ -248,10 +250,11 @@ class JointModel(Knobs):
         )  # fmt: skip
 
     def plan(self, state: JointState, release: Release, ask: Ask | None = None) -> tuple[Plan, JointState]:
-        """The next users' policy, and the state after it; ``state`` is left as it was.
+        """Return the next users' policy and the state after it; ``state`` is not changed.
 
-        release : the newest one, read once; while it is the same, the next policy of the queue is handed out.
-        ask : not used. Raises ``ValueError`` where the queue of this release is empty.
+        release : the newest one, read once. Calls with the same release hand out the next policy of the
+        queue.
+        ask : not used. Raises ``ValueError`` if the queue of this release is empty.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -288,7 +291,7 @@ class JointModel(Knobs):
         return replace(state, number=release.number, queue=tuple(x for x in parts if x[1]), open=())
 
     def _with(self, state: JointState, release: Release) -> JointState:
-        """The state that holds the new measurement, with C for the next batch."""
+        """Return the state with the new measurement, and C for the next batch."""
         old, (moves, rewards, sigmas, newest) = state.evidence, _newest(state, release)
         laplace = "laplace" in newest.estimates[TRANSITIONS].law.family
         centered = CENTERED_REWARDS in newest.estimates
@@ -312,13 +315,13 @@ class JointModel(Knobs):
         return state if centered or state.centered else _next_cut(state)
 
     def _fitted(self, state: JointState, number: int) -> JointState:
-        """The last fit, continued; then whether a stationary world explains what was measured."""
+        """Continue the last fit, then test whether a stationary model explains the measurements."""
         mine, spec, evidence = self.tuned(state.spec), state.spec, state.evidence
         mean, std = prior(spec.layout)
         work, steps, rate = _scratch(state), int(mine.fit_steps or 1), float(mine.rate or 0.0)
         theta = _descended(state.theta, state.theta, mean, std**-2.0, evidence, work, steps, rate)
         off = _misfit(theta, evidence, work)
-        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # or is it a poor fit?
+        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # unless the fit is poor
             best, slope = np.inf, np.zeros_like(theta)
             for k in range(_AGAIN):
                 other = theta.copy()
@@ -335,7 +338,7 @@ class JointModel(Knobs):
         return replace(state, theta=theta, misfit=off)
 
     def _sampled(self, state: JointState, release: Release) -> list[Ints]:
-        """Optimal policies of models that are drawn about the last fit."""
+        """Return optimal policies of models drawn near the last fit."""
         spec, work, policies = state.spec, _scratch(state), []
         for theta in self.samples_of(state, release.number, release.users):
             kernels.decode(theta, work)
@@ -345,7 +348,7 @@ class JointModel(Knobs):
         return policies
 
     def samples_of(self, state: JointState, number: int, users: int) -> Iterator[Floats]:
-        """Logits of the models drawn at this release, after so many users, about ``state.theta``."""
+        """Return logits of the models drawn at this release, after ``users`` users, near ``state.theta``."""
         mine, evidence, coins_of = self.tuned(state.spec), state.evidence, state.ties
         mean, std = prior(state.spec.layout)
         work, fitted = _scratch(state), _scratch(state)
@@ -373,19 +376,19 @@ class JointModel(Knobs):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Always some: there is no theorem about this learner."""
+        """Yield the heuristics; this learner has no theorem, so there is always one."""
         yield "posterior samples of a local fit, narrower than the posterior, replace confidence bounds"
         if self.hand_over:
             yield "hand_over = True leaves the model by a test of residuals"
 
     def summary(self) -> str:
-        """The options in words. Privacy never depends on them."""
+        """Return the options as text. Privacy never depends on them."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
 # --------------------------------------------------------------------------------- the model
 def prior(layout: Layout) -> tuple[Floats, Floats]:
-    """(R S + R + S,) means and standard deviations of the logits of rows, mean rewards and start."""
+    """Return (R S + R + S,) means and standard deviations of the logits of rows, mean rewards and start."""
     size, moves = kernels.parameters(layout.rows, layout.states), layout.rows * layout.states
     mean, std = np.zeros(size), np.full(size, _ROW_STD)
     mean[moves : moves + layout.rows] = _REWARD_MEAN
@@ -424,10 +427,10 @@ def _descended(
     steps: int,
     rate: float,
 ) -> Floats:
-    """Fitted logits from ``start``; where these are less likely than ``safe``, fitted again from there.
+    """Return logits fitted from ``start``; if less likely than ``safe``, fit again from ``safe``.
 
-    Adam's first steps are as long as its rate, however sure the logits are: with many users behind them that
-    can lose more than the steps that follow win back. The second fit is ten times as careful.
+    Adam's first steps are as long as its rate, even for logits that are known well. With many users behind
+    them these steps can lose more than later steps regain. The second fit has a tenth of the rate.
     """
     slope, found = np.zeros_like(start), start.copy()
     kernels.fit(found, prior_mean, precision, evidence, work, steps, rate)
@@ -447,7 +450,7 @@ def _misfit(theta: Floats, evidence: Evidence, work: Scratch) -> float:
 
 
 def _single_actions(layout: Layout, samples: int) -> list[Ints]:
-    """Policies of the first batch: each repeats one action (the nearest admissible one below it)."""
+    """Return policies of the first batch: each repeats one action (the nearest admissible one below it)."""
     policies = []
     for j in range(max(samples, layout.actions)):
         admissible = np.diff(layout.state_ptr)
@@ -457,7 +460,7 @@ def _single_actions(layout: Layout, samples: int) -> list[Ints]:
 
 
 def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[float, float], Measurement]:
-    """Transitions (H, R, S), rewards (H, R) (cut sums in step 0), the standard deviations of their noise."""
+    """Return transitions (H, R, S), rewards (H, R) (clipped sums in step 0), and their noise stds."""
     layout, newest = state.spec.layout, release.measurement
     if newest is None:
         raise ValueError(
@@ -472,7 +475,7 @@ def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[
 
 
 def _next_cut(state: JointState) -> JointState:
-    """C follows the released mean return, one standard deviation below it, and never falls."""
+    """Return the next C: it follows the released mean return, one std below it, and never falls."""
     evidence, horizon = state.evidence, float(state.spec.horizon)
     behind = 0.0
     for i, decay in enumerate(evidence.decay):
@@ -480,7 +483,7 @@ def _next_cut(state: JointState) -> JointState:
     users = evidence.gain[-1] * behind
     error = evidence.sigma_rewards[-1] * math.sqrt(state.spec.layout.rows)
     mean = (float(evidence.rewards[-1, 0].sum()) - error) / users
-    wanted = math.ceil(2.0 * _CUT_OVER_RETURN * mean) / 2.0  # halves lie on every grid of rewards
+    wanted = math.ceil(2.0 * _CUT_OVER_RETURN * mean) / 2.0  # every grid of rewards contains the halves
     cut = min(horizon, max(state.cut, wanted))
     return replace(state, cut=cut, centered=cut >= _CENTERED_FROM * horizon)
 
@@ -490,10 +493,10 @@ _INNER = NoiseAwareUCBVI(pooled="none")
 
 
 def _handed_over(state: JointState, share: float) -> JointState:
-    """All measurements, read by the noise-aware learner; from now on it plans.
+    """Pass all measurements to the noise-aware learner, which plans after this.
 
-    Rewards that were released up to a cut are no sums per step: what the fit expects of these stands in for
-    them, at the noise of centred rewards. It counts for less and less, as the square of the users does.
+    Clipped rewards are not sums per step. They are replaced by their expectation under the fit, with the
+    noise of centred rewards. Their weight falls as the square of the users.
     """
     spec, evidence, work = state.spec, state.evidence, _scratch(state)
     kernels.decode(state.theta, work)
@@ -529,14 +532,14 @@ def _into_inner(
     sigmas: tuple[float, float],
     newest: Measurement,
 ) -> JointState:
-    """The noise-aware learner's state after one more measurement."""
+    """Return the noise-aware learner's state after one more measurement."""
     return replace(
         state, inner=_step(_noted(state), users, moves, rewards, sigmas, newest.decay, newest.gain)
     )
 
 
 def _noted(state: JointState) -> LearnerState:
-    """The inner state that knows what users since the last release were assigned and where they may come."""
+    """Return the inner state with the users assigned since the last release and their expected visits."""
     assert state.inner is not None
     memory, layout = state.inner.memory.copy(), state.spec.layout
     for rows, users in state.open:
@@ -562,7 +565,7 @@ def _step(
 
 
 def _inner_parts(state: JointState, users: int, batch: int) -> list[Part]:
-    """The noise-aware learner's policies, as rows, and how many of the batch follow each."""
+    """Return the noise-aware learner's policies, as rows, and how many of the batch follow each."""
     assert state.inner is not None
     index, states = state.spec.layout.row_index, np.arange(state.spec.states)[None, :]
     return [(index[states, policy], n) for policy, n in _INNER.policies(state.inner, users, batch)]

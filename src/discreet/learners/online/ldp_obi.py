@@ -7,8 +7,8 @@ With c1, c2, c3, c4 the error bounds of R, N, the row sum of N3, and an entry of
     beta^p = sqrt(14 S log(4 pi^2 S A H k^3 / f) / D_p) + (S c4 + (alpha + 1) c3) / D_p,
     Q = r~ + beta^r + P~ V + H beta^p,    V = min(H - h + 1, max_a Q),
 
-denominators floored at 1 and negative counts at 0 (without which optimism fails). c3 bounds a sum of S
-noises. Pooled steps in the paper; here ``stationary`` is chosen. Regret, not pooled,
+denominators floored at 1 and negative counts at 0 (otherwise optimism fails). c3 bounds a sum of S
+noises. The paper pools steps; here ``stationary`` decides. Regret, not pooled,
 O~(sqrt(S^2 A H^3 T) + S^2 A sqrt(H^5 T) / epsilon). ``constants="tight"``: the widths of
 :mod:`discreet.learners.online.bonuses` for the statistical terms, and the range of V[h+1] for H.
 """
@@ -36,13 +36,13 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class LDPOBI(ErrorAware, GreedyLearner):
-    """LDP-OBI (Garcelon et al. 2021); with any privatizer, the paper's being the local one.
+    """LDP-OBI (Garcelon et al. 2021) with any privatizer; the paper uses the local one.
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
         ``default``: scaled down (heuristic). ``theory``: tight constants. ``paper``: as published (set
-        ``stationary`` where the problem is; the paper's is).
+        ``stationary`` if the problem is stationary, as the paper's is).
     alpha : float
         Above 1: denominators exceed the noisy counts by alpha error bounds.
     clip_negative : bool
@@ -97,7 +97,7 @@ class LDPOBI(ErrorAware, GreedyLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.alpha is not None and self.alpha <= 1.0:
             yield f"alpha = {self.alpha:g} is not above 1"

@@ -1,15 +1,15 @@
-"""What learners with linear features share: public schedule, ties, and the pure step from release to plan.
+"""Base of learners with linear features: public schedule, ties, and the pure step from release to plan.
 
-As with the tabular learners (:mod:`discreet.learners.online.tabular_base`) a state is a function of releases
-alone, and no option here loosens a guarantee: ``known_rewards``, the schedule and what a class says of its
-query choose what the privatizer is asked for, and it charges for that.
+A state is a function of releases alone, as with the tabular learners
+(:mod:`discreet.learners.online.tabular_base`). No option here weakens a guarantee. ``known_rewards``, the
+schedule and the query options of a class choose what the privatizer is asked for, and it charges for that.
 
 Schedule. By default a release follows when the users have grown by g = 1 + min(1/2, 2.5 / d) (1.5 up to d =
-5, 1.05 at d = 50): noise is drawn J ~ log K / log g times instead of K times. That rule is fitted to two
+5, 1.05 at d = 50): noise is drawn J ~ log K / log g times instead of K times. This rule is fitted to two
 experiments and has no theorem: with J <~ 2 d batches optimism can fail. ``replan_every=1``
-plans for every user, ``switching="determinant"`` reads every release but changes the policy only where the
+plans for every user. ``switching="determinant"`` reads every release. It changes the policy only if the
 determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022), at most
-``switches`` times: the matrices are released ones, so this is post-processing.
+``switches`` times. The matrices are released ones, so this is post-processing.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ SHARED: Mapping[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearState:
-    """What a learner carries from release to release: public, and a function of releases alone.
+    """State that a learner carries between releases: public, and a function of releases alone.
 
-    values (H + 1, S), q (H, R) : optimistic, of the last plan; context : the plan's, (H + 1, S) ``values``
-    among them. fit : what the class estimated last. log_dets : (n,) of the regularised Gram matrices when the
-    policy last changed. number : of the release that was read last (-1: none); changed : of the one that the
-    policy is from; switches : how many changes there were; part : sub-batches handed out since.
-    releases : J, how many noisy releases there will be; None if there is no end.
+    values (H + 1, S), q (H, R) : optimistic, of the last plan; context : the plan's, including (H + 1, S)
+    ``values``. fit : the last estimate of the class. log_dets : (n,) of the regularised Gram matrices when
+    the policy last changed. number : number of the last release read (-1: none); changed : number of the
+    policy's release; switches : number of changes so far; part : sub-batches handed out since.
+    releases : J, the number of noisy releases; None if there is no end.
     """
 
     __repr__ = brief
@@ -71,7 +71,7 @@ class LinearState:
     part: int = 0
 
     def union(self, release: Release) -> float:
-        """What a failure probability is divided by, so that it holds at every release.
+        """Return the divisor of a failure probability that makes it hold at every release.
 
         J, or j (j + 1) at the j-th release of a schedule without an end (1/2 + 1/6 + 1/12 + ... = 1).
         """
@@ -82,7 +82,7 @@ class LinearState:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """What a class makes of a release: see :class:`LinearState`."""
+    """Result of a class for one release: see :class:`LinearState`."""
 
     values: Floats
     q: Floats
@@ -97,28 +97,28 @@ class LinearLearner(Knobs):
     Parameters
     ----------
     bonus_scale : float, optional
-        Multiplies the bonus; 0 is greedy. None: .03 under a private ``spec.budget``, .1 else.
+        Multiplies the bonus; 0 is greedy. None: 0.03 under a private ``spec.budget``, 0.1 otherwise.
     replan_every, replan_growth : int, float, optional
-        Release after every so many users, or when they have grown by this factor (1.0: every user).
+        Release after this number of users, or when they have grown by this factor (1.0: every user).
         Neither: the default growth of :mod:`discreet.learners.online.linear_base`.
     switching : "release" or "determinant"
-        Change the policy at every release, or where a determinant has doubled (no theorem under noise).
+        Change the policy at every release, or when a determinant has doubled (no theorem under noise).
     switches : int, optional
         The cap of "determinant"; None: steps times d log2(1 + K), which exact sums cannot exceed by much.
     known_rewards : bool
-        Use the public rewards of the spec; False: estimate them from a family of their own.
+        Use the public rewards of the spec; False: estimate them from a separate family.
     failure : float
         In (0, 1): probability that a width fails.
     tie_break : "random" or "first"
     tie_batches : int
-        Sub-batches of a batch, each with its own random tie-break; by default 4 where several users follow
+        Sub-batches of a batch, each with its own random tie-break; by default 4 if several users follow
         one release and ties are random, else 1.
 
     Raises
     ------
     ValueError
-        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` where the
-        learner and the problem do not fit.
+        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` if the
+        learner does not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -167,7 +167,7 @@ class LinearLearner(Knobs):
 
     # --------------------------------------------------------------------------- public facts
     def tuned(self, spec: Spec) -> Self:
-        """This learner with every knob that was left open chosen from public facts."""
+        """Return this learner with every option that is None chosen from public facts."""
         self._check(spec)
         found = self
         if self.replan_every is None and self.replan_growth is None:
@@ -192,7 +192,7 @@ class LinearLearner(Knobs):
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def schedule(self, spec: Spec) -> Schedule:
-        """Times of release: geometric by default, public."""
+        """Return the release times: geometric by default, public."""
         mine = self.tuned(spec)
         if mine.replan_growth is not None:
             return Schedule(spec.users, growth=mine.replan_growth, plans="deterministic")
@@ -204,7 +204,7 @@ class LinearLearner(Knobs):
         return Schedule(spec.users, times=times, plans="deterministic")
 
     def _batch(self, users: int, spec: Spec) -> int:
-        """How many users follow the release made after ``users`` of them."""
+        """Return how many users follow the release after ``users`` users."""
         if self.replan_growth is not None:
             later = max(users + 1, math.ceil(self.replan_growth * users))
         else:
@@ -213,7 +213,7 @@ class LinearLearner(Knobs):
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> LinearState:
-        """The state before the first release. ``ties`` is the key (2 words) of the tie-breaking coins."""
+        """Return the state before the first release. ``ties`` is the tie-breaking key (2 words)."""
         self._check(spec)
         values = np.zeros((spec.horizon + 1, spec.states))
         q = np.zeros((spec.horizon, spec.layout.rows))
@@ -221,11 +221,11 @@ class LinearLearner(Knobs):
         return LinearState(spec, np.array(ties, dtype=np.uint64), values, q, {"values": values}, releases)
 
     def plan(self, state: LinearState, release: Release, ask: Ask | None = None) -> tuple[Plan, LinearState]:
-        """The next users' policy and context, and the state after it; ``state`` is left as it was.
+        """Return the next users' policy and context, and the state after it; ``state`` is not changed.
 
-        A release that is new is read once; while it is the same, the next sub-batch is handed out. ``ask`` is
-        the session's ``answer``. Raises ``ValueError`` where nobody is left, or every sub-batch of this
-        release was handed out.
+        A new release is read once. Calls with the same release hand out the next sub-batch. ``ask`` is the
+        session's ``answer``. Raises ``ValueError`` if no user is left, or if every sub-batch of this release
+        was handed out.
         """
         mine = self.tuned(state.spec)
         if release.number != state.number:
@@ -267,17 +267,17 @@ class LinearLearner(Knobs):
 
     @abstractmethod
     def fitted(self, state: LinearState, release: Release) -> tuple[Any, Floats]:
-        """What is estimated without any value function, and log det of the regularised Gram matrices.
+        """Return the estimates that need no value function, and log det of the regularised Gram matrices.
 
-        state : after the releases before. release : the new one.
+        state : after the earlier releases. release : the new one.
         """
 
     @abstractmethod
     def planned(self, state: LinearState, fitted: Any, release: Release, ask: Ask | None) -> Planned:
-        """Optimistic values, backward.
+        """Return optimistic values, computed backward.
 
-        state : after the releases before. fitted : what :meth:`fitted` found in ``release``. ask : the
-        session's ``answer``, for learners whose questions depend on values; None: there is none.
+        state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
+        session's ``answer``, for learners whose questions depend on values; None if there is none.
         """
 
     def _policy(self, state: LinearState, part: int) -> Ints:
@@ -292,7 +292,7 @@ class LinearLearner(Knobs):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         if self.bonus_scale is None or self.bonus_scale < 1.0:
             said = ".1 (.03 when private)" if self.bonus_scale is None else f"{self.bonus_scale:g}"
             yield f"bonus_scale = {said} is below 1"
@@ -302,5 +302,5 @@ class LinearLearner(Knobs):
             yield "switching = 'determinant': under noise its usual analysis fails (arXiv 2605.23131)"
 
     def summary(self) -> str:
-        """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
+        """Return the options, and whether the regret theorem holds. Privacy never depends on them."""
         return summary_of(self, self.heuristics(), self.THEOREM)

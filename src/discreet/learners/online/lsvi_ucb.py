@@ -1,4 +1,4 @@
-"""LSVI-UCB for linear MDPs, batched, with or without privacy: in model form, or by questions about values.
+"""LSVI-UCB for linear MDPs, batched, with or without privacy: in model form, or by queries about values.
 
 Sources: Jin, Yang, Wang and Jordan (2020), LSVI-UCB; Luyo et al. (2021), algorithm 2, its private batched
 form; Ngo, Vietri and Wu (2022), when to switch.
@@ -7,20 +7,22 @@ the last release, backward over h,
 
     Q_h = clip(estimate_h + bonus_scale beta_h ||phi||_{Lambda^-1}, 0, b_h),   V_h = max_a Q_h,
 
-played greedily. ``response`` says what the estimate is made from.
+Users play greedily. ``response`` chooses the data of the estimate.
 
-* ``"requery"``: c + phi^T Lambda^-1 u, u the sum of phi (r + V_{h+1}(s') - c) over *all* users so far, asked
-  anew for each V (``ask``; the trusted core stores trajectories). Without privacy and with c = 0 this is
-  LSVI-UCB. Each of J rounds of questions gets a J-th of the answers' budget: their noise grows as sqrt(J).
+* ``"requery"``: c + phi^T Lambda^-1 u, u the sum of phi (r + V_{h+1}(s') - c) over *all* users so far,
+  queried
+  again for each V (``ask``; the trusted core stores trajectories). Without privacy and with c = 0 this is
+  LSVI-UCB. Each of J rounds of queries gets a J-th of the answers' budget: their noise grows as sqrt(J).
 * ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, beside the
   Gram matrix, and r^ + P^ V is planned from them
   (:func:`~discreet.learners.estimation.linear_regression.model_values`): any V is free, and local users can
   send them. The error of M V grows with ||V - mean V||_2: for small S.
 
-Centring is without bias where 1 is in the span of the features, 1 = phi^T v. Without noise sum phi = (Lambda
+Centring causes no bias if 1 is in the span of the features, 1 = phi^T v. Without noise sum phi = (Lambda
 - L I) v, so that a response centred at c and one centred at c' predict values that differ by L (c - c') phi^T
-Lambda^-1 v. The model form is the response centred at 1/2 + mean V, but for ``project``, to that difference.
-It matters to optimism: what was never seen is predicted as c, so that raw targets need a larger bonus.
+Lambda^-1 v. Except for ``project``, the model form is the response centred at 1/2 + mean V, up to that
+difference. Centring matters to optimism: unseen pairs are predicted as c, so that raw targets need a larger
+bonus.
 
 Schedules. A theorem covers a release after every user and static batches (an extra O~(d H^2 K / B)).
 Without noise one covers switches triggered by the determinant too. Under noise the released matrices need
@@ -28,11 +30,11 @@ not grow from one release to the next, and the usual analysis of these switches 
 2605.23131, abstract; it proposes another rule, which is not implemented). The default is geometric, with
 growth 1 + min(1/2, 2.5 / d), and under privacy at least 1.25: that has no theorem, and 1.3 says where it
 fails. ``switching="determinant"`` keeps the policy until det Lambda_h of the *released* matrices has
-doubled for some h: a function of releases, at scheduled times, hence free. Released sums cost the same
-whether they are used or not; with ``switches`` given, no more rounds of questions than that are planned,
+doubled for some h. This is a function of releases at scheduled times, so it costs no budget. Released sums
+cost the same if they are not used. With ``switches`` given, at most that many rounds of queries are planned,
 and each gets a larger share of the budget.
 
-Privacy: all here is post-processing. ``response``, ``centre``, ``span``, ``over_steps``, ``answer_share``,
+Privacy: all of this is post-processing. ``response``, ``centre``, ``span``, ``over_steps``, ``answer_share``,
 ``known_rewards`` and the schedule choose what the privatizer is asked for, and it charges for that.
 """
 
@@ -66,12 +68,12 @@ from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCE
 Floats = NDArray[np.float64]
 Form = Literal["model", "requery"]
 
-_MOST_ROWS = 2**20  # numbers of P^ up to which its rows are projected onto the simplex by default
+_MOST_ROWS = 2**20  # largest number of entries of P^ whose rows are projected onto the simplex by default
 
 # Chosen by measurement: docs/linear.md, "LSVI-UCB".
 _FIRST = 32  # under privacy a first release after K / 32 users
-_LEAST_GROWTH = 1.25  # under privacy: more releases are more noise
-_FEW_STATES = 50  # up to which the model form is asked for under central noise
+_LEAST_GROWTH = 1.25  # under privacy: more releases mean more noise
+_FEW_STATES = 50  # largest S for which the model form is the default under central noise
 
 __all__ = ["LSVIUCB"]
 
@@ -80,37 +82,37 @@ __all__ = ["LSVIUCB"]
 class LSVIUCB(LinearLearner):
     """Optimistic least-squares value iteration on features of pairs (``spec.features`` must be ``Features``).
 
-    Knobs that are left open (None) are chosen by :meth:`tuned` from the public spec.
+    :meth:`tuned` chooses the options that are None from the public spec.
 
     Parameters
     ----------
     preset : "default" or "paper"
         ``paper``: LSVI-UCB as printed by Jin et al., raw responses, a plan for every user; under privacy with
         ridge "bound". What Luyo et al. print for private sums, lam = d, a ridge of (d + 1) bounds of the
-        noise and beta = 24 H sqrt(d ridge) log(chi), is no option: that ridge exceeds K by four orders.
+        noise and beta = 24 H sqrt(d ridge) log(chi), is not offered: that ridge exceeds K by four orders.
     lam : float
         Ridge parameter without noise, > 0.
     ridge : float or "bound"
         Added to lam, in multiples of the noise's spectral edge 2 s sqrt(n d); "bound": twice a bound of its
-        operator norm at ``failure``. Open: 1 (model), 2 (requery, or local noise).
+        operator norm at ``failure``. None: 1 (model), 2 (requery, or local noise).
     beta : "range" or "published"
         beta_h = b_h, or d H sqrt(log(2 d K H / failure)) at all steps; ``bonus_scale`` multiplies it.
     response : "model" or "requery"
-        Open: the model, which every privatizer has; under central noise "requery" above 50 states.
+        None: the model, which every privatizer has; under central noise "requery" above 50 states.
     project : "simplex", "range" or "none"
-        Of the model: rows of P^ onto the simplex, P^ V into the range of V, or neither. Open: the
+        Projection of the model: rows of P^ onto the simplex, P^ V into the range of V, or neither. None: the
         simplex if P^ has at most 2^20 entries, else the range.
     centre : bool
-        Of responses. Open: where 1 is in the span of the features.
+        Centre the responses. None: if 1 is in the span of the features.
     span : "values" or "declared"
-        Of responses: noise follows the range of V_{h+1}, or always b_h.
+        Scale of the responses' noise: the range of V_{h+1}, or always b_h.
     over_steps : "power", "flat" or "noise"
         How the budget is split over steps (:class:`~discreet.mechanisms.linear.linear_queries.GramQuery`).
     answer_share : float
-        Of the budget, what responses get (requery).
+        Share of the budget for responses (requery).
     replan_first : int
-        Users before the first release of a geometric schedule; if there is more than one they play uniformly
-        at random, and if the mechanism is noisy earlier releases would be noise. Open: 1 without privacy or
+        Users before the first release of a geometric schedule. If there is more than one, they play uniformly
+        at random. With a noisy mechanism earlier releases would be mostly noise. None: 1 without privacy or
         with K unknown, else K / 32.
 
     Further options: see :class:`~discreet.learners.online.linear_base.LinearLearner`. With ``known_rewards``
@@ -165,9 +167,9 @@ class LSVIUCB(LinearLearner):
 
     # --------------------------------------------------------------------------- public facts
     def tuned(self, spec: Spec) -> Self:
-        """This learner with every open knob chosen from the public spec.
+        """Return this learner with every option that is None chosen from the public spec.
 
-        Raises ``ValueError`` if it does not fit: no features of pairs, or 1 is not in their span where
+        Raises ``ValueError`` if it does not fit: no features of pairs, or 1 is not in their span although
         targets are centred.
         """
         mine = super().tuned(spec)
@@ -191,7 +193,7 @@ class LSVIUCB(LinearLearner):
         return mine
 
     def schedule(self, spec: Spec) -> Schedule:
-        """Times of release: geometric by default, with a long first batch under privacy."""
+        """Return the release times: geometric by default, with a long first batch under privacy."""
         mine = self.tuned(spec)
         plain = mine._times(spec)
         if mine.response != "requery" or mine.switching != "determinant" or mine.switches is None:
@@ -217,7 +219,7 @@ class LSVIUCB(LinearLearner):
         return first if spec.users is None else min(first, spec.users)
 
     def query(self, spec: Spec) -> GramQuery:
-        """The sums that this learner reads."""
+        """Return the sums that this learner reads."""
         mine = self.tuned(spec)
         return GramQuery(
             layout=spec.layout,
@@ -232,9 +234,9 @@ class LSVIUCB(LinearLearner):
 
     # -------------------------------------------------------------------------- one release
     def fitted(self, state: LinearState, release: Release) -> tuple[Factored, Floats]:
-        """Lambda_h at every step with something to learn, and its log det.
+        """Return Lambda_h at every step with something to learn, and its log det.
 
-        state : after the releases before. release : the new one.
+        state : after the earlier releases. release : the new one.
         """
         gram, lam = release.estimates[GRAM], float(self.lam or 1.0)
         steps, failure = len(gram.value), float(self.failure or 0.05)
@@ -251,9 +253,9 @@ class LSVIUCB(LinearLearner):
         return found, found.log_det
 
     def planned(self, state: LinearState, fitted: Factored, release: Release, ask: Ask | None) -> Planned:
-        """Optimistic values, backward; with ``response="requery"`` the questions about them.
+        """Return optimistic values, computed backward; ``response="requery"`` queries each of them.
 
-        state : after the releases before. fitted : what :meth:`fitted` found in ``release``. ask : the
+        state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
         session's ``answer``, needed with ``response="requery"``.
         """
         spec = state.spec
@@ -274,7 +276,7 @@ class LSVIUCB(LinearLearner):
         return Planned(values, q, {}, fitted)
 
     def _width(self, spec: Spec, step: int) -> float:
-        """beta_h."""
+        """Return beta_h."""
         scale = float(self.bonus_scale or 0.0)
         if self.beta == "range":
             return scale * (spec.horizon - step)
@@ -286,7 +288,7 @@ class LSVIUCB(LinearLearner):
     def _modelled(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """(R,) r^ + P^ V."""
+        """Return r^ + P^ V, (R,)."""
         found = np.zeros(len(phi))
         if MODEL_REWARDS in release.estimates:
             found += model_rewards(phi, inverse, release.estimates[MODEL_REWARDS].value[step])
@@ -298,14 +300,14 @@ class LSVIUCB(LinearLearner):
     def _answered(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """(R,) c + phi^T Lambda^-1 u; the range of targets is read off V at all states."""
+        """Return c + phi^T Lambda^-1 u, (R,); the range of targets is computed from V at all states."""
         high = float(len(release.estimates[GRAM].value) - step)
         low, top = 0.0, high
         if self.span == "values":
             low, top = float(after.min()), float(after.max()) + (not self.known_rewards)
         centre = 0.5 * (low + top) if self.centre else 0.0
         if not release.users:
-            return np.full(len(phi), centre)  # nobody to ask about
+            return np.full(len(phi), centre)  # there are no users yet
         if ask is None:
             raise ValueError("ask = None: response = 'requery' needs a session that answers")
         return np.asarray(centre + phi @ (inverse @ ask(Response(step, after, (0.0, high))).value))
@@ -319,7 +321,7 @@ class LSVIUCB(LinearLearner):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.beta == "range":
             yield "beta = 'range' is measured, not that of the theorem"

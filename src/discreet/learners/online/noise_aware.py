@@ -1,52 +1,44 @@
-r"""Noise-aware optimistic value iteration: bonuses, beliefs and estimates from the noise law itself.
+r"""Noise-aware optimistic value iteration.
 
-The papers' learners guard against noise by one uniform bound E for all cells and all times. This one
-knows the standard deviation of every measurement. It
+The learners of the papers bound the noise of all cells at all times by one number E. This learner uses the
+known standard deviation of every measurement instead.
 
-- fits visit and transition rates to all measurements by generalised least squares, with weights from
-  the public numbers of users who were expected to come to each action, by their policies and by what was
-  believed when these were planned (:mod:`discreet.learners.online.noise_aware_kernels`);
-- shrinks each step's transition row towards the row pooled over steps, by empirical Bayes: the
-  variation over steps, tau^2, is what the squared residuals exceed their known noise and sampling
-  variance by, for each row and, where its own steps tell little, over all rows. A step weighs by how well
-  it is known, not by its visits. A stationary world is pooled almost wholly, one that varies is left alone;
-  no stationarity is assumed. What a step takes from the pool is uncertain by tau^2, which bonus and
-  explorers know: a step that differs is looked at, and its own data win as they grow.
-  ``shrink=False`` is the plain estimator;
-- believes of mean rewards what Bayes' rule says: a law over pairs, a mixture of one that pays next to nothing
-  and of five over [0, 1] whose shares are learned from all pairs, then the pair's own data, wrong by the
-  noise of its reward sum and, as far as its mean is not 1/2, of its visits. Where few pairs pay, what is
-  hardly more than noise is taken to be nothing; a pair that noise hides is worth what pairs are worth in this
-  world, not nothing, and may be worth more;
-- adds to Q the bonus c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 +
-  sigma_r) + 0.6 s_r, x = 1 / sqrt(effective visits), sigma_p the noise of one entry of the row, sigma_r the
-  standard deviation of the mean reward that its data leave, s_r the one that other pairs leave;
-- lets one user in 32 (one in 16 without noise) follow *explorers*, with a width that grows like
-  sqrt(ln(users)). Two of them act on a draw from those beliefs, the second one's 1.5 times as wide as the
-  first one's; after 1 000 such users their share falls like 1 / sqrt(users), and twice what they give up
-  goes to the third, *hopeful* one. It draws nothing: it plans with the upper end of every belief, at twice
-  the first one's width, as if each pair had paid 1 five times more, and carries half of a hope to the step
-  before. Under a trusted server's Gaussian noise it does so at every second try, and in between tries single
-  steps away from what everybody does; its width is one and a half times the first one's, and three times at
-  one in four of its tries: a pair that the noise of few releases made look far worse than it is gets tried
-  again. The bonus alone commits to a wrong belief for ever. A belief that is wrong by d of its standard
-  deviations is drawn away with a probability of about Phi(-d / width), but draws are few, one in two
-  releases, and each serves few users. The hopeful one goes back to the same place until data say no. Where
-  nothing within its width can be better it acts as everybody does, so that it costs what there is to hope
-  for, which falls with what is known; in a large world there is no end of it, and so its share falls like
-  1 / sqrt(users) as well, later, and the later the noisier the releases are (:func:`hope_for`). Under
-  noise there is a fourth one, *seeking*: it carries all of its hope along, and what noise hides, since
-  hardly anybody was there, is worth the most there can be to it. Of a place where nobody was one believes
-  what is usual elsewhere; that is no reason to go there, and the best policy may need it;
-- replans geometrically, and mixes several random tie-breaks within a batch.
+1. **Estimates.** Visit and transition rates are fitted to all measurements by generalised least squares.
+   The weights come from expected visits (:mod:`discreet.learners.online.noise_aware_kernels`).
+2. **Shrinkage.** Each step's transition row is shrunk towards the row pooled over steps, by empirical Bayes.
+   The variance over steps tau^2 is the part of the squared residuals that noise and sampling do not explain.
+   Stationarity is not assumed, and steps that differ keep their own data. Bonus and explorers count tau^2 as
+   uncertainty of a row that takes data from the pool. ``shrink=False`` turns shrinkage off.
+3. **Rewards.** Mean rewards are estimated by Bayes' rule. The prior is a mixture over pairs that is learned
+   from all pairs: a component near 0 and a normal one. A pair hidden by noise gets the mean of the prior.
+4. **Bonus.** Q gets the bonus
 
-What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
-not: the bonus is no confidence bound (weights, rows and shrinkage come from the same noisy data) and the
-explorers' beliefs are no exact posterior, so there is no regret theorem. docs/tuning.md has the regret of
-late users, world by world.
+   c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 + sigma_r) + 0.6 s_r,
 
-The defaults were chosen on declared training worlds, RiverSwim not among them
-(:mod:`studies.tuning`, docs/tuning.md).
+   where x = 1 / sqrt(effective visits). sigma_p is the noise of one entry of the row. sigma_r is the
+   standard deviation of the mean reward due to the pair's data, and s_r that due to other pairs.
+5. **Explorers.** One user in 32 (one in 16 without noise) follows explorer 1 or 2 at first; all shares are in
+   :func:`explorers_among`. Widths grow like sqrt(ln(users)). Without explorers, a wrong estimate may never
+   be corrected.
+
+   - Explorers 1 and 2 plan with a random draw from an approximate posterior, which they keep for two
+     releases. The second one's width is 1.5 times the first one's. An estimate that is wrong by d standard
+     deviations is drawn away with a probability of about Phi(-d / width).
+   - Explorer 3, the optimistic explorer, plans with upper ends of the posterior, at twice the first one's
+     width and with five pseudo-visits of reward 1 for each pair. It carries half of its bonus to the step
+     before. Under a trusted server's Gaussian noise its width is 1.5 times the first one's, 3 times at one
+     of four tries, and it carries its bonus at every second try only.
+   - Explorer 4, the maximum-uncertainty explorer, exists only under noise. It carries all of its bonus and
+     gives the maximum value to rows whose visits are hidden by noise.
+6. **Replanning** is geometric. Several random tie-breaks are mixed within a batch.
+
+Proved: privacy, for all values of the options, because all of this is post-processing of releases. Not
+proved: regret. The bonus is not a confidence bound (weights, rows and shrinkage come from the same noisy
+data), and the explorers' distributions are not an exact posterior. docs/tuning.md lists the late regret per
+environment.
+
+The defaults were chosen on declared training environments without RiverSwim (:mod:`studies.tuning`,
+docs/tuning.md).
 
 Source of posterior sampling: Osband, Russo and Van Roy 2013.
 """
@@ -89,7 +81,7 @@ _FIXED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-# Chosen by studies.tuning, kind by kind; replan_growth 1.1 and explore_share by hand
+# Chosen by studies.tuning for each kind of budget; replan_growth 1.1 and explore_share were set by hand
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 4.0, "reward_share": 0.35,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
@@ -108,24 +100,25 @@ _NONE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0,
     "explore_share": 1 / 16,
 }  # fmt: skip
-# In a bandit there are no rows to learn: what rewards get is chosen anew (docs/tuning.md)
+# A bandit has no transitions to learn, so the share of rewards was tuned separately (docs/tuning.md)
 _BANDIT_SHARE, _BANDIT_LOCAL_SHARE = 0.5, 0.65
 _POOLED_UNTIL = 800.0
 
 
 def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
-    """The knobs that depend on the budget: pure joint, local, shuffle, none, or all others (and unknown).
+    """Return default options for a budget: pure joint, local, shuffle, none, or any other (also unknown).
 
-    A trusted server that draws randomized reports itself has the noise of the local model, and its knobs:
-    where it always does, or may and public numbers say that it pays; ``reports``: can the learner read them?
+    ``reports`` says if the learner can read randomized reports. A trusted server that draws them itself has
+    the noise of the local model, and therefore its options. This holds if the server always does so, or if it
+    may do so and public numbers say that it pays.
 
-    Under shuffle every batch has noise of its own, which weighs the less the fewer and larger they are; and
-    its shares divide variances, not losses: 1/3 of rewards is the noise of a server's 1/5.
+    Under shuffle every batch has separate noise, which weighs less when batches are fewer and larger. Its
+    shares divide variances, not losses: a share of 1/3 for rewards gives the noise of a server's 1/5.
 
-    Pooled counts are known well enough when H n / (S A), the visits to a pair, are some multiple of the noise
-    H / epsilon in them: then their share of the budget can fall.
+    Pooled counts are accurate enough when H n / (S A), the visits to a pair, is a certain multiple of their
+    noise H / epsilon. After that their share of the budget can fall.
 
-    In the only state of a bandit rewards are all that there is to learn, and get the larger share.
+    A bandit has one state and only rewards to learn. Rewards therefore get the larger share.
     """
     budget, alone = spec.budget, spec.layout.states == 1
     most = {"reward_share": _BANDIT_SHARE} if alone else {}
@@ -145,21 +138,24 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
 
 
 def _approximate(spec: Spec) -> bool:
-    """A trusted server's Gaussian noise, or noise of which nothing is known."""
+    """Return True for a trusted server's Gaussian noise and for unknown noise."""
     budget = spec.budget
     return budget is None or (budget.trust == "joint" and not budget.pure)
 
 
 _NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
-_MANY = 1_000.0  # followers of drawing explorers after whom their share falls like the inverse square root
-_MORE = 2.0  # users of the hopeful explorer for each that they give up
-# After so many times the users at whom theirs begins to fall, the hopeful one's share falls too: the noisier
-# the releases, the later data say no to what it hopes for
+_MANY = 1_000.0  # users of explorers 1 and 2; after these, their share falls like 1 / sqrt(users).
+_MORE = 2.0  # users of the optimistic explorer for each user that explorers 1 and 2 give up.
+# The share of the optimistic explorer begins to fall later than that of explorers 1 and 2, by this factor in
+# users. Noisier releases need a larger factor, because data refute an optimistic estimate later.
 _HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
 
 
 def hope_for(spec: Spec) -> float:
-    """When the hopeful explorer's share falls, from the public budget; see :func:`explorers_among`."""
+    """Return the factor after which the optimistic explorer's share falls; see :func:`explorers_among`.
+
+    It depends on the public budget only.
+    """
     if spec.budget is not None and spec.budget.trust == "none":
         return _HOPE_EXACT
     gaussian = _approximate(spec) or (spec.budget is not None and spec.budget.trust == "shuffle")
@@ -167,83 +163,93 @@ def hope_for(spec: Spec) -> float:
 
 
 def _then_fewer(users: float, full: float) -> float:
-    """All of the first ``full`` users, and of those after them a share that falls like 1 / sqrt(users)."""
+    """Return ``users`` up to ``full``; beyond it the share of further users falls like 1 / sqrt(users)."""
     return users if users <= full else 2.0 * math.sqrt(users * full) - full
 
 
 def explorers_among(
     users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True
 ) -> tuple[int, int, int, int]:
-    """How many of the first ``users`` users follow each explorer: public numbers.
+    """Return how many of the first ``users`` users follow each of the four explorers: public numbers.
 
-    The two who draw have ``share`` of the users at first, which falls after 1 000 of them; what they give
-    up goes to the hopeful one, twice as many where that many are left. That one costs little where there
-    is nothing to hope for, but early on there is everything to hope for. After ``hope`` times the users
-    at whom theirs began to fall its share falls in the same way: in a large world there is no end of
-    hopes. The seeking one, where there is ``noise``, comes when theirs begins to fall: of x = sqrt(that
-    time / users) it has the share x - x^2 where they have x, so that in the end it has as much.
+    - Explorers 1 and 2 together have ``share`` of the first n_0 = 1 000 / share users. After these, their
+      share
+      falls like 1 / sqrt(users).
+    - The optimistic explorer gets twice as many users as explorers 1 and 2 give up, as long as that many are
+      left. After ``hope`` n_0 users its share falls in the same way, because in a large environment it always
+      finds something to try. If no better policy is within its width, it costs little.
+    - The maximum-uncertainty explorer starts at n_0, and only if there is ``noise``. With x = sqrt(n_0 /
+      users)
+      it has ``share`` (x - x^2), where explorers 1 and 2 have ``share`` x. In the limit the two are equal.
     """
     full = _MANY / share if share > 0.0 else math.inf
     many, searched = _then_fewer(users, full), _then_fewer(users, hope * full)
     drawing, hoping = math.floor(share * many), min(_MORE * share, 1.0 - share) * (searched - many)
     seeking = share * (many - full - full * math.log(users / full)) if noise and users > full else 0.0
-    # a difference of numbers that are about equal can be below 0 by rounding
+    # rounding can make the difference of two almost equal numbers negative
     return drawing - drawing // 2, drawing // 2, max(0, math.floor(hoping)), max(0, math.floor(seeking))
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseAwareUCBVI(GreedyLearner):
-    """Optimistic value iteration that knows the law of its noise.
+    """Optimistic value iteration that uses the known noise distribution of every measurement.
 
-    Needs a privatizer whose releases carry a measurement with noise of its own: ``NoPrivacy``,
-    ``Central`` with release ``batches``, ``decaying``, ``reports`` or ``auto``, ``Local``.
+    The learner estimates a model by generalised least squares, shares data over steps by empirical Bayes, and
+    plans optimistically with a bonus in standard deviations of the noise. A small public share of the users
+    follows explorers. Privacy is proved; the bonus is a heuristic without a regret theorem. See
+    :mod:`discreet.learners.online.noise_aware`.
+
+    The privatizer must give each measurement separate noise: ``NoPrivacy``, ``Central`` with release
+    ``batches``, ``decaying``, ``reports`` or ``auto``, or ``Local``.
 
     Parameters
     ----------
     stat_scale : float
-        c_s, of what comes from sampling.
+        c_s, factor of the sampling part of the bonus.
     priv_scale : float
-        c_p, in standard deviations of the noise.
+        c_p, factor of the privacy part of the bonus, in standard deviations of the noise.
     shrink : bool
         Empirical-Bayes sharing over steps (heuristic); False: each step on its own.
     excess : float
-        By how many null standard deviations the residuals must exceed their expectation before
-        variation over steps is believed.
+        Number of null standard deviations by which residuals must exceed their expectation before the
+        learner assumes variation over steps.
     flow : bool
-        Weigh steps in the pooling by the visits that the policies lead to in a rough model, in place
-        of noisy counts.
+        Weigh steps in the pooling by the visits that a rough model predicts for the policies, instead of
+        noisy counts.
     consistent : bool
-        Project each measurement's per-step counts onto the flow of people (who arrives at a state leaves
-        from it) where all have one noise and one clock. Post-processing.
+        Project each measurement's per-step counts onto the flow constraint (users who arrive at a state
+        leave from it) if all counts have one noise level and one schedule. Post-processing.
     reward_share : float
-        Share of the privacy budget that rewards get, in (0, 1).
+        Share of the privacy budget for rewards, in (0, 1).
     pooled : "none", "all" or "first"
-        Ask for counts pooled over steps too (:class:`~discreet.core.count_query.CountQuery`).
+        Ask also for counts pooled over steps (:class:`~discreet.core.count_query.CountQuery`).
     pooled_share : float
-        Share of the privacy budget that the pooled counts get at first, in (0, 1).
+        Share of the privacy budget for the pooled counts at the start, in (0, 1).
     pooled_share_end, pooled_until : float, int
-        The share moves in a line to this one while so many users come (0: it is this one from the start).
-        Needs a privatizer with noise of its own for each release; equal shares need none.
+        The share moves linearly to ``pooled_share_end`` over the first ``pooled_until`` users (0: it has this
+        value from the start). A privatizer with separate noise for each release is required unless the two
+        shares are equal.
     explore_share : float
-        In [0, 1): share of the users who follow explorers, until there were 1 000 of them. Then that of those
-        who draw falls like the inverse square root of the users, and the hopeful one gets what they give up,
-        twice over while that many are left, until its share falls as well; under noise the seeking one comes,
-        and in the end has as many as they have. 0: nobody, and wrong beliefs may stay for ever.
+        Share of the users who follow explorers, in [0, 1), until there were 1 000 of them. Then the share of
+        explorers 1 and 2 falls like 1 / sqrt(users). The optimistic explorer gets twice the users that they
+        give up, as long as that many are left, until its share falls too. Under noise the maximum-uncertainty
+        explorer starts and has as many users as they have in the limit. 0: no explorers; wrong estimates may
+        never be corrected.
     explore : "optimism" or "returns"
-        ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
-        quarter of it (:mod:`discreet.learners.online.return_probe`, docs/returns.md). Where repeating an
-        action earns a reward that the learner does not find for long, regret falls to .3 of it (RiverSwim at
-        (1, 1e-6)); elsewhere it was .8 to 1.6 times the plain learner's at that and other budgets of one
+        ``returns``: try every action repeated first, measure what users earn, and hold the learner to a
+        quarter of it (:mod:`discreet.learners.online.return_probe`, docs/returns.md). If a repeated action
+        earns a reward that the learner does not find for long, regret is 0.3 times that of ``optimism``
+        (RiverSwim at (1, 1e-6)). Elsewhere it was 0.8 to 1.6 times, at that and other budgets of one
         mechanism. Needs ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy`` with seeded
-        noise; a simulation plays its users one by one.
+        noise. A simulation plays its users one by one.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
 
     ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share``, ``explore_share`` and the
-    four of pooling stay None where they are not given: public facts choose them when those are known
-    (:meth:`tuned`).
+    four options of pooling stay None if they are not given. :meth:`tuned` chooses them when the public facts
+    of the run are known.
 
-    The remaining options of the other learners do not apply and are refused.
+    The remaining options of the other learners do not apply; setting one raises ``ValueError``.
     """
 
     priv_scale: float | None = None
@@ -260,7 +266,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore: Literal["optimism", "returns"] | None = None
 
     explorers: ClassVar[int] = 4
-    REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited fields that are no options here
+    REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited fields that are not options here
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
@@ -278,7 +284,7 @@ class NoiseAwareUCBVI(GreedyLearner):
             if given is not None and given != value:
                 raise ValueError(f"{name} = {given!r}: is no option of this learner, whose own is {value!r}")
         left_open = [name for name in _APPROX if getattr(self, name) is None]
-        if self.replan_every is None:  # stays open too: given back by `replace` it would mean every user
+        if self.replan_every is None:  # stays None: `replace` would pass 1 on, which means every user
             left_open.append("replan_every")
         super().__post_init__()
         put = object.__setattr__
@@ -299,7 +305,7 @@ class NoiseAwareUCBVI(GreedyLearner):
             put(self, name, None)
 
     def tuned(self, spec: Spec) -> NoiseAwareUCBVI:
-        """This learner with every knob that was left open chosen from the public ``spec.budget``."""
+        """Return this learner with every option that is None chosen from the public ``spec.budget``."""
         return _tuned(self, spec)
 
     def _tuned(self, spec: Spec) -> NoiseAwareUCBVI:
@@ -307,16 +313,16 @@ class NoiseAwareUCBVI(GreedyLearner):
         values = dict(chosen(spec, reports=single))
         if self.stationary:
             values["pooled"] = "none"
-        if self.pooled_share is not None:  # one share is given: the same one for ever, unless told otherwise
+        if self.pooled_share is not None:  # a given share is constant unless pooled_share_end is given too
             values["pooled_share_end"] = self.pooled_share
-        if self.replan_every not in (None, 1):  # its own schedule: no growth
+        if self.replan_every not in (None, 1):  # a fixed schedule: no growth
             values.pop("replan_growth", None)
-        values["replan_every"] = 1  # users of one policy are set by the growth
+        values["replan_every"] = 1  # the growth sets the number of users per policy
         open_ones = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **open_ones) if open_ones else self
 
     def schedule(self, spec: Spec) -> Schedule:
-        """Geometric by default; the learner reads measurements."""
+        """Return the schedule, geometric by default. The learner reads measurements."""
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
         if self.explore == "returns":
@@ -324,12 +330,15 @@ class NoiseAwareUCBVI(GreedyLearner):
         if not mine._shares_move(spec):
             return plain
         first, last = float(mine.pooled_share or 0.0), float(mine.pooled_share_end or 0.0)
-        before = np.append(0, plain.release_times[:-1])  # users when the batch begins
+        before = np.append(0, plain.release_times[:-1])  # number of users at the start of the batch
         way = np.minimum(1.0, before / mine.pooled_until)
         return replace(plain, pooled_shares=first + (last - first) * way)
 
     def query(self, spec: Spec) -> CountQuery:
-        """Transitions and rewards (centred by default), per step and perhaps pooled, with their shares."""
+        """Return the query: transitions and rewards, with their shares.
+
+        Rewards are centred by default. Counts are per step and optionally pooled.
+        """
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.query(mine, spec), reward_share=mine.reward_share)
         if self.explore == "returns":
@@ -340,7 +349,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return replace(plain, pooled=mine.pooled, pooled_share=share)
 
     def _shares_move(self, spec: Spec) -> bool:
-        """Does the pooled counts' share of the budget change from release to release?"""
+        """Return True if the pooled counts' share of the budget changes between releases."""
         if self.pooled == "none" or not self.pooled_until or spec.users is None:
             return False
         return self.pooled_share != self.pooled_share_end
@@ -352,12 +361,12 @@ class NoiseAwareUCBVI(GreedyLearner):
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = hope_for(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
-        # each count is rounded down by itself: of one user, several explorers may claim a part
+        # each count is rounded down separately, so several explorers may claim the same user
         return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
 
     # ------------------------------------------------------------------------ compiled face
     def kernel(self, spec: Spec) -> LearnerKernel:
-        """Constants of this learner, as :mod:`discreet.learners.online.noise_aware_kernels` reads them."""
+        """Return the constants that :mod:`discreet.learners.online.noise_aware_kernels` reads."""
         self._check(spec)
         mine = self.tuned(spec)
         flags, knobs = np.zeros(kernels.FLAGS, np.int64), np.zeros(noise_kernels.KNOBS)
@@ -374,16 +383,16 @@ class NoiseAwareUCBVI(GreedyLearner):
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 
     def memory_size(self, spec: Spec) -> int:
-        """Per cell: expected visits, weights, weighted sums; the last model, and where users begin."""
+        """Return the number of floats of memory: sums per cell, last model, initial distribution."""
         slots = 1 if self.stationary else spec.horizon
         return noise_kernels.memory_size(self._cells(spec), slots, spec.layout.rows, spec.states)
 
     def begin_memory(self, spec: Spec) -> Floats:
-        """Zeros: nothing was assigned or measured."""
+        """Return zeros: no users were assigned and nothing was measured."""
         return np.zeros(self.memory_size(spec))
 
     def work_size(self, spec: Spec) -> int:
-        """Floats of scratch."""
+        """Return the number of floats of scratch memory."""
         return noise_kernels.work_size(self._cells(spec), spec.layout.rows, spec.states)
 
     def _cells(self, spec: Spec) -> int:
@@ -391,7 +400,10 @@ class NoiseAwareUCBVI(GreedyLearner):
         return noise_kernels.all_cells(slots, spec.layout.rows, self.tuned(spec).pooled != "none")
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """(8,) noise of a measurement's families, per step and pooled; places for decay and gain."""
+        """Return the (8,) noise of a measurement's families, per step and pooled.
+
+        The entries for decay and gain are included.
+        """
         errors = np.zeros(noise_kernels.ERRORS)
         moves = laws[TRANSITIONS]
         rewards = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)
@@ -413,7 +425,7 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any:
-        """The state before the first release."""
+        """Return the state before the first release."""
         state = super().begin(spec, ties)
         return returns.begin(spec, state) if self.explore == "returns" else state
 
@@ -461,13 +473,15 @@ class NoiseAwareUCBVI(GreedyLearner):
         known: Floats = _NO_CELLS,
         due: Floats = _NONE_DUE,
     ) -> LearnerState:
-        """The state after one more measurement, given over rows: (T, R, S) and (T, R).
+        """Return the state after one more measurement, given over rows: (T, R, S) and (T, R).
 
-        users : so many are in it or in earlier ones; number : of the release; transitions (T, R, S) and
-        rewards (T, R) : the newest measurement; pooled (1, R, S), pooled_rewards (1, R) : the pooled
-        families, empty without; known (H, R) : mean rewards if they are public, else empty; errors : as
-        :meth:`errors` gives them, with decay and gain; due (T R,) : 0 where a row was not measured, empty if
-        all were.
+        - users : number of users in this measurement and in earlier ones.
+        - number : number of the release.
+        - transitions (T, R, S) and rewards (T, R) : the newest measurement.
+        - pooled (1, R, S), pooled_rewards (1, R) : the pooled families, empty if there are none.
+        - known (H, R) : mean rewards if they are public, else empty.
+        - errors : as :meth:`errors` returns them, with decay and gain.
+        - due (T R,) : 0 where a row was not measured, empty if all were.
         """
         layout = state.spec.layout
         memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
@@ -482,20 +496,20 @@ class NoiseAwareUCBVI(GreedyLearner):
     def policies(
         self, state: LearnerState, users: int, batch: int
     ) -> list[tuple[NDArray[Any], int]]:  # fmt: skip
-        """(H, S) policies of the batch that begins after so many users, and how many follow each."""
+        """Return the (H, S) policies of the batch after ``users`` users, and how many follow each."""
         exploring = self._exploring(users, batch, state.spec)
         sizes = kernels.part_sizes(batch, exploring, int(self.tie_batches or 1))
         return [(self._policy(state, part), size) for part, size in enumerate(sizes) if size]
 
     def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
-        """The next users' policy; remembers how many are assigned it and where they are expected to come."""
+        """Return the next users' policy. The state records these users and their expected visits."""
         if self.explore == "returns":
             return returns.plan(self, state, release)
         plan, state = super().plan(state, release, ask)
         return plan, self._noted(state, plan.policy, plan.users)
 
     def _noted(self, state: LearnerState, policy: NDArray[Any], users: int) -> LearnerState:
-        """The state that knows that so many users are assigned the policy, and where it leads them."""
+        """Return the state after ``users`` users were assigned the policy, with their expected visits."""
         layout = state.spec.layout
         rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], policy])
         memory = state.memory.copy()
@@ -504,9 +518,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         noise_kernels.note_assignments(memory, slots, layout.rows, pooled, rows, int(users))
         return replace(state, memory=memory)
 
-    # ------------------------------------------------------------------------------- in words
+    # ---------------------------------------------------------------------------- description
     def heuristics(self) -> Iterator[str]:
-        """Always some: the bonus of this learner is no confidence bound."""
+        """Yield the heuristics. There is always one: the bonus is not a confidence bound."""
         yield "the bonus is a multiple of the noise's standard deviation, no confidence bound"
         if self.explore == "returns":
             yield "explore = 'returns' deploys what is measured to earn, by a rule without a theorem"
@@ -516,10 +530,10 @@ class NoiseAwareUCBVI(GreedyLearner):
 
 @lru_cache(maxsize=32)
 def _tuned(learner: NoiseAwareUCBVI, spec: Spec) -> NoiseAwareUCBVI:
-    """A run asks several times for each plan: one spec object, one answer."""
+    """Cache the tuned learner, because a run asks for it several times per plan with the same spec object."""
     return learner._tuned(spec)
 
 
 def _own(array: Floats) -> Floats:
-    """A writable contiguous array: kernels are compiled for no other kind."""
+    """Return a writable contiguous array; kernels are compiled for no other kind."""
     return array if array.flags.writeable and array.flags.c_contiguous else np.array(array)

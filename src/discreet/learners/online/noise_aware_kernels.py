@@ -3,42 +3,46 @@ r"""Compiled planning of the noise-aware learner: a model from independent noisy
 Each release i brings a measurement y_i = a sum_{j<=i} lambda^{i-j} x_j + z_i of the batches x_j of users,
 with fresh noise z_i of known standard deviation sigma_i (lambda = 0, a = 1: the batch itself). The policies
 are public and deterministic. E_j(h, s, a) is how many of batch j's users were *expected* to come to (h, s)
-and take a: of those whose policy takes it there, the share that comes there by the model that was believed
-when they began, but for 5 % who may be anywhere (``note_assignments``). It is made of earlier releases and
-of public facts. With m_i = lambda m_{i-1} + E_i the measurement's mean is a m_i p for a true over an expected
-visit p, its variance about sigma_i^2 + m_i, and generalised least squares gives
+and take a. It is the number of users whose policy takes a there, times the probability of reaching (h, s) in
+the model that was current when they began; 5 % may be anywhere (``note_assignments``). It is a function of
+earlier releases and public facts. With m_i = lambda m_{i-1} + E_i the measurement's mean is a m_i p, where p
+is the ratio of true to expected visits. Its variance is about sigma_i^2 + m_i, and generalised least squares
+gives
 
     x^ = E_total / (a sum_i w_i m_i) * sum_i w_i y_i,     w_i = m_i / (sigma_i^2 + m_i):
 
-noise from releases whose users did not play the action, or were not expected where it is played, has weight
-0 or little. E_j is known before the noise that it weighs is drawn. Without noise x^ is the plain sum.
+Releases whose users did not play the action, or were not expected where it is played, have weight 0 or a
+small weight. E_j is known before the noise that it weighs is drawn. Without noise x^ is the plain sum.
 
 Decaying sums overlap: batch j is in every later measurement, in x^ with c_j = a sum_{i>=j} w_i
-lambda^{i-j}, and its sampling there does not average out. Where batches have one p the variance is that of
-sum_j E_j c_j^2 visits. Two more sums keep it exactly: v_i = lambda^2 v_{i-1} + E_i, and
+lambda^{i-j}, and its sampling error there does not average out. If batches have one p, the variance is that
+of sum_j E_j c_j^2 visits. Two more sums keep it exactly: v_i = lambda^2 v_{i-1} + E_i, and
 u_i = sum_{j<=i} E_j c_j lambda^{i-j} / a = lambda u_{i-1} + w_i v_i.
 
-A family pooled over steps (``counts.POOLED_TRANSITIONS``) is one slot more: its E_j(s, a) is the sum of the
-E_j(h, s, a), and its row is one more measurement of the average over steps, with noise of its own.
+A family pooled over steps (``counts.POOLED_TRANSITIONS``) is one slot more. Its E_j(s, a) is the sum of the
+E_j(h, s, a), and its row is one more measurement of the average over steps, with separate noise.
 
-One call is: make the measurement's counts obey the flow of people (``_consistent``; where they all have one
-noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), predict visits
-(``_flow``) and weigh them against the counts (``_visits``), pool the steps of each row (``_pool``), add the
-noise of visits to that of rewards (``_visit_noise``), find how much steps vary (``_residuals``), say what
-is believed of every step's reward (``_believe``), from the law of mean rewards over pairs on (``_prior``),
-shrink its row (``_shrink``), say what the explorers act on: a draw (``_explore``) or the upper end
-(``_hope_for``) of what is believed, plan (``_induct``), and keep the model to say where the next users are
-expected (``_foresee``). These are loops
-over all cells: a call for each cell would cost more than its work, since it counts references to every array.
-What is carried is a stream of sums per cell and the last model: no history is kept. All of it is
-post-processing, and the intervals are heuristic: weights and rows come from the same noisy data.
+One call does the following steps in order.
 
-Randomized reports of random steps (local privacy) have a noise of two parts: n idle + x visit for a count of
+- Project the measurement onto the flow constraint (``_consistent``; if all counts have one noise level and
+  one schedule), add it to the sums (``_absorb``), and weigh all measurements (``_weigh``).
+- Predict visits (``_flow``), combine them with the counts (``_visits``), pool the steps of each row
+  (``_pool``), and add the noise of visits to that of rewards (``_visit_noise``).
+- Estimate the variation over steps (``_residuals``) and every step's mean reward (``_believe``), starting at
+  the distribution of mean rewards over pairs (``_prior``). Then shrink each step's row (``_shrink``).
+- Compute the explorers' Q: a draw (``_explore``) or the upper end (``_hope_for``) of the approximate
+  posterior. Plan (``_induct``), and keep the model to predict the next users' visits (``_foresee``).
+
+These are loops over all cells. A call for each cell would cost more than its work, because it counts
+references to every array. The memory is a set of sums per cell and the last model, without history. All of it
+is post-processing, and the intervals are heuristic: weights and rows come from the same noisy data.
+
+Randomized reports of random steps (local privacy) have noise of two parts: n idle + x visit for a count of
 x among n users who were assigned the cell. The second is that of a sample of x / (1 + visit) records, and
-so all counts are kept in this unit; the first is the noise, per assigned user.
+therefore all counts are kept in this unit. The first is the noise, per assigned user.
 
-Generalised least squares, flow consistency, a bonus from the noise law, and empirical-Bayes sharing over
-steps; the weights by expected visits, of releases and of the pooling, are ours.
+Generalised least squares, flow consistency, a bonus from the noise distribution, and empirical-Bayes sharing
+over steps; the weights by expected visits, of releases and of the pooling, are ours.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ from discreet.learners.estimation.model_kernels import _level
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# knobs
+# options, in kernel order
 (STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, KNOBS) = range(10)
 # errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
 # then the two standard deviations of the pooled families. Of randomized reports (INFLATION > 0): SIGMAs per
@@ -67,40 +71,40 @@ Ints = NDArray[np.int64]
 
 
 _VARIATION = 0.02  # of a row over steps (squared distance) and of a mean reward; weighs as one step does
-_ALIKE = 0.01  # error variance below which the residuals of steps count alike, however many visits they have
+_ALIKE = 0.01  # error variance below which the residuals of steps have equal weight, for any number of visits
 _MOST_FLOW = 2.0  # standard deviations of a count by which predicted visits may exceed it
 _FLOW_ERROR = 1.0  # relative standard deviation of visits that a rough model predicts
 _HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing is known of a reward
-_WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
-_WIDER = 1.5  # times that, of the second one: who is drawn away from what the first one never tries
-_HOPEFUL = 2  # the explorer who draws nothing and hopes everywhere
-_SEEKING = 3  # the explorer who carries all of its hope along, and hopes for the most where noise hides
-_FAR = 2.0  # the hopeful one's width, times the first one's
-_NEAR = 1.5  # the same where knobs[FARTHER]:
-_FARTHER = 2.0  # times that at one in four of its tries, for pairs that luck with the noise of few releases
-_FARTHER_EACH = 4  # has made look worse than they are by more than its usual width
-_CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
-_CARRIED_EACH = 2  # one in so many of its tries carries it, the others nothing, where knobs[FARTHER]
-_HIDDEN = 0.15  # (noise / visits)^2 of a row that counts half as one that nobody saw, to the seeking one
-_LUCKY = 5.0  # visits paid in full that it imagines of every cell
-_NOTHING = 0.002  # standard deviation of mean rewards of pairs that pay nothing, before anything is seen
+_WIDTH = 0.3  # width of explorer 1, in units of sqrt(ln(1 + users))
+_WIDER = 1.5  # width of explorer 2, in units of explorer 1's
+_HOPEFUL = 2  # the optimistic explorer: upper ends instead of draws
+_SEEKING = 3  # the maximum-uncertainty explorer: carries its full bonus, maximum value for rows hidden by noise
+_FAR = 2.0  # width of the optimistic explorer, in units of explorer 1's
+_NEAR = 1.5  # the same with knobs[FARTHER], and the width of the maximum-uncertainty explorer
+_FARTHER = 2.0  # further factor at one of four tries, for pairs that the noise of few releases
+_FARTHER_EACH = 4  # made look worse than they are by more than the usual width
+_CARRIED = 0.5  # part of its bonus for a cell that the optimistic explorer carries to the step before
+_CARRIED_EACH = 2  # with knobs[FARTHER] one of this many tries carries the bonus, the others do not
+_HIDDEN = 0.15  # (noise / visits)^2 at which the maximum-uncertainty explorer treats a row as half unseen
+_LUCKY = 5.0  # pseudo-visits of reward 1 that the optimistic explorer adds to every cell
+_NOTHING = 0.002  # standard deviation of mean rewards of pairs without reward, before any data
 _MOST_NOTHING = 0.02  # the same, at most
-_PAYING = 0.9  # share of pairs that pay before anything is seen; weighs as two pairs do
+_PAYING = 0.9  # share of pairs with reward before any data; has the weight of two pairs
 _IMAGINED = 2.0
-_PAY, _PAY_STD = 0.5, 0.3  # mean and standard deviation of their mean rewards; weighs as one pair does
+_PAY, _PAY_STD = 0.5, 0.3  # mean and std of their mean rewards; has the weight of one pair
 _LEAST_PAY_VARIANCE = 1.0e-4  # of these, at least
-_ROUNDS = 20  # of expectation and maximisation
+_ROUNDS = 20  # iterations of expectation and maximisation
 _MOST_LOG_ODDS = 600.0
 _LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
-_DRAWS = 5  # normal variables of a pair
-_HOLD = 2  # releases that an explorer keeps its normal variables for: noisy counts add up
-# share of users who may be in any state at any step, whatever the model says; above 0: that anybody was
-# assigned an action can then be seen from the visits that are expected
+_DRAWS = 5  # normal variables per pair
+_HOLD = 2  # releases for which an explorer keeps its normal variables, because noisy counts add up
+# Share of users who may be in any state at any step, independent of the model. It is above 0 so that expected
+# visits are positive for every action that was assigned to a user.
 _ASTRAY = 0.05
 
 
 class Problem(NamedTuple):
-    """What is public of the decision process and stays the same."""
+    """Public, constant facts of the decision process."""
 
     state_ptr: Ints  # (S + 1,) rows of each state
     horizon: int
@@ -110,9 +114,9 @@ class Problem(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What is carried, per cell (slot, row); a last slot holds the family pooled over steps."""
+    """Sums carried per cell (slot, row); a last slot holds the family pooled over steps."""
 
-    coming: Floats  # visits expected of users who were assigned it since the last release
+    coming: Floats  # expected visits of users who were assigned the cell since the last release
     filtered: Floats  # m
     total: Floats  # E_total
     exposure: Floats  # sum w m
@@ -122,19 +126,19 @@ class Sums(NamedTuple):
     rewards: Floats  # sum w y
     squares: Floats  # v
     overlap: Floats  # u
-    assigned: Floats  # users assigned since the last release, who may come or not
+    assigned: Floats  # users assigned since the last release, with or without a visit
     moves: Floats  # (cells, S) sum w y
 
 
 class Forecast(NamedTuple):
-    """Where people are expected: the model that the policies in use were planned in. Carried too."""
+    """Model in which the current policies were planned; predicts visits. Carried between releases."""
 
     start: Floats  # (S,)
     moves: Floats  # (T R, S)
 
 
 class Cells(NamedTuple):
-    """The model, per cell, made anew at every release."""
+    """Model per cell, computed again at every release."""
 
     counts: Floats  # visits
     rewards: Floats  # their sum; after shrinking: the mean
@@ -146,20 +150,20 @@ class Cells(NamedTuple):
     expected: Floats  # visits that the public policies lead to
     visits: Floats  # from counts and flow, each by its precision
     missing: Floats  # share of the row that noise hides, in [0, 1]
-    unknown: Floats  # std of what is believed of the mean reward that comes from other pairs, not from data
+    unknown: Floats  # std of the mean reward due to other pairs, not to the cell's data
     few: Floats  # 1 / effective sample size behind the row, of all steps where it is pooled
     raw: Floats  # (cells, S) transitions
     model: Floats  # (cells, S)
 
 
 class Pools(NamedTuple):
-    """What all steps and the pooled family say of a row together; std is infinite where they say nothing."""
+    """Joint information of all steps and the pooled family on a row; std is infinite without information."""
 
     std: Floats  # of the noise in one entry of the row
     sampling: Floats  # variance
     missing: Floats  # share of the row that noise hides, in [0, 1]
     total: Floats  # sum of rewards
-    mass: Floats  # visits behind it
+    mass: Floats  # visits in the sum
     variance: Floats  # of the sum
     reward: Floats  # mean
     # squared residuals of the steps over what noise and sampling explain, the variance of that by chance, and
@@ -174,22 +178,22 @@ class Pools(NamedTuple):
 
 
 def all_cells(slots: int, rows: int, pooled: bool) -> int:
-    """Cells with the pooled slot."""
+    """Return the number of cells with the pooled slot."""
     return (slots + int(pooled)) * rows
 
 
 def memory_size(cells: int, slots: int, rows: int, states: int) -> int:
-    """Floats that are carried: sums, then where people are expected."""
+    """Return the number of floats carried: sums, then the forecast."""
     return cells * (11 + states) + forecast_size(slots, rows, states)
 
 
 def forecast_size(slots: int, rows: int, states: int) -> int:
-    """Of them, so many at the end say where people are expected."""
+    """Return how many floats at the end of the memory hold the forecast."""
     return (1 + slots * rows) * states
 
 
 def work_size(cells: int, rows: int, states: int) -> int:
-    """Floats of scratch that ``noise_aware_step`` needs."""
+    """Return the floats of scratch that ``noise_aware_step`` needs."""
     flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows, 3 * cells)
     return cells * (2 * states + 12) + rows * (states + 13) + flow
 
@@ -211,10 +215,10 @@ def count_assignments(
 def note_assignments(
     memory: Floats, slots: int, rows: int, pooled: bool, policy_rows: Ints, users: int
 ) -> None:
-    """Remember users who are assigned a deterministic policy, and where they are expected to come.
+    """Record users who are assigned a deterministic policy, and their expected visits.
 
-    They are expected where the model that is believed at present leads the policy; a share of ``_ASTRAY``
-    may be anywhere. Both are public, before anybody acts.
+    The current model predicts the visits under the policy; a share ``_ASTRAY`` of the users may be anywhere.
+    Both are public before any user acts.
     """
     states = policy_rows.shape[1]
     cells = (slots + 1) * rows if pooled else slots * rows
@@ -297,14 +301,14 @@ def noise_aware_step(
     trials: Floats,
     work: Floats,
 ) -> None:
-    """One measurement into the model, then optimistic backward induction, and the explorers' draws.
+    """Add one measurement to the model, then run optimistic backward induction and the explorers.
 
-    transitions (T, R, S), reward_sums (T, R) : the newest measurement (rewards centred where
+    transitions (T, R, S), reward_sums (T, R) : the newest measurement (rewards centred if
     knobs[CENTERED]); pooled_transitions (1, R, S), pooled_rewards (1, R) : of the pooled families, or without
     any cell; errors : see the names above; due (T R,) : 0 where a row was not measured, empty if all were;
     memory : carried, overwritten at number 0; values (H + 1, S),
     q (H, R), trials (E, H, R) : overwritten, by the optimistic and by each explorer's Q; ties : key of the
-    public coins.
+    public random stream.
     """
     slots, rows, states = transitions.shape
     pooled = pooled_transitions.shape[0] > 0
@@ -342,7 +346,7 @@ def noise_aware_step(
     if not known:
         _visit_noise(problem, 0.5 * knobs[CENTERED], predict, sums, model, pools)
     usual, usual_reward = _residuals(problem, knobs[EXCESS], sums, model, pools)
-    if not known:  # before rows are shrunk: it reads how much a visit weighs
+    if not known:  # before rows are shrunk, because it reads the weight of a visit
         _believe(problem, knobs[EXCESS], usual_reward, sums, model, pools, scratch)
     _shrink(problem, knobs[EXCESS], usual, sums, model, pools)
     width = _WIDTH * np.sqrt(log(1.0 + users))
@@ -371,11 +375,11 @@ def noise_aware_step(
 
 @inlined
 def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, forecast: Forecast) -> None:
-    """Keep what is believed now: rows, and where users begin.
+    """Keep the current model: rows, and the initial distribution.
 
-    With one slot they may begin anywhere: pooled steps do not show it, and of a single step counts would.
-    There it was tried: where noise hides rare states their users are expected nowhere, and the regret of
-    20 000 users under pure epsilon = 1 rises to 1.05 to 1.1 times.
+    With one slot users may begin anywhere: pooled steps do not show the first state, and counts of a single
+    step would be needed. This was tried with one slot: where noise hides rare states, their users are
+    expected nowhere, and the regret of 20 000 users under pure epsilon = 1 rises to 1.05 to 1.1 times.
     """
     if measured and problem.slots > 1:
         _begin(problem.state_ptr, sums, model, forecast.start)
@@ -388,7 +392,7 @@ def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, forecas
 
 @inlined
 def _begin(state_ptr: Ints, sums: Sums, model: Cells, start: Floats) -> None:
-    """Law of the first state: counts of the first step, as far as they exceed their noise."""
+    """Estimate the distribution of the first state from counts of the first step that exceed their noise."""
     mass = 0.0
     for s in range(start.shape[0]):
         start[s] = 0.0
@@ -404,10 +408,10 @@ def _begin(state_ptr: Ints, sums: Sums, model: Cells, start: Floats) -> None:
 def _consistent(
     problem: Problem, sums: Sums, model: Cells, decay: float, gain: float, moves: Floats, work: Floats
 ) -> float:
-    """The measurement's transitions, projected onto the flow of people, into ``model.raw``.
+    """Project the measurement's transitions onto the flow constraint, into ``model.raw``.
 
     Total and active rows are public: how many users the measurement reflects, and which actions they were
-    assigned. Returns the share of the noise's variance that is left on average.
+    assigned. Returns the share of the noise's variance that remains on average.
     """
     coming, filtered, active, raw = sums.coming, sums.filtered, model.counts, model.raw
     state_ptr = problem.state_ptr
@@ -434,7 +438,7 @@ def _absorb(
     rewards: Floats,
     known: bool,
 ) -> None:
-    """Add the newest measurement of the cells from ``first`` on to their weighted sums."""
+    """Add the newest measurement of the cells starting at ``first`` to their weighted sums."""
     coming, filtered, total, exposure = sums.coming, sums.filtered, sums.total, sums.exposure
     noise, reward_noise, sampling = sums.noise, sums.reward_noise, sums.sampling
     reward_acc, acc, squares, overlap = sums.rewards, sums.moves, sums.squares, sums.overlap
@@ -472,7 +476,7 @@ def _absorb(
 
 @inlined
 def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float, reward_visit: float) -> None:
-    """Counts by generalised least squares, with the noise that is left in them."""
+    """Compute counts by generalised least squares, and their remaining noise."""
     total, exposure, acc = sums.total, sums.exposure, sums.moves
     counts, rewards, raw, sampling = model.counts, model.rewards, model.raw, model.sampling
     for c in range(counts.shape[0]):
@@ -497,18 +501,18 @@ def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float,
             inflated = reward_visit / inflation * max(n, 0.0)
             model.reward_noise[c] = np.sqrt(model.reward_noise[c] * model.reward_noise[c] + inflated)
         rewards[c] = weight * sums.rewards[c] + half * n
-        # 1 / n under the weights, times n: 1 where all users weigh the same, else more
+        # 1 / n under the weights, times n: 1 if all users have equal weight, else more
         sampling[c] = sums.sampling[c] * total[c] / (exposure[c] * exposure[c])
 
 
 @inlined
 def _visits(model: Cells, half: float, predicted: bool) -> None:
-    """Visits from noisy counts and from the predicted flow, each by its precision; rewards follow.
+    """Combine noisy counts and predicted flow to visits, each by its precision; rewards follow.
 
-    A count is the sum of S noisy cells; the flow of public policies in a rough model is known to a factor. It
-    is that of one average policy, in which the actions of a state are as frequent as its visits were expected
-    to be, and knows nothing of who was where when. It is believed up to two standard
-    deviations above the count. Centred sums of rewards are those of r - 1/2: half of the visits is theirs.
+    A count is the sum of S noisy cells. The flow of public policies in a rough model is known up to a factor.
+    It is the flow of one average policy, in which the actions of a state are as frequent as its expected
+    visits; it does not use when each user was where. It is trusted up to two standard deviations above the
+    count. Centred sums of rewards are those of r - 1/2, so half of the visits is added to them.
     """
     counts, visits, expected, noise = model.counts, model.visits, model.expected, model.noise
     states = np.float64(model.raw.shape[1])
@@ -526,10 +530,10 @@ def _visits(model: Cells, half: float, predicted: bool) -> None:
 
 @inlined
 def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools) -> None:
-    """Each row pooled over steps and over the pooled family, each by its precision.
+    """Pool each row over steps and with the pooled family, each by its precision.
 
-    Where noise exceeds the visits, what is divided by is the noise, and the rest of the row is missing: it is
-    spread evenly.
+    If noise exceeds the visits, the divisor is the noise. The rest of the row is missing and is spread
+    evenly.
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
@@ -550,7 +554,7 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools
         seen_variance = 0.0
         for s in range(states):
             pool[r, s] = 0.0
-        extra = 0.0  # weight that the pooled family gives to every record of a step
+        extra = 0.0  # additional weight of every record of a step due to the pooled family
         c = slots * rows + r
         if c < cells and exposure[c] > 0.0:
             n = expected[c]
@@ -560,7 +564,7 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools
             if c >= cells or exposure[c] <= 0.0:
                 continue
             g = noise[c]
-            # precision of a ratio from a count n with noise g: n^2 / (g^2 + n); n itself is noisy
+            # precision of a ratio from a count n with noise g: n^2 / (g^2 + n); n is noisy too
             n = expected[c]
             w = n / (states * g * g + n + 1.0)
             for s in range(states):
@@ -594,10 +598,10 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools
 def _visit_noise(
     problem: Problem, half: float, predicted: bool, sums: Sums, model: Cells, pools: Pools
 ) -> None:
-    """Add to the noise of reward sums what visits that are wrong by d do to them: (mean - 1/2) d.
+    """Add to the noise of reward sums the effect of an error d of visits: (mean - 1/2) d.
 
-    A centred sum plus half of the visits is a sum of rewards; over the visits it is a mean. A pair that pays
-    nothing is blurred by half of the noise of its visits, one that pays 1/2 is not. Without centring the
+    A centred sum plus half of the visits is a sum of rewards; divided by the visits it is a mean. A pair with
+    reward 0 gets half of the noise of its visits, a pair with mean 1/2 gets none. Without centring the
     factor is the mean reward.
     """
     rows, exposure, noise, expected = problem.rows, sums.exposure, model.noise, model.expected
@@ -628,14 +632,14 @@ def _visit_noise(
 def _residuals(
     problem: Problem, excess: float, sums: Sums, model: Cells, pools: Pools
 ) -> tuple[float, float]:
-    """Squared residuals of steps from their pooled row beyond noise and sampling, for :func:`_variation`.
+    """Compute squared residuals of steps from their pooled row beyond noise and sampling.
 
-    A step weighs by how well it is known, up to a limit, and not by its visits: of a row whose visits were
-    nearly all at one step, that step would say that nothing varies. The greater its share of the pool, the
-    less its residual tells.
+    :func:`_variation` uses them. A step is weighted by its precision up to a limit, and not by its visits.
+    Otherwise a row with almost all visits at one step would show no variation. A step's residual tells less
+    if its share of the pool is large.
 
-    Returns the variation of all rows together, and of all rewards: what is believed of a row whose own
-    steps tell nothing.
+    Returns the variation of all rows together, and of all rewards: the default for a row whose own steps have
+    no information.
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
@@ -698,19 +702,19 @@ def _residuals(
 
 @inlined
 def _variation(usual: float, excess: float, top: float, null: float, bottom: float) -> float:
-    """Variance over steps: what squared residuals exceed their noise, sampling, and chance by.
+    """Return the variance over steps: squared residuals minus their noise, sampling, and chance.
 
-    ``usual`` is what it is elsewhere, and weighs as one step that is known well.
+    ``usual`` is the variance elsewhere, and has the weight of one step that is known well.
     """
     return (usual + max(0.0, top - excess * np.sqrt(null))) / (1.0 + bottom)
 
 
 @inlined
 def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools) -> None:
-    """The row of each step: its own, moved towards the pooled one by the variation over steps.
+    """Move each step's row towards the pooled one according to the variation over steps.
 
-    What is taken from the pool is wrong by that variation, however many visits the pool has: it is counted
-    as sampling, or nobody would ever look at a step that differs.
+    The part taken from the pool is wrong by that variation, for any number of visits of the pool. It is
+    counted as sampling error. Otherwise no user would ever try a step that differs.
     """
     rows, exposure, raw, move = problem.rows, sums.exposure, model.raw, model.model
     visits, noise, sampling = model.visits, model.noise, model.sampling
@@ -730,7 +734,7 @@ def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Ce
                     move[c, s] = 1.0 / states
                 continue
             own, base, hidden_share = 0.0, 1.0, 0.0
-            own_std, own_sampling = 0.0, 0.0  # multiplied by 0 where the step was not seen
+            own_std, own_sampling = 0.0, 0.0  # multiplied by 0 if the step was not seen
             if seen:
                 n, g = max(visits[c], 0.0), noise[c]
                 hidden = np.sqrt(np.float64(states)) * g
@@ -766,22 +770,22 @@ def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Ce
 
 @inlined
 def _of_reward(total: float, visits: float) -> float:
-    """Variance of one visit's reward: that of a coin, one visit of mean 1/2 imagined."""
+    """Return the variance of one visit's reward: Bernoulli, with one pseudo-visit of mean 1/2."""
     mean = min(1.0, max(0.0, (total + 0.5) / (max(0.0, visits) + 1.0)))
     return mean * (1.0 - mean)
 
 
 @inlined
 def _of_sum(visits: float, reward_noise: float, sampling: float, rewards: float) -> float:
-    """Variance of the sum of rewards of one cell: noise and sampling."""
+    """Return the variance of the sum of rewards of one cell: noise and sampling."""
     n = max(0.0, visits)
     return reward_noise * reward_noise + n * sampling * _of_reward(rewards, n)
 
 
 class Pairs(NamedTuple):
-    """Law of mean rewards over pairs: they pay nothing, or what a normal law says."""
+    """Distribution of mean rewards over pairs: a component near 0 and a normal one."""
 
-    paying: float  # share of pairs that pay
+    paying: float  # share of pairs with reward
     mean: float  # of their mean rewards
     variance: float
     nothing: float  # variance of the mean rewards of the others, about 0
@@ -789,7 +793,7 @@ class Pairs(NamedTuple):
 
 @inlined
 def _paying(law: Pairs, total: float, visits: float, variance: float) -> float:
-    """Probability that a pair pays, from its sum of rewards, which is visits times its mean and an error."""
+    """Return the probability that a pair has reward, from its reward sum, visits and variance."""
     nothing, something = variance + visits * visits * law.nothing, variance + visits * visits * law.variance
     d = total - visits * law.mean
     log_odds = 0.5 * (d * d / something - total * total / nothing)
@@ -801,14 +805,14 @@ def _paying(law: Pairs, total: float, visits: float, variance: float) -> float:
 
 @inlined
 def _normal(first: float, spread: float, total: float, visits: float, variance: float) -> tuple[float, float]:
-    """Mean and variance of a mean reward that was N(first, spread), after its sum of rewards."""
+    """Return mean and variance of a mean reward with prior N(first, spread), after its sum of rewards."""
     precision = visits * visits / variance + 1.0 / spread
     return (visits * total / variance + first / spread) / precision, 1.0 / precision
 
 
 @inlined
 def _posterior(law: Pairs, total: float, visits: float, variance: float) -> tuple[float, float]:
-    """Mean and variance of a pair's mean reward by Bayes' rule, from its sum of rewards."""
+    """Return mean and variance of a pair's mean reward by Bayes' rule, from its sum of rewards."""
     p = _paying(law, total, visits, variance)
     low, low_variance = _normal(0.0, law.nothing, total, visits, variance)
     high, high_variance = _normal(law.mean, law.variance, total, visits, variance)
@@ -818,10 +822,10 @@ def _posterior(law: Pairs, total: float, visits: float, variance: float) -> tupl
 
 @inlined
 def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Floats) -> Pairs:
-    """Law of mean rewards over pairs, which makes the noisy sums of all of them likely.
+    """Fit the distribution of mean rewards over pairs to the noisy sums of all pairs.
 
-    In many worlds most pairs pay nothing and a few pay; in others all pay something. Shares and the law of
-    those who pay are found by expectation and maximisation, a few pairs imagined.
+    In many environments most pairs have reward 0; in others all pairs have some reward. Expectation and
+    maximisation find the shares and the normal component, with a few pseudo-pairs.
     """
     rows, exposure, visits, rewards = problem.rows, sums.exposure, model.visits, model.rewards
     reward_noise, sampling, pool_std = model.reward_noise, model.sampling, pools.std
@@ -830,7 +834,7 @@ def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Float
     for r in range(rows):
         have = pool_std[r] < np.inf
         for c in range(r, problem.slots * rows, rows):
-            if have and c > r:  # its steps speak together, once
+            if have and c > r:  # the pooled steps count once
                 break
             if have:
                 total, n, variance = pool_total[r], pool_mass[r], pool_variance[r]
@@ -874,12 +878,12 @@ def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Float
 def _believe(
     problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools, work: Floats
 ) -> None:
-    """Mean reward of each step by Bayes' rule: other pairs, then the pooled steps, then the step itself.
+    """Estimate the mean reward of each step by Bayes' rule: other pairs, pooled steps, the step itself.
 
-    The first is the law over pairs (:func:`_prior`), and what it says after the pair's own sum is taken to be
-    a normal law with that mean and variance; the step's own mean differs from the pooled one by the variation
-    over steps. What is left of the first law's standard deviation is ``unknown``; the rest of the last one's
-    is ``reward_spread``.
+    The first distribution is the one over pairs (:func:`_prior`). After the pair's own sum it is approximated
+    by a normal distribution of that mean and variance. The step's own mean differs from the pooled one by the
+    variation over steps. The remaining part of the first standard deviation is ``unknown``; the rest of the
+    last one is ``reward_spread``.
     """
     rows, exposure, visits, rewards = problem.rows, sums.exposure, model.visits, model.rewards
     reward_noise, sampling, unknown = model.reward_noise, model.sampling, model.unknown
@@ -914,7 +918,7 @@ def _believe(
 
 @inlined
 def _best(state_ptr: Ints, h: int, q: Floats, values: Floats) -> None:
-    """values[h] = the maximum of q[h] over the rows of each state."""
+    """Set values[h] to the maximum of q[h] over the rows of each state."""
     for s in range(state_ptr.shape[0] - 1):
         best = q[h, state_ptr[s]]
         for r in range(state_ptr[s] + 1, state_ptr[s + 1]):
@@ -924,7 +928,7 @@ def _best(state_ptr: Ints, h: int, q: Floats, values: Floats) -> None:
 
 @inlined
 def _induct(problem: Problem, stat: float, privacy: float, model: Cells, values: Floats, q: Floats) -> None:
-    """Optimistic backward induction: bonuses from sampling, from the noise law, and for unknown rewards."""
+    """Run optimistic backward induction: bonuses for sampling, for noise, and for unknown rewards."""
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
     )  # fmt: skip
@@ -964,7 +968,7 @@ def _induct(problem: Problem, stat: float, privacy: float, model: Cells, values:
 
 @inlined
 def _middle(values: Floats, h: int) -> tuple[float, float]:
-    """Mean and standard deviation of values[h] over states, each counted once."""
+    """Return mean and standard deviation of values[h] over states, each counted once."""
     states = values.shape[1]
     centre, square = 0.0, 0.0
     for s in range(states):
@@ -976,9 +980,9 @@ def _middle(values: Floats, h: int) -> tuple[float, float]:
 
 @inlined
 def _next(model: Cells, c: int, values: Floats, h: int, centre: float) -> tuple[float, float, float]:
-    """Mean of values[h] after a visit to the cell; its standard deviations by sampling and by noise.
+    """Return the mean of values[h] after a visit to the cell, and its stds by sampling and by noise.
 
-    To the data of the row one visit is added that leads anywhere (w = x^2 / (1 + x^2) of the mass, x^2 = 1 /
+    One visit with a uniform successor is added to the row (w = x^2 / (1 + x^2) of the mass, x^2 = 1 /
     effective visits).
     """
     move, sampling, states = model.model, model.sampling[c], model.model.shape[1]
@@ -1000,12 +1004,12 @@ def _next(model: Cells, c: int, values: Floats, h: int, centre: float) -> tuple[
 
 @inlined
 def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Floats, q: Floats) -> None:
-    """One draw from what is believed: backward induction with errors that all steps of a pair share.
+    """Draw once from the approximate posterior: backward induction, errors shared by a pair's steps.
 
-    Per pair five standard normal variables z (R, 5): of the next value by sampling, by noise, and where the
-    row is hidden; of the reward by its data, and by other pairs'. ``width`` multiplies what comes from data;
-    what comes from none is drawn at its full width at least. A pair without any data earns 1/2 a step, give
-    or take.
+    Per pair five standard normal variables z (R, 5) perturb the next value by sampling, by noise, and by the
+    hidden part of the row, and the reward by its data and by other pairs. ``width`` multiplies the parts
+    estimated from data; parts without data are drawn at least at their full width. The reward of a pair
+    without data has mean 1/2 per step.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
@@ -1041,22 +1045,24 @@ def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Fl
 def _hope_for(
     problem: Problem, width: float, carried: float, seeks: bool, model: Cells, values: Floats, q: Floats
 ) -> None:
-    """The upper end of what is believed, everywhere: ``width`` standard deviations of it above its mean.
+    """Plan with the upper end of the approximate posterior: ``width`` standard deviations above the mean.
 
-    A draw hopes for one pair and fears for the next, and comes to an end of several unknown pairs seldom;
-    this one keeps going there until data say no. Errors of many steps do not all point up: only the part
-    ``carried`` of a cell's hope counts at the step before, which leads to what lies behind several untried
-    steps. Where it is 0 only single steps away from what everybody does are tried: beliefs that may be wrong
-    about these are checked at once. Where nothing can be better within that width it acts as everybody does:
-    on a world that is known it costs nothing. A cell without any data earns 1 a step.
+    A draw is high for one pair and low for the next, and rarely reaches the end of several unknown pairs. The
+    optimistic explorer returns to the same pairs until data refute them. Errors of many steps do not all have
+    one sign. Therefore only the part ``carried`` of a cell's bonus counts at the step before; this part leads
+    to pairs behind several untried steps. If it is 0, only single deviations from the greedy policy are
+    tried, so that wrong estimates of these are tested at once. If no policy can be better within that width,
+    it plays the greedy policy: in a known environment it costs nothing. A cell without data has reward 1 per
+    step.
 
-    Where nobody was, or so few that noise hides them, what is believed is what is usual elsewhere: no
-    reason to go there, ever, though what pays best may be there. To the one who ``seeks`` a row whose
-    visits are lost in their noise is worth 1 a step, there and on the way, by a part x^2 / (x^2 + .15^2)
-    that falls as they rise above it, x = (noise / visits)^2. Without noise nothing is hidden.
+    Where there are no users, or so few that noise hides them, the estimate is the usual value elsewhere. It
+    never gives a reason to go there, although the largest reward may be there. With ``seeks`` a row whose
+    visits are below their noise has value 1 per step, there and at earlier steps, by a part x^2 / (x^2 +
+    0.15^2) that falls as visits rise, x = (noise / visits)^2. Without noise nothing is hidden.
 
-    Few visits may all be unlucky, and then the standard deviation that they tell is too small as well. Five
-    more (``_LUCKY``) that paid 1 are added to those of every cell: of less and less weight, 5 / (n + 5) at n.
+    The rewards of few visits may all be low by chance, and then the estimated standard deviation is too
+    small. Five pseudo-visits (``_LUCKY``) of reward 1 are added to every cell, with weight 5 / (n + 5) at n
+    visits.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
@@ -1096,7 +1102,7 @@ def _hope_for(
 
 @inlined
 def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells, scratch: Floats) -> None:
-    """Expected visits per cell: of the average policy in a rough model; else positive counts.
+    """Return expected visits per cell: of the average policy in a rough model; else positive counts.
 
     ``first`` : the pooled family holds a user's first visits to each state.
     """
@@ -1168,7 +1174,7 @@ def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells
 
 @inlined
 def _simplex(v: Floats, i: int, x: Floats, j: int) -> None:
-    """x[j] = Euclidean projection of v[i] onto the probability simplex."""
+    """Set x[j] to the Euclidean projection of v[i] onto the probability simplex."""
     states = v.shape[1]
     high = v[i, 0]
     total = 0.0

@@ -1,10 +1,10 @@
-"""The noise-aware learner where releases carry no measurement of their own: on trees, say.
+"""Noise-aware learner for releases without a separate measurement, such as those of trees.
 
-At each release it forgets the noise of older ones and reads the newest sums as one measurement of
-everybody so far (gain 1, decay 1). That is :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`
-without generalised least squares over releases, which needs noise that no two of them share. It exists to
-tell what a learner gains from what a mechanism gains (:mod:`discreet.reproductions.price_of_privacy`); it has
-no theorem, and no compiled form.
+At each release it discards the noise of older releases and reads the newest sums as one measurement of all
+users so far (gain 1, decay 1). This is :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`
+without generalised least squares over releases, which needs noise that no two releases share. It separates
+the gain of the learner from the gain of the mechanism (:mod:`discreet.reproductions.price_of_privacy`). It
+has no theorem and no compiled form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from discreet.mechanisms.interfaces import Ask, Floats, Measurement, Plan, Relea
 
 @dataclass(frozen=True, eq=False)
 class SumsState:
-    """inner : the state of the learner inside; assigned : a memory of where everybody was expected, alone."""
+    """State: ``inner`` is the state of the inner learner, ``assigned`` the sums of expected visits alone."""
 
     __repr__ = brief
 
@@ -40,10 +40,10 @@ class NoiseAwareOnSums:
 
     stat_scale, priv_scale : at least 0; factors of what sampling and noise add to a value.
     shrink, derive_visits, center_rewards : bool, as for
-    :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, like the others.
-    replan_every : users between releases, at least 1; replan_growth : or the factor by which the users have
-    grown, at least 1. None of any: what was tuned for the privacy at hand. preset : "default", the only
-    one. Raises ``ValueError`` for an option out of its range.
+    :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`.
+    replan_every : users between releases, at least 1. replan_growth : instead, the growth factor of the
+    number of users, at least 1. If neither is given, the value tuned for the budget is used. preset :
+    "default", the only one. Raises ``ValueError`` for an option out of its range.
     """
 
     stat_scale: float | None = None
@@ -65,20 +65,20 @@ class NoiseAwareOnSums:
         object.__setattr__(self, "inner", NoiseAwareUCBVI(**given, pooled="none"))
 
     def schedule(self, spec: Spec) -> Schedule:
-        """That of the learner inside; this one reads sums."""
+        """Return the schedule of the inner learner; this learner reads sums."""
         return replace(self.inner.schedule(spec), reads="sums")
 
     def query(self, spec: Spec) -> CountQuery:
-        """That of the learner inside."""
+        """Return the query of the inner learner."""
         return self.inner.query(spec)
 
     def begin(self, spec: Spec, ties: Any) -> SumsState:
-        """Nobody was assigned anything."""
+        """Return the state before the first release; no user is assigned."""
         inner = self.inner.begin(spec, ties)
         return SumsState(inner, inner.memory.copy())
 
     def plan(self, state: SumsState, release: Release, ask: Ask | None = None) -> tuple[Plan, SumsState]:
-        """The next users' policy from this release, and where all users so far were expected to come."""
+        """Return the next users' policy from this release, and the state with all expected visits."""
         inner = state.inner
         if release.number != inner.number:
             inner = replace(inner, memory=state.assigned)
@@ -94,9 +94,9 @@ class NoiseAwareOnSums:
         return plan, SumsState(inner, assigned)
 
     def heuristics(self) -> Any:
-        """Those of the learner inside."""
+        """Yield the heuristics of the inner learner."""
         return self.inner.heuristics()
 
     def summary(self) -> str:
-        """The options in words."""
+        """Return the options as text."""
         return self.inner.summary()

@@ -1,42 +1,42 @@
-r"""SDP-PE-OM: policy elimination where policies cannot be listed, by occupancy measures of one private model.
+r"""SDP-PE-OM: policy elimination by occupancy measures of one private model, without listing policies.
 
 The set of policies that may still be optimal is described, not listed. With the released model P~, r~
 (projection "lp") and the widths w of :func:`discreet.learners.online.elimination_schedule.value_widths`,
 
     Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>,
 
-all that SDP-PE's elimination by data keeps, and nothing else: its upper bound reaches the best lower bound.
-Both bounds are linear in q. (One could ask for <q, r~> >= v^ - 2 xi with xi the largest <q, w> over all
-policies; that set is larger: <q, r~> >= level - <q, w> >= v^ - 2 xi for q in Q.)
+exactly the policies that SDP-PE's elimination by data keeps: their upper bound reaches the best lower bound.
+Both bounds are linear in q. (The condition <q, r~> >= v^ - 2 xi with xi the largest <q, w> over all
+policies gives a larger set: <q, r~> >= level - <q, w> >= v^ - 2 xi for q in Q.)
 
-A stage sends L_0 users to every pair (h, s, a) by the member of Q that visits it most, a linear programme
-that is solved exactly by its one-dimensional dual (:func:`constrained_visits`,
+A stage sends L_0 users to every pair (h, s, a) by the member of Q that visits it most. This linear programme
+is solved exactly by its one-dimensional dual (:func:`constrained_visits`,
 :mod:`discreet.learners.online.occupancy_elimination_kernels`): O(H S^2 A) for each of the five to ten steps,
-no solver. Its solution is a mixture of two deterministic policies; who of the L_0 users follows which is
-drawn by public coins (a binomial: the sums of the batch are the same in law as if everyone tossed for
-herself).
+without a solver. Its solution is a mixture of two deterministic policies. A public random draw (a binomial)
+splits the L_0 users between them. The sums of the batch have the same distribution as with one independent
+draw per user.
 
-Counts add up over stages and are read as any learner reads them, so any privatizer serves, also continual
-ones. ``forget`` asks for each stage's batch alone, as the paper does; then each has the full budget and older
-people are not used.
+Counts add up over stages and are read as by any learner, so any privatizer works, also continual ones.
+``forget`` asks for each stage's batch alone, as the paper does; then each has the full budget and users of
+older stages are not used.
 
-**What is kept.** Privacy, exactly: all of this is post-processing of the same releases. Polynomial time and
-memory. With ``width_scale`` >= 1 every optimal policy is in Q at every stage, with probability at least 1 -
-``failure`` - ``noise_failure``: |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~) for all pi at once, so that its
+**Kept from SDP-PE.** Privacy, exactly: all of this is post-processing of the same releases. Polynomial time
+and memory. With ``width_scale`` >= 1 every optimal policy is in Q at every stage, with probability at least 1
+- ``failure`` - ``noise_failure``: |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~) for all pi at once, so that its
 upper bound is at least V*, and no lower bound is above V*. A member q of Q then loses at most 2 <q, w> + 2
 <q', w>, q' the occupancy measure of an optimal policy in P~.
 
-**What is lost.** The paper's regret theorem. (i) Sets are not nested: a policy that was excluded can come
-back, and that later stages covered it is not known; an intersection over stages is not linear in one
-occupancy measure, since each stage has its own model. (ii) What is deployed are mixtures of two
-deterministic policies. (iii) One model stands for the crude, absorbing and fine ones, so that the argument
-for the multiplicative accuracy of visit probabilities is not available: an estimate may send the users of a
-pair where it is not. Results are to be reported under this name.
+**Lost.** The paper's regret theorem. (i) Sets are not nested: an excluded policy can return, and it is
+not known that later stages covered it. An intersection over stages is not linear in one occupancy measure,
+because each stage has its own model. (ii) The deployed policies are mixtures of two deterministic policies.
+(iii) One model replaces the crude, absorbing and fine ones. The argument for the multiplicative accuracy of
+visit probabilities is therefore not available: a wrong estimate may send the users of a pair elsewhere.
+Results should be reported under the name SDP-PE-OM.
 
-Before anything is known all rows of P~ are uniform and all policies tie: ties are broken at random, so that
+Before the first release all rows of P~ are uniform and all policies tie. Ties are broken at random, so that
 the first stage plays random policies.
 
-Source of what is eliminated: Bai, Talebi, Zhao, Cheng and Chen 2024.
+Source of the elimination rule: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ Words = NDArray[np.uint64]
 
 
 class Visit(NamedTuple):
-    """The solution for one pair.
+    """Solution for one pair.
 
-    low, high : (H, S) rows of the two policies. weight : of ``high``. visits : probability that the mixture
-    is there. steps : backward inductions.
+    low, high : (H, S) rows of the two policies. weight : weight of ``high``. visits : probability that the
+    mixture visits the pair. steps : backward inductions.
     """
 
     low: Ints
@@ -84,7 +84,7 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A known MDP by rows, with its optimal values, ready for :meth:`visit`.
+    """Known MDP by rows, with its optimal values, ready for :meth:`visit`.
 
     columns (H, S', R) : P_h(s' | r). rewards (H, R). values (H + 1, S), q (H, R), rows (H, S) : optimal.
     """
@@ -99,7 +99,7 @@ class Model:
 
     @classmethod
     def of(cls, layout: Layout, initial: Floats, transitions: Floats, rewards: Floats, coins: Words) -> Model:
-        """From transitions (H, R, S) and rewards (H, R); ``coins`` (4 words) break ties and are used up."""
+        """Build from transitions (H, R, S) and rewards (H, R); ``coins`` (4 words) break ties and advance."""
         h, rows, s = transitions.shape
         columns = np.ascontiguousarray(transitions.transpose(0, 2, 1))
         values, q = np.empty((h + 1, s)), np.empty((h, rows))
@@ -110,7 +110,7 @@ class Model:
 
     @property
     def value(self) -> float:
-        """Of the best policy."""
+        """Return the value of the best policy."""
         return float(self.initial @ self.values[0])
 
     def visit(self, h: int, row: int, level: float, coins: Words) -> Visit:
@@ -125,11 +125,11 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class ActiveSet:
-    """What a learner knows of its newest stage.
+    """Facts that a learner keeps about its newest stage.
 
-    top : the largest upper bound of a value. level : the largest lower bound, which the upper bound of a
-    member of Q reaches; -inf in the first stage. steps : backward inductions. policies : how many different
-    ones the stage plays.
+    top : the largest upper bound of a value. level : the largest lower bound; every member of Q has an upper
+    bound of at least this; -inf in the first stage. steps : backward inductions. policies : number of
+    different policies of the stage.
     """
 
     top: float = float("nan")
@@ -149,7 +149,7 @@ class SDPPEOM(StagedLearner):
     forget : bool
         Each stage reads its own batch alone, at the full budget.
     deterministic : bool
-        Play the member of the mixture whose value reaches the level, alone.
+        Play only the policy of the mixture whose value reaches the level.
 
     Further options: :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
     """
@@ -169,7 +169,7 @@ class SDPPEOM(StagedLearner):
 
     # --------------------------------------------------------------------------- public facts
     def schedule(self, spec: Spec) -> Schedule:
-        """One release a stage, fixed in advance."""
+        """Return one release per stage, fixed in advance."""
         sizes, each = self.sizes(spec), spec.horizon * spec.layout.rows
         times = np.concatenate([[0], np.cumsum(np.array(sizes) * each)]).astype(np.int64)
         queries = (self.query(spec),) * len(sizes) if self.forget else None
@@ -186,8 +186,8 @@ class SDPPEOM(StagedLearner):
         coins = open_at(state.ties, ROLE_TIES, stage, 0)
         transitions, rewards = self._unknown(spec), np.zeros((spec.horizon, layout.rows))
         if stage > 0:
-            # A law's bound holds at all releases, whether sums or batches. Counts of one sequence are bounded
-            # at every length, those of batches that stand alone share the failure probability.
+            # A noise bound holds at all releases, of sums or of batches. Counts of one sequence are bounded
+            # at every length, those of separate batches share the failure probability.
             share = 1.0 / len(sizes) if self.forget else 1.0
             model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
             transitions, rewards = model.completed(), model.rewards
@@ -207,11 +207,11 @@ class SDPPEOM(StagedLearner):
 
     @staticmethod
     def _unknown(spec: Spec) -> Floats:
-        """(H, R, S) uniform rows: the model of nothing."""
+        """Return (H, R, S) uniform rows: the model without data."""
         return np.full((spec.horizon, spec.layout.rows, spec.states), 1.0 / spec.states)
 
     def _explore(self, world: Model, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:
-        """The plans of a stage: for each (h, s, a) the best visitor in Q, ``size`` users each."""
+        """Return the plans of a stage: for each (h, s, a) the best visitor in Q, ``size`` users each."""
         layout = world.layout
         users: dict[bytes, int] = {}
         small, play = small_integers(layout.rows), layout.row_action.astype(small_integers(layout.actions))
@@ -233,6 +233,6 @@ class SDPPEOM(StagedLearner):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Always some: the theorem is about listed policies."""
+        """Yield the heuristics. There is always one: the theorem is about listed policies."""
         yield from super().heuristics()
         yield "an active set of occupancy measures is not nested, and one model stands for three"

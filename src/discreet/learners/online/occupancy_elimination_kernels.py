@@ -3,14 +3,14 @@ r"""Largest visit probability of a pair among policies (mixtures of them) whose 
 The linear programme max q_h(s, a) over occupancy measures q of the model with <q, r> >= level has one
 coupling constraint: by duality its optimum is min over lambda >= 0 of max_pi [visit(pi) + lambda (value(pi)
 - level)], where the inner maximum is a backward induction. The points (value, visit) of all policies have a
-concave upper hull, which is walked from its two ends: the chord between a policy below the level and one
-above it gives lambda, the maximiser for this lambda is a vertex above the chord and takes the place of the
-end on its side, and when no vertex is above the chord, the chord's point at the level is the optimum. Each
-step finds a new vertex, so that the walk is finite; five to ten steps are usual.
+concave upper hull, which is searched from its two ends. The chord between a policy below the level and one
+above it gives lambda. The maximiser for this lambda is a vertex above the chord and replaces the end on its
+side. When no vertex is above the chord, the chord's point at the level is the optimum. Each step finds a new
+vertex, so that the search is finite; five to ten steps are usual.
 
-After step h nothing is left but the reward: every candidate plays an optimal policy of the model there, which
-is found once. Tables are (H, S', R), the pair last: sums over s' then run through vector registers without
-changing the order of additions.
+After step h only the reward matters. Every candidate then plays an optimal policy of the model, which is
+found once. Tables are (H, S', R), with the pair last: sums over s' then use vector registers without changing
+the order of additions.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Ints = NDArray[np.int64]
 Coins = NDArray[np.uint64]
 
 _MOST_STEPS = 1000  # never seen above 20: each step must improve by more than rounding
-_ROUNDING = 1e-12  # of values, relative: what a policy may lack of the level and still reach it
+_ROUNDING = 1e-12  # relative shortfall of a policy's value from the level that still counts as reaching it
 
 
 @kernel
 def plan_best(
     columns: Floats, rewards: Floats, state_ptr: Ints, coins: Coins, values: Floats, q: Floats, rows: Ints
 ) -> None:
-    """Backward induction: values (H + 1, S), q (H, R), greedy rows (H, S), exact ties by coins (4 words).
+    """Run backward induction: values (H + 1, S), q (H, R), greedy rows (H, S), exact ties by coins (4 words).
 
     columns (H, S', R) holds P_h(s' | r); rewards (H, R) need not be in [0, 1].
     """
@@ -76,9 +76,9 @@ def _respond(
     rows: Ints,
     scratch: Floats,
 ) -> tuple[float, float]:
-    """A maximiser of on_visit * visit + on_reward * value into rows (H, S); returns (visit, value).
+    """Write a maximiser of on_visit * visit + on_reward * value to rows (H, S); return (visit, value).
 
-    Where only one of the two counts, ties go to the larger of the other; then by coins.
+    If only one of the two counts, ties go to the larger of the other, then to the random stream.
     """
     states, pairs = columns.shape[1], columns.shape[2]
     x, v, qx, qv = scratch[0], scratch[1], scratch[2], scratch[3]
@@ -138,10 +138,10 @@ def constrained_visit(
 ) -> tuple[float, float, int]:
     """Maximise the probability of row ``target`` (a pair of ``state``) at step h, given value >= level.
 
-    values, q, best_rows : of :func:`plan_best` for the same model. Written: low_rows, high_rows (H, S), the
+    values, q, best_rows : from :func:`plan_best` for the same model. Written: low_rows, high_rows (H, S), the
     two policies of the optimal mixture. Returns the weight of the second, the mixture's visit probability,
-    and how many backward inductions it took. A level above the best value is read as the best value. Policies
-    that reach it but for rounding reach it: where all values are equal, all policies are in.
+    and the number of backward inductions. A level above the best value is read as the best value. Policies
+    that miss it only by rounding reach it: if all values are equal, all policies are in.
     """
     states, pairs = columns.shape[1], columns.shape[2]
     best = 0.0

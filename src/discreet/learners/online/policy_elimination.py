@@ -5,39 +5,40 @@ A stage b holds the set phi_b of deterministic policies that may still be optima
 1. explores *crudely*, layer by layer: for h = 1..H every pair (h, s, a) gets the policy of phi_b that visits
    it most in the crude model of the layers before h; L_0 users follow each. Their counts of step h alone are
    released and projected, and successors with N3~ < C_1 E H^2 iota, iota = log(2 H A K / failure), are put
-   into W: in the *absorbing* model they lead to a state of value 0 for ever. What remains in the model is
-   known to a relative error of 1 / H (that is what C_1 = 6, E >= 2 are for; without noise E = 1 in this
-   place, as APEVE has it), what does not is rarely visited by anybody.
+   into W: in the *absorbing* model they lead to a state of value 0 for ever. The rest of the model is
+   known to a relative error of 1 / H (this is the purpose of C_1 = 6, E >= 2; without noise E = 1 in this
+   formula, as in APEVE). Every policy rarely visits the successors in W.
 2. explores *finely*: for every (h, s, a) the policy of phi_b that visits it most in the whole crude model,
    L_0 users each; all counts and rewards of this batch are released.
 3. *eliminates*. ``theory``: pi stays iff V^pi(r^, P-ref) > max - 2 xi_b in the absorbing model of the fine
    batch, with xi_b = C (sqrt(H^5 S^2 A iota / L) + S^3 A^2 H^5 E iota / L), L = H S A L_0. The paper proves
-   it for some C that it does not name; with C = 1 nothing can be eliminated before L > 4 H^3 S^2 A iota.
+   it for some C whose value it does not state. With C = 1 nothing can be eliminated before L > 4 H^3 S^2 A
+   iota.
    ``data``: pi stays iff V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~), with the widths w of
    :func:`discreet.learners.online.elimination_schedule.value_widths` (explicit constants, no C).
 
 With ``elimination="data"`` and ``width_scale`` >= 1 an optimal policy stays in every phi_b with probability
-at least 1 - ``failure`` - ``noise_failure``, since the widths bound the error of every policy's value in both
-directions. Each of the B stages has an equal share of ``failure``, each of the B (H + 1) batches one of
-``noise_failure``; the laws of batches come with theirs. Sets are nested by construction. Regret,
-by the paper: O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
+at least 1 - ``failure`` - ``noise_failure``, because the widths bound the error of every policy's value in
+both directions. Each of the B stages has an equal share of ``failure``, and each of the B (H + 1) batches an
+equal share of ``noise_failure``, which the noise distributions of batches already include. Sets are nested by
+construction. Regret, by the paper: O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
-**Forgetting.** Each user is in one batch, and a batch is about one query at the full budget: crude batches
+**Forgetting.** Each user is in one batch, and a batch answers one query at the full budget: crude batches
 count one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), whose sensitivity lacks the factor
-H. Any privatizer serves: none, ``Central`` (joint), ``Local``, ``Shuffle``.
+H. Any privatizer works: none, ``Central`` (joint), ``Local``, ``Shuffle``.
 
-**Which policies.** All: :mod:`discreet.learners.online.policy_elimination_kernels` numbers them, A^(S H), or
-A^(1 + S (H - 1)) if the first state is fixed (rules for states in which nobody starts are one). Above
-``max_policies`` a ``ValueError`` says how many there are; ``sdp-pe-om`` is made for such problems.
+**Policies.** All are enumerated (:mod:`discreet.learners.online.policy_elimination_kernels`): A^(S H), or
+A^(1 + S (H - 1)) if the first state is fixed (rules that differ only in states without users count once).
+Above ``max_policies`` a ``ValueError`` states their number; ``sdp-pe-om`` is made for such problems.
 
-**Ties.** A maximiser of the visits to a pair (h, s, a) that nothing in the model leads to is any policy.
-Among equals those that play the pair come first, then ``tie_break`` decides. With the printed threshold most
-successors are in W for long, so that this is what explores at first: ``random`` plays all of phi_b,
-``first`` the lowest numbers.
+**Ties.** If nothing in the model leads to a pair (h, s, a), every policy maximises the visits to it.
+Policies that play the pair are preferred, then ``tie_break`` decides. With the printed threshold most
+successors are in W for long, so that tie-breaking does the exploration at first: ``random`` plays all of
+phi_b, ``first`` the lowest numbers.
 
 **Deviations.** The printed L_b = 2^b explores nothing before 2^b >= H S A (L_0 = 0): stages are m_0 H S A
-2^(b-1). Users who come after the last stage follow the best policy that is left (``truncate`` has them
-explore for a shorter stage), and so do, by default, four fifths of all users (``explore_share``). d_1 is
+2^(b-1). Users after the last stage follow the best remaining policy (with ``truncate`` they explore for a
+shorter stage), and so do, by default, four fifths of all users (``explore_share``). d_1 is
 taken as public (``spec.initial``).
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
@@ -75,7 +76,7 @@ Rules = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
 MAX_POLICIES = 2**20
-_EXPLOIT = 2**20  # index of the coins of the last choice, apart from those of layers
+_EXPLOIT = 2**20  # stream index of the last choice, separate from those of layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ class Enumeration:
 
     See :mod:`discreet.learners.online.policy_elimination_kernels`.
 
-    layout : sizes and mask. initial (S,) : law of the first state.
+    layout : sizes and mask. initial (S,) : distribution of the first state.
     first (n_0, S), rules (n, S) : rows played, at step 0 and at each later step.
     """
 
@@ -95,7 +96,7 @@ class Enumeration:
 
     @classmethod
     def of(cls, layout: Layout, initial: Floats, most: int = MAX_POLICIES) -> Enumeration:
-        """Build it; ``ValueError`` that gives the number of policies if there are more than ``most``."""
+        """Build the enumeration; raise ``ValueError`` with the number of policies if above ``most``."""
         choices = np.diff(layout.state_ptr)
         starts = np.where(initial > 0.0, choices, 1)
         first, later = math.prod(starts.tolist()), math.prod(choices.tolist())
@@ -112,11 +113,11 @@ class Enumeration:
 
     @property
     def count(self) -> int:
-        """The number of policies."""
+        """Return the number of policies."""
         return int(self.first.shape[0]) * int(self.rules.shape[0]) ** (self.layout.horizon - 1)
 
     def rows(self, policy: int) -> Ints:
-        """(H, S) rows that a policy plays."""
+        """Return the (H, S) rows that a policy plays."""
         policy, digit = divmod(int(policy), self.first.shape[0])
         rows = [self.first[digit]]
         for _ in range(1, self.layout.horizon):
@@ -125,11 +126,11 @@ class Enumeration:
         return np.array(rows, np.int64)
 
     def policy(self, policy: int) -> Ints:
-        """(H, S) actions of a policy."""
+        """Return the (H, S) actions of a policy."""
         return self.layout.row_action[self.rows(policy)]
 
     def values(self, transitions: Floats, rewards: Floats) -> Floats:
-        """(count,) values of all policies in a model (H, R, S), (H, R); missing mass is worth 0."""
+        """Return (count,) values of all policies in a model (H, R, S), (H, R); missing mass has value 0."""
         out = np.empty(self.count)
         kernels.evaluate_all(
             np.ascontiguousarray(transitions), np.ascontiguousarray(rewards), self.initial, self.first,
@@ -140,7 +141,7 @@ class Enumeration:
     def visitors(
         self, transitions: Floats, h: int, active: Flags, coins: Floats | None = None
     ) -> tuple[Ints, Floats]:
-        """(R,) for each row the active policy that visits it most at step h, and (R,) how often.
+        """Return (R,) for each row the active policy that visits it most at step h, and (R,) how often.
 
         Layers h and later of ``transitions`` (H, R, S) are not read. ``coins`` (R,) in [0, 1) choose among
         equals; None: the lowest number. -1 where no active policy plays the row.
@@ -156,7 +157,10 @@ class Enumeration:
 
 
 def _rules(layout: Layout, choices: Ints) -> Rules:
-    """(n, S) rows of every rule; states with one choice play their first action. State 0 varies fastest."""
+    """Return (n, S) rows of every rule; states with one choice play their first action.
+
+    State 0 varies fastest.
+    """
     count = math.prod(choices.tolist())
     number, rules = np.arange(count), np.empty((count, layout.states), np.int32)
     for s, many in enumerate(choices.tolist()):
@@ -171,20 +175,20 @@ def _enumerated(layout: Layout, initial: tuple[float, ...], most: int) -> Enumer
 
 
 def absorbing(transitions: Floats, rare: Flags) -> Floats:
-    """EstimateTransition: probabilities with the tuples W set to 0; what is missing leads to the end state.
+    """EstimateTransition: return probabilities with the tuples in W set to 0.
 
-    transitions, rare : (..., S). Row sums below 1 stand for a step into a state that nobody leaves and that
-    pays nothing: leaving it out changes no value and no visit probability.
+    transitions, rare : (..., S). A row sum below 1 means that the missing mass leads to an absorbing end
+    state without reward. Leaving this state out changes no value and no visit probability.
     """
     return np.where(rare, 0.0, transitions)
 
 
 @dataclass(frozen=True, eq=False)
 class EliminationMemory:
-    """What a learner knows between releases.
+    """Memory of the learner between releases.
 
     active (policies,) : phi_b. crude (H, R, S) : the absorbing model so far. rare (H, R, S) : W. width :
-    largest E of this stage's batches. best : number of the best policy left, -1 before the first
+    largest E of this stage's batches. best : number of the best remaining policy, -1 before the first
     elimination.
     """
 
@@ -197,7 +201,7 @@ class EliminationMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class SDPPE(StagedLearner):
-    """SDP-PE (Bai et al. 2024), repaired; with any privatizer, the paper's being shuffle.
+    """SDP-PE (Bai et al. 2024), repaired, with any privatizer; the paper uses the shuffle model.
 
     Parameters
     ----------
@@ -206,11 +210,11 @@ class SDPPE(StagedLearner):
         with bounds that hold. ``paper``: elimination by the paper's xi_b with C = 1, every user explores.
     elimination : "data" or "theory"
     C : float
-        Constant of xi_b, of elimination by theory.
+        Constant of xi_b, for elimination by theory.
     C_1 : float
         Constant of the threshold below which successors are put into W; 6 by theory.
     max_policies : int
-        Refuse problems with more deterministic policies.
+        Largest number of deterministic policies; above it ``ValueError``.
 
     Further options: :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
     """
@@ -243,13 +247,13 @@ class SDPPE(StagedLearner):
 
     # --------------------------------------------------------------------------- public facts
     def enumeration(self, spec: Spec) -> Enumeration:
-        """All policies of the problem in ``spec``; ``ValueError`` if there are too many."""
+        """Return all policies of the problem in ``spec``; ``ValueError`` if there are too many."""
         if spec.initial is None:
             raise ValueError("spec.initial = None: must be the public law of the first state")
         return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))
 
     def schedule(self, spec: Spec) -> Schedule:
-        """H crude batches and a fine one a stage, each with its query, fixed in advance."""
+        """Return H crude batches and a fine one per stage, each with its query, fixed in advance."""
         self.enumeration(spec)
         sizes, horizon, rows = self.sizes(spec), spec.horizon, spec.layout.rows
         batches = [
@@ -272,9 +276,9 @@ class SDPPE(StagedLearner):
     def _read(self, state: StageState, release: Release) -> tuple[EliminationMemory, Plans]:
         spec, memory = state.spec, state.memory
         sizes, horizon = self.sizes(spec), spec.horizon
-        stage, batch = divmod(release.number, horizon + 1)  # of the batch to come
+        stage, batch = divmod(release.number, horizon + 1)  # of the next batch
         if release.number > 0:
-            # A batch's law has its part of the failure probability already.
+            # The noise distribution of a batch already includes its share of the failure probability.
             model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
             if batch > 0:
                 memory = self._crude(spec, memory, model, batch - 1)
@@ -287,7 +291,7 @@ class SDPPE(StagedLearner):
         return memory, self._explore(state, memory, layers, sizes[stage], release.number)
 
     def _threshold(self, spec: Spec, width: float) -> float:
-        """C_1 E H^2 iota: E at least 2, or 1 without noise."""
+        """Return C_1 E H^2 iota: E at least 2, or 1 without noise."""
         floored = max(2.0, width) if width > 0.0 else 1.0
         return float(self.C_1 or 0.0) * floored * spec.horizon**2 * self._iota(spec)
 
@@ -297,7 +301,7 @@ class SDPPE(StagedLearner):
         )
 
     def _crude(self, spec: Spec, memory: EliminationMemory, model: StageModel, h: int) -> EliminationMemory:
-        """The absorbing model with layer h, from the batch that explored it; layer 0 begins a stage."""
+        """Return the absorbing model with layer h, from its batch; layer 0 begins a stage."""
         crude, rare = memory.crude.copy(), memory.rare.copy()
         rare[h] = model.counts[0] < self._threshold(spec, model.width)
         crude[h] = absorbing(model.transitions[0], rare[h])
@@ -313,7 +317,7 @@ class SDPPE(StagedLearner):
         stages: int,
         number: int,
     ) -> EliminationMemory:
-        """phi_{b+1} and the best policy in it, from a fine batch."""
+        """Return phi_{b+1} and the best policy in it, from a fine batch."""
         spec, everyone = state.spec, self.enumeration(state.spec)
         rewards = model.rewards
         if self.known_rewards and spec.known_rewards is not None:
@@ -338,7 +342,7 @@ class SDPPE(StagedLearner):
         return replace(memory, active=active, best=int(equals[chosen]))
 
     def _radius(self, spec: Spec, width: float, size: int) -> float:
-        """xi_b of elimination by theory."""
+        """Return xi_b of elimination by theory."""
         s, a, h = spec.states, spec.actions, spec.horizon
         length = spec.layout.rows * h * size
         floored = max(2.0, width) if width > 0.0 else 1.0
@@ -350,7 +354,7 @@ class SDPPE(StagedLearner):
     def _explore(
         self, state: StageState, memory: EliminationMemory, layers: tuple[int, ...], size: int, number: int
     ) -> Plans:
-        """The plans of a batch: for each pair of these layers its best visitor, ``size`` users each."""
+        """Return the plans of a batch: each pair of these layers has its best visitor, ``size`` users."""
         spec, everyone = state.spec, self.enumeration(state.spec)
         rows = spec.layout.rows
         users: dict[int, int] = {}
@@ -362,14 +366,14 @@ class SDPPE(StagedLearner):
             found, _ = everyone.visitors(memory.crude, h, memory.active, coins)
             for r in range(rows):
                 policy = int(found[r])
-                if policy < 0:  # nobody left plays this pair: all are equal
+                if policy < 0:  # no remaining policy plays this pair: all are equal
                     policy = int(anybody[0 if coins is None else int(coins[r] * anybody.size)])
                 users[policy] = users.get(policy, 0) + size
         return tuple((everyone.policy(policy), many) for policy, many in users.items())
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.elimination == "data":
             yield "elimination = 'data' keeps an optimal policy, but the theorem is about xi_b"
@@ -383,10 +387,10 @@ class SDPPE(StagedLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class APEVE(SDPPE):
-    """APEVE (Qiao, Yin, Min and Wang 2022): the same without noise, with known rewards; not private.
+    """APEVE (Qiao, Yin, Min and Wang 2022): SDP-PE without noise, with known rewards; not private.
 
-    It takes the sums that it is given for exact ones, so that noise is ignored. Stages are of K^(1 - 2^-b)
-    users: log log K of them. With equal stages and options it is SDP-PE under ``NoPrivacy``, bit for bit.
+    It treats the sums as exact and ignores noise. Stages have K^(1 - 2^-b) users: log log K of them. With
+    equal stages and options it is SDP-PE under ``NoPrivacy``, bit for bit.
 
     Options: :class:`SDPPE`. ``default``: elimination by data, widths and threshold scaled down (heuristic);
     ``theory``: bounds that hold; ``paper``: xi_b with C = 1, every user explores.

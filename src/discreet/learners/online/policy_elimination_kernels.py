@@ -1,6 +1,6 @@
-"""Every deterministic policy of a small problem at once: values, and who visits a pair most.
+"""Values of all deterministic policies of a small problem at once, and the best visitor of each pair.
 
-A *rule* is what one step of a policy does: a row (admissible pair) for every state. Policies are numbered in
+A *rule* is one step of a policy: a row (admissible pair) for every state. Policies are numbered in
 mixed radix, the digit of (h, s) being the action, that of (0, 0) the least significant; so with n_0 rules at
 the first step and n at each later one
 
@@ -26,7 +26,7 @@ Flags = NDArray[np.bool_]
 
 @inlined
 def _back_up(transitions: Floats, rewards: Floats, h: int, values: Floats, j: int, q: Floats) -> None:
-    """q[r] = r_h(r) + sum_s' P_h(s' | r) values[j, s']."""
+    """Set q[r] = r_h(r) + sum_s' P_h(s' | r) values[j, s']."""
     rows, states = q.shape[0], values.shape[1]
     for r in range(rows):
         total = rewards[h, r]
@@ -39,7 +39,7 @@ def _back_up(transitions: Floats, rewards: Floats, h: int, values: Floats, j: in
 def evaluate_all(
     transitions: Floats, rewards: Floats, initial: Floats, first: Rules, rules: Rules, out: Floats
 ) -> None:
-    """out[i] = the value of policy i; rows of ``transitions`` may sum to less than 1 (the rest is worth 0).
+    """Set out[i] to the value of policy i; missing mass of rows of ``transitions`` has value 0.
 
     transitions (H, R, S), rewards (H, R), initial (S,), first (n_0, S) and rules (n, S) rows, out (n_0
     n^(H-1),). The vectors of the suffixes from step 2 on are stored, later ones are used as they are made.
@@ -77,7 +77,7 @@ def evaluate_all(
 
 @kernel
 def occupancies(transitions: Floats, initial: Floats, first: Rules, rules: Rules, h: int) -> Floats:
-    """(prefixes, S) the law of the state at step h under every choice of rules before it.
+    """Return (prefixes, S) the distribution of the state at step h under every choice of earlier rules.
 
     Layers h and later of ``transitions`` are not read. Prefixes are numbered as policies are.
     """
@@ -103,7 +103,7 @@ def occupancies(transitions: Floats, initial: Floats, first: Rules, rules: Rules
 def best_visitors(
     mass: Floats, table: Rules, active: Flags, coins: Floats, random: bool, found: Ints, visits: Floats
 ) -> None:
-    """For every row r, the active policy that plays r at its step with the largest probability.
+    """Find for every row r the active policy that plays r at its step with the largest probability.
 
     mass (prefixes, S) of :func:`occupancies` at that step, table (n, S) its rules, active (policies,).
     Written: found (R,) the policy (-1: no active policy plays r), visits (R,) its probability. Ties: uniform

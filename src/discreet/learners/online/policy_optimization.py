@@ -1,18 +1,18 @@
-r"""Optimistic policy optimization: OPPO without privacy, and Private-UCB-PO. One skeleton.
+r"""Optimistic policy optimization: OPPO without privacy, and Private-UCB-PO, with shared code.
 
 pi^1 is uniform. At each release, for h = H, ..., 1,
 
     Q_h = clip(r~ + P~ V_{h+1} + beta^r + G_h beta^p, 0, cap),    V_h = sum_a pi^k(a|s) Q_h(s, a);
 
 pi^k is played; then pi^{k+1}(a|s) is proportional to pi^k(a|s) exp(eta Q_h(s, a)). Q is that of pi^k, from
-the counts of users before k. If n users follow one release, each is a step: eta becomes n eta.
+the counts of users before k. If n users follow one release, each counts as a step: eta becomes n eta.
 
 - :class:`OPPO` (Efroni, Shani, Rosenberg and Mannor 2020, there called POMD), exact counts.
 - :class:`PrivateUCBPO` (Chowdhury and Zhou 2021, algorithm Private-UCB-PO): beta^r and beta^p of the module
   :mod:`discreet.learners.online.bonuses`, the l1 width. Regret O~(sqrt(S^2 A H^3 T) + S^2 A H^2 E).
 
 V averages over pi^k: it is an upper bound of V^{pi^k}, not of V*. eta = sqrt(2 log A / (H^2 K)) in theory;
-the ``default`` presets have a larger one and scaled widths, a heuristic without a theorem, chosen as in
+the ``default`` presets have a larger eta and scaled widths, a heuristic without a theorem, chosen as in
 :mod:`discreet.learners.online.ucbvi`.
 """
 
@@ -77,7 +77,7 @@ def _heuristics(learner: OPPO | PrivateUCBPO) -> Iterator[str]:
 class OPPO(BonusLearner):
     """Optimistic policy optimization (Efroni et al. 2020) on exact counts: the non-private baseline.
 
-    Given a noisy release it runs, takes the values as counts, and ignores the noise law
+    It also accepts noisy releases, uses their values as counts, and ignores the noise distribution
     (``ignores_noise``).
 
     Parameters
@@ -108,14 +108,14 @@ class OPPO(BonusLearner):
         _check_eta(self)
 
     def memory_size(self, spec: Spec) -> int:
-        """2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
+        """Return 2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
         return _memory_size(spec)
 
     def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
         return _fill(self, spec, flags, knobs)
 
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         yield from super().heuristics()
         yield from _heuristics(self)
 
@@ -155,7 +155,7 @@ class PrivateUCBPO(PostProcessed):
         _check_eta(self)
 
     def memory_size(self, spec: Spec) -> int:
-        """2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
+        """Return 2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
         return _memory_size(spec)
 
     def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
@@ -163,6 +163,6 @@ class PrivateUCBPO(PostProcessed):
         return _fill(self, spec, flags, knobs)
 
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         yield from super().heuristics()
         yield from _heuristics(self)

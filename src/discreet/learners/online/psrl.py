@@ -1,32 +1,33 @@
-r"""PSRL: posterior sampling for tabular finite-horizon MDPs, the non-private baseline that samples.
+r"""PSRL: posterior sampling for tabular finite-horizon MDPs, a non-private baseline.
 
-Before each policy update a whole MDP is drawn from the posterior, and the next users follow the policy that
-is optimal in it (Osband, Russo and Van Roy 2013; the idea is that of Strens 2000).
+Before each policy update a whole MDP is drawn from the posterior. The next users follow the policy that is
+optimal in it (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
 
 **Posterior.** For every pair of every step (pooled over steps if ``stationary``), independently,
 
     P(. | h, s, a) ~ Dirichlet(m / S + N3(h, s, a, s') over s'),     m = ``prior_visits``,
     r(h, s, a)     ~ Beta(b + R(h, s, a), b + N(h, s, a) - R(h, s, a)),     b = ``prior_rewards``.
 
-The row is conjugate. So is the reward if it is 0 or 1; if it is any number in [0, 1] the Beta has the right
-mean up to the prior, and is at least as wide as it ought to be, since no law on [0, 1] with that mean varies
-more than the coin does. ``known_rewards`` are not drawn. A Dirichlet row is drawn as independent Gamma
-variables over their sum; where all of them underflow to 0, which only m / S below about 1e-2 makes happen,
-the row is the Dirichlet's limit for small parameters, one successor chosen in proportion to them.
+The row is conjugate. The reward is conjugate too if it is 0 or 1. If it is any number in [0, 1], the Beta has
+the right mean up to the prior. It is then at least as wide as it should be, because of all distributions on
+[0, 1] with that mean the Bernoulli distribution has the largest variance. ``known_rewards`` are not drawn.
+A Dirichlet row is drawn as independent Gamma variables divided by their sum. If all of them underflow to 0
+(possible only for m / S below about 1e-2), the row is the Dirichlet's limit for small parameters: one
+successor, chosen in proportion to them.
 
-Draws of different steps are independent. With counts pooled over steps one row (and one reward) is drawn for
-all steps, since there is but one.
+Draws of different steps are independent. With counts pooled over steps, one row (and one reward) is drawn for
+all steps.
 
 **Regret.** O~(H S sqrt(A T)) in expectation over the prior, for a stationary MDP and one draw before each
-user: a Bayesian statement, which holds if the world was drawn from that very prior.
+user. This is a Bayesian statement: it holds if the MDP was drawn from that prior.
 
-No privacy: a policy that is optimal in a draw from the posterior depends on everybody, with nothing that
-bounds how much.
+No privacy: a policy that is optimal in a draw from the posterior depends on all users, without a bound on one
+user's influence.
 
 The defaults were chosen on :data:`discreet.experiments.suite.TRAINING` under ``NoPrivacy`` at 20 000 users
-(benchmarks/baselines.py, ``--part tuning``). Weak priors learn faster there: from m = S, b = 1 and four draws
-a release to the defaults regret falls by half. What matters most is how many draws share the users between
-two releases; m is at the lower end of its grid and hardly matters.
+(benchmarks/baselines.py, ``--part tuning``). Weak priors learn faster there: compared with m = S, b = 1 and
+four draws per release, the defaults halve the regret. The most important option is the number of draws
+between two releases. m is at the lower end of its grid and has little effect.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from discreet.learners.online.randomized_base import SHARED, Draw, Floats, Rando
 
 
 def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:
-    """Independent Dirichlet rows, (..., S), of positive ``parameters`` (..., S). Rows sum to 1."""
+    """Return independent Dirichlet rows, (..., S), of positive ``parameters`` (..., S). Rows sum to 1."""
     drawn = coins.standard_gamma(parameters)
     totals = drawn.sum(axis=-1, keepdims=True)
     lost = totals[..., 0] == 0.0
@@ -59,14 +60,15 @@ def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:
 class PSRL(RandomizedLearner):
     """Posterior sampling (Osband, Russo and Van Roy 2013) on exact counts: a non-private baseline.
 
-    Refuses private privatizers: their sums give no posterior.
+    Refuses private privatizers, because noisy sums give no posterior.
 
     Parameters
     ----------
     preset : "default" or "theory"
-        ``default``: chosen on training worlds. ``theory``: Dirichlet(1, ..., 1), a draw before each user.
+        ``default``: chosen on training environments. ``theory``: Dirichlet(1, ..., 1), a draw before each
+        user.
     prior_visits : float or "S"
-        m above 0: how many visits the prior of a row is worth, spread evenly over the S states; "S" is
+        m above 0: weight of the prior of a row in visits, spread evenly over the S states; "S" is
         Dirichlet(1, ..., 1).
     prior_rewards : float
         b above 0: rewards have the prior Beta(b, b).
@@ -93,9 +95,9 @@ class PSRL(RandomizedLearner):
         object.__setattr__(self, "prior_rewards", checks.positive("prior_rewards", self.prior_rewards))
 
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """One MDP from the posterior.
+        """Draw one MDP from the posterior.
 
-        state : the newest release's sums. coins : where it is drawn from; public, of the state's ties.
+        ``state`` : the newest release's sums. ``coins`` : public random generator, from the state's ties.
         """
         spec = state.spec
         each = 1.0 if self.prior_visits == "S" else float(self.prior_visits or 1.0) / spec.states
@@ -103,13 +105,13 @@ class PSRL(RandomizedLearner):
         rewards = self._known(spec)
         if rewards is None:
             prior = float(self.prior_rewards or 1.0)
-            # Sums of rewards are rounded: a missing reward of -1e-16 is none.
+            # Sums of rewards are rounded: a missing reward of -1e-16 means 0.
             missed = np.maximum(0.0, state.visits - state.reward_sums)
             rewards = coins.beta(prior + state.reward_sums, prior + missed)
             rewards = np.broadcast_to(rewards, (spec.horizon, spec.layout.rows))
         return Draw(rewards, rows, np.ones(state.visits.shape))
 
     def heuristics(self) -> Iterator[str]:
-        """What keeps the Bayesian regret bound from holding."""
+        """Yield the options that void the Bayesian regret bound, each with the reason."""
         yield from super().heuristics()
         yield "the bound is an average over the prior, for stationary worlds"

@@ -1,4 +1,4 @@
-r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): exploration that waits for counts above the noise.
+r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): optimism until counts exceed the noise.
 
 With n = N-hat and E = max(E1, E2, E3),
 
@@ -7,9 +7,9 @@ With n = N-hat and E = max(E1, E2, E3),
     else:      Q = cap.
 
 It is sound: n >= 2E gives N >= n - E >= E, the reward's error is at most 2 E / n, the value's at most
-H (S + 1) E / n. f' is a quarter of the failure probability. Published: no H S A in the logarithm, which
-leaves out the union over pairs; ``constants="tight"`` has K H S A there and the range of V[h+1] for H.
-Negative counts are clipped at 0, without which optimism fails. The published regret
+H (S + 1) E / n. f' is a quarter of the failure probability. The published logarithm has no H S A, which
+omits the union over pairs; ``constants="tight"`` has K H S A there and the range of V[h+1] for H.
+Negative counts are clipped at 0; otherwise optimism fails. The published regret
 bound O~(sqrt(S A H^3 T) + S^2 A H^3 / epsilon) misses an error term (Chowdhury and Zhou 2021): the supported
 one has S^2 in its first term.
 """
@@ -37,14 +37,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class PUCB(ErrorAware, GreedyLearner):
-    """PUCB (Vietri et al. 2020); with any privatizer, the paper's being the tree.
+    """PUCB (Vietri et al. 2020) with any privatizer; the paper uses the tree.
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
         ``default``: scaled down (heuristic). ``theory``: proven constants, exact error quantiles.
         ``paper``: the published constants and error bound
-        (3 / epsilon) H log((2 S A H + S^2 A H) / f') log(K)^{5/2}, read off the noise's standard deviation:
+        (3 / epsilon) H log((2 S A H + S^2 A H) / f') log(K)^{5/2}, computed from the noise's std:
         for the published tree's log(K) nodes it is std / sqrt(2) log(...) log(K).
     clip_negative : bool
         Negative counts become 0.
@@ -74,7 +74,7 @@ class PUCB(ErrorAware, GreedyLearner):
         object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its law alone."""
+        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise, from its distribution alone."""
         if self.E_mode != "published":
             return super().errors(laws, spec)
         pairs, horizon, users = spec.layout.rows, spec.horizon, bonuses.users(spec)

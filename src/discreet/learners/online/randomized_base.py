@@ -1,17 +1,17 @@
-r"""What learners share that explore by a random draw in place of a bonus: exact sums, schedule, coins.
+r"""Base of learners that explore by a random draw instead of a bonus: exact sums, schedule, random draws.
 
-Of each release a learner draws values from a law that the counts give, and plays greedily in them. Users
-between two releases can be split into ``samples`` sub-batches with a draw each: the users of one batch then
-do not all make one draw's mistake.
+At each release a learner draws values from a distribution given by the counts, and plays greedily in them.
+The users between two releases can be split into ``samples`` sub-batches with one draw each, so that the
+users of one batch do not all follow the same error.
 
-**Exact sums only.** The law of the draw (a posterior, a variance 1 / (N + 1)) takes the counts for numbers of
-people. Noisy ones can be negative and know nothing of their own error, and a law made of them is neither the
-posterior nor as wide as it ought to be. So a private budget is refused at the door, and noisy estimates when
-they arrive. Under ``NoPrivacy`` these learners are what they are called: baselines, without a guarantee.
+**Exact sums only.** The distribution of the draw (a posterior, a variance 1 / (N + 1)) treats the counts as
+numbers of users. Noisy counts can be negative and carry no measure of their error. A distribution made of
+them is not the posterior and is too narrow. A private budget is therefore refused at the start, and noisy
+estimates are refused on arrival. Under ``NoPrivacy`` these learners are baselines without a guarantee.
 
-**Coins.** Draws come from NumPy's generator at the address (``ROLE_SAMPLES``, release, sub-batch) of the key
-of the public coins: the same run draws the same, in whatever order. There is no compiled form, but the
-planning in the drawn values is that of every tabular learner
+**Random draws** come from NumPy's generator at the address (``ROLE_SAMPLES``, release, sub-batch) of the key
+of the public random stream. The same run draws the same values in any order. They have no compiled form, but
+the planning in the drawn values is that of every tabular learner
 (:func:`discreet.learners.online.tabular_planning_kernels.plan_step`).
 """
 
@@ -43,10 +43,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RandomizedState:
-    """What a learner carries: public coins and the newest release's sums.
+    """State of the learner: public random key and the newest release's sums.
 
-    visits, reward_sums (T, R) and transitions (T, R, S), T = 1 (pooled) or H. users : how many people they
-    are of; number : of their release (-1: none yet); part : sub-batches handed out since.
+    visits, reward_sums (T, R) and transitions (T, R, S), T = 1 (pooled) or H. users : number of users in the
+    sums; number : number of their release (-1: none yet); part : sub-batches handed out since.
     """
 
     __repr__ = brief
@@ -75,7 +75,7 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomizedLearner(Knobs):
-    """Base of learners that plan in values drawn at random.
+    """Base of learners that plan in randomly drawn values.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ class RandomizedLearner(Knobs):
     known_rewards : bool
         Use the public rewards of the spec.
     replan_growth : float
-        Release when the users have grown by this factor, 1.0 being every user.
+        Release when the users have grown by this factor; 1.0 means every user.
     samples : int
-        Sub-batches of the users between two releases, each with a draw of its own.
+        Sub-batches of the users between two releases, each with a separate draw.
     """
 
     stationary: bool | None = None
@@ -108,12 +108,12 @@ class RandomizedLearner(Knobs):
 
     # --------------------------------------------------------------------------- public facts
     def schedule(self, spec: Spec) -> Schedule:
-        """Geometric times of release."""
+        """Return geometric release times."""
         self._check(spec)
         return Schedule(spec.users, growth=self.replan_growth, plans="deterministic")
 
     def query(self, spec: Spec) -> CountQuery:
-        """Transitions and, unless they are known, rewards."""
+        """Return the query: transitions and, unless they are known, rewards."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -134,14 +134,14 @@ class RandomizedLearner(Knobs):
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def _known(self, spec: Spec) -> Floats | None:
-        """(H, R) public mean rewards where they are to be used."""
+        """Return the (H, R) public mean rewards if they are to be used."""
         if not self.known_rewards or spec.known_rewards is None:
             return None
         return spec.layout.to_rows(spec.known_rewards)
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> RandomizedState:
-        """The state before the first release. ``ties`` is the key (2 words) of the public coins."""
+        """Return the state before the first release. ``ties`` is the public random key (2 words)."""
         self._check(spec)
         shape = (1 if self.stationary else spec.horizon, spec.layout.rows)
         key = np.array(ties, dtype=np.uint64)
@@ -150,7 +150,7 @@ class RandomizedLearner(Knobs):
     def plan(
         self, state: RandomizedState, release: Release, ask: Ask | None = None
     ) -> tuple[Plan, RandomizedState]:
-        """The next users' policy, greedy in a draw of its own, and the state after it."""
+        """Return the next users' policy, greedy in a new draw, and the state after it."""
         if release.number != state.number:
             state = self._read(state, release)
         spec, parts = state.spec, int(self.samples or 1)
@@ -181,12 +181,16 @@ class RandomizedLearner(Knobs):
 
     @abstractmethod
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """Values to plan in, from the law that the sums of ``state`` give; drawn from public ``coins``."""
+        """Draw values to plan in, from the distribution given by the sums of ``state``.
+
+        ``coins`` : public random generator.
+        """
 
     def values(self, state: RandomizedState, part: int = 0) -> tuple[Floats, Floats]:
-        """V (H + 1, S) and Q (H, R) of sub-batch ``part`` (from 0 on) of the newest release in ``state``.
+        """Return V (H + 1, S) and Q (H, R) of sub-batch ``part`` (from 0) of the newest release in ``state``.
 
-        In units of reward; the same each time, since the draw follows from the state's ties.
+        Units are those of reward. Repeated calls return the same values, because the draw depends only on the
+        state's ties.
         """
         spec, rows = state.spec, state.spec.layout.rows
         drawn = self.draw(state, generator_at(state.ties, ROLE_SAMPLES, max(0, state.number), part))
@@ -201,7 +205,7 @@ class RandomizedLearner(Knobs):
         return values, q
 
     def _kernel(self) -> LearnerKernel:
-        """No bonus: everything random is in the draw. Ties, at the cap, are broken at random."""
+        """Return a kernel without bonus: all randomness is in the draw. Ties at the cap are random."""
         flags = np.zeros(kernels.FLAGS, np.int64)
         flags[kernels.CAP], flags[kernels.RANDOM_TIES] = self._cap(), 1
         return LearnerKernel(kernels.VALUE_ITERATION, flags, np.zeros(kernels.KNOBS))
@@ -211,12 +215,12 @@ class RandomizedLearner(Knobs):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         if float(self.replan_growth or 1.0) > 1.0:
             yield "several users follow one policy (the theorem replans for each)"
 
     def summary(self) -> str:
-        """The options, and whether the regret theorem holds with them. There is no privacy in any case."""
+        """Return the options, and whether the regret theorem holds with them. There is never privacy."""
         return f"{summary_of(self, self.heuristics())} There is no privacy guarantee."
 
 

@@ -1,34 +1,35 @@
-r"""Exploration by measured returns: hold the optimistic learner to what one repeated action earns.
+r"""Exploration by measured returns: hold the optimistic learner to the return of one repeated action.
 
-Optimism must refute every pair of a model before it commits, and under privacy noise each refutation costs
-hundreds of users. What a policy earns is a far cheaper statistic: one scalar per user. This explorer
+An optimistic learner must refute every pair of a model before it commits, and under privacy noise each
+refutation costs hundreds of users. The return of a policy is a much cheaper statistic: one scalar per user.
+This explorer has three stages.
 
-1. *probes*. The first batch plays the A policies "always action a", n users each, and spends most of
-   its budget on their clipped returns (:class:`discreet.core.count_query.CountQuery`, groups). The batch
-   stands alone (``Plan.forget``). The best of them is the *anchor* if it is ``_FOUND`` standard
-   deviations above 0; if none is, the plain learner follows with all of the budget, and only the probe
-   was spent.
-2. *watches*. The learner plays, and a share of the budget measures what its users earn *in total*, with an
+1. *Probe*. The first batch plays the A policies "always action a", n users each. It spends most of its
+   budget on their clipped returns (:class:`discreet.core.count_query.CountQuery`, groups). The batch has
+   its own noise and is not added to earlier batches (``Plan.forget``). The best of these policies is the
+   *anchor* if its mean is ``_FOUND`` standard deviations above 0. If none is, the plain learner follows with
+   all of the budget, and only the probe was spent.
+2. *Watch*. The learner plays, and a share of the budget measures the *total* return of its users, with an
    error that does not grow with their number (the prefix sum of a decaying stream). Its debt is
 
-       D = rho * (anchor's mean) * (learner's users) - (what they earned),      rho = 1/4,
+       D = rho * (anchor's mean) * (learner's users) - (their measured total),      rho = 1/4.
 
-   and while D is above an allowance B(k) = b (k / k_1)^alpha of some standard deviations of that
-   measurement, users follow the anchor. This is regret balancing (Abbasi-Yadkori, Pacchiano and Phan
-   2020) between a fixed policy and a learner: a learner that earns next to nothing is stopped for the price
-   of B, one that merely learns slowly is not stopped, since rho is small and C is small too: returns above
-   C = H / 20 count alike. The anchor's users feed the model as everybody does.
-3. *lets go* once the learner earns clearly more than rho times the anchor: no more returns are released
-   and the learner goes on alone, with all of the budget.
+   While D is above an allowance B(k) = b (k / k_1)^alpha of some standard deviations of that measurement,
+   users follow the anchor. This is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020) between a
+   fixed policy and a learner. A learner with almost no return is stopped at the cost B. A learner that
+   only learns slowly is not stopped, because rho is small and C is small too: all returns above C = H / 20
+   count as C. The anchor's users feed the model like all others.
+3. *Alone*. Once the learner's return is clearly above rho times the anchor's, no more returns are released.
+   The learner continues alone with all of the budget.
 
-Which world gains: one where repeating some action earns a reward at all, and where the learner, left alone,
-earns nothing for long (RiverSwim). Which loses: one where an action repeated earns a little, and the
-learner less than a quarter of that for its first thousand users: it is then slowed down. docs/returns.md has
-the measurements; no regret theorem is claimed.
+Regret falls in environments where repeating some action gives a reward and the learner alone finds none for
+long (RiverSwim). Regret rises in environments where a repeated action has a small return, and the learner's
+return is less than a quarter of it for the first thousand users. There the learner is slowed down.
+The measurements are in docs/returns.md. No regret theorem is claimed.
 
 Privacy does not depend on any of this: groups, shares and policies are functions of earlier releases.
 
-Group returns, the single probe, the debt and the letting go are ours.
+Group returns, the single probe, the debt and the last stage are ours.
 """
 
 from __future__ import annotations
@@ -52,24 +53,24 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-ANCHOR, LEARNER = 0, 1  # groups of the watch; those of the probe are the actions
+ANCHOR, LEARNER = 0, 1  # groups of the watch stage; the groups of the probe are the actions
 
-# Chosen on random MDPs (dense, sparse, S = 12), a switching chain and locks, with RiverSwim beside them.
+# Chosen on random MDPs (dense, sparse, S = 12), a switching chain and locks, plus RiverSwim.
 _CLIP = 0.05  # C / H
 _PROBE_SHARE = 0.9
 _WATCH_SHARE = 0.3
-_PROBE = 6.0  # users of an action in the probe: standard deviations of a group at all of the budget over C
+_PROBE = 6.0  # users per action in the probe: std of a group's return at the full budget, divided by C
 _LEAST_PROBE = 8
-_MOST_OF_USERS = 0.05  # of all users that the probe may take; else there is none
+_MOST_OF_USERS = 0.05  # largest share of all users for the probe; above it, the probe is skipped
 _FOUND = 2.0
-_LEAST = 0.3  # of C: an anchor that turns out to earn less is none
+_LEAST = 0.3  # share of C; an anchor with a lower mean is dropped
 _PART = 0.25  # rho
 _ALLOWANCE = 3.5  # b, in standard deviations of a group's sum in the watch
-_LEAST_ALLOWANCE = 20.0  # b, in clipped returns: without noise too
+_LEAST_ALLOWANCE = 20.0  # b, in clipped returns; also without noise
 _GROWTH = 0.15  # alpha
 _LET_GO = 3.0
-_LET_GO_LAPLACE = 6.0  # of one batch alone, whose heavier tail is looked at afresh at each release
-_UNKNOWN_NOISE = 4.2247  # std of a return over C at (1, 1e-6), where the budget is not known
+_LET_GO_LAPLACE = 6.0  # for one batch alone, whose heavier tail is tested again at each release
+_UNKNOWN_NOISE = 4.2247  # std of a return over C at (1, 1e-6), used if the budget is not known
 
 
 @dataclass(frozen=True)
@@ -81,31 +82,31 @@ class Mean:
     variance: float = 0.0
 
     def add(self, value: float, users: float, variance: float) -> Mean:
-        """With a measurement of mean users * m and this variance."""
+        """Return the estimate with one more measurement, of mean users * m and this variance."""
         w = users / variance if variance > 0.0 else users * 1e12
         return Mean(self.exposure + w * users, self.total + w * value, self.variance + w * w * variance)
 
     @property
     def value(self) -> float:
-        """The estimate."""
+        """Return the estimate."""
         return self.total / self.exposure
 
     @property
     def std(self) -> float:
-        """Its standard deviation."""
+        """Return the standard deviation of the estimate."""
         return math.sqrt(self.variance) / self.exposure
 
 
 @dataclass(frozen=True, eq=False)
 class ReturnsState:
-    """What the explorer carries: public, a function of releases alone.
+    """State of the explorer: public, a function of releases alone.
 
-    inner : the learner's state. stage : "probe", "watch" or "alone". gain : of the stream's later
-    measurements. anchor : its action. mean : of the anchor. behind : users behind the newest measurement
-    of each group; assigned : in the open batch. users, debt : the learner's, as the module says; gap : what
-    its next user may add to the debt. unit : std of a group's noise. fresh, noise : sums of the learner's
-    measurements and of their variances. first : users at the start of the watch. queue : sub-batches
-    (group, users, number of the tie-break) not yet handed out.
+    inner : the learner's state. stage : "probe", "watch" or "alone". gain : gain of the stream's later
+    measurements. anchor : its action. mean : mean of the anchor. behind : users in the newest measurement
+    of each group. assigned : the same for the open batch. users, debt : the learner's, as in the module. gap
+    : what its next user may add to the debt. unit : std of a group's noise. fresh, noise : sums of the
+    learner's measurements and of their variances. first : users at the start of the watch. queue :
+    sub-batches (group, users, number of the tie-break) not yet handed out.
     """
 
     __repr__ = brief
@@ -128,7 +129,7 @@ class ReturnsState:
 
 
 def probe_users(spec: Spec) -> int:
-    """Users of each action in the probe: from public facts; 0 where there are too few users for one."""
+    """Return the users per action in the probe, from public facts; 0 if there are too few users for one."""
     budget: Any = getattr(spec, "budget", None)
     noise = _UNKNOWN_NOISE / math.sqrt(_PROBE_SHARE)
     if budget is not None:
@@ -141,7 +142,7 @@ def probe_users(spec: Spec) -> int:
             noise = math.sqrt(2.0) / (budget.epsilon * _PROBE_SHARE)
             if budget.delta:
                 gaussian = 1.0 / (budgets.gdp_mu(budget.epsilon, budget.delta) * math.sqrt(_PROBE_SHARE))
-                noise = max(noise, gaussian)  # which of the two it will be is the privatizer's to choose
+                noise = max(noise, gaussian)  # the privatizer chooses between the two
     users = max(_LEAST_PROBE, math.ceil(_PROBE * noise))
     if spec.users is None or users * spec.actions > _MOST_OF_USERS * spec.users:
         return 0
@@ -149,7 +150,7 @@ def probe_users(spec: Spec) -> int:
 
 
 def schedule(learner: NoiseAwareUCBVI, spec: Spec, plain: Schedule) -> Schedule:
-    """A first release after the probe, then as often as the plain learner's."""
+    """Return a first release after the probe, then releases as often as the plain learner's."""
     first = probe_users(spec) * spec.actions
     if not first or spec.users is None:
         return plain
@@ -161,7 +162,7 @@ def schedule(learner: NoiseAwareUCBVI, spec: Spec, plain: Schedule) -> Schedule:
 
 
 def query(spec: Spec, plain: CountQuery) -> CountQuery:
-    """The plain learner's, and the returns of as many groups as the probe and the watch need."""
+    """Return the plain learner's query with the returns of all groups of the probe and the watch."""
     if not probe_users(spec):
         return plain
     clip = _CLIP * spec.horizon
@@ -169,12 +170,12 @@ def query(spec: Spec, plain: CountQuery) -> CountQuery:
 
 
 def begin(spec: Spec, inner: LearnerState) -> ReturnsState:
-    """Nothing was measured; without a probe the learner is alone from the start."""
+    """Return the state before any measurement; without a probe the stage is "alone" at once."""
     return ReturnsState(inner, "probe" if probe_users(spec) else "alone")
 
 
 def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tuple[Plan, ReturnsState]:
-    """The next users' policy, and the state after it."""
+    """Return the next users' policy, and the state after it."""
     if release.number != state.inner.number:
         state = _read(learner, state, release)
     if not state.queue:
@@ -202,7 +203,7 @@ def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tup
 
 # ---------------------------------------------------------------------------------- one release
 def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> ReturnsState:
-    """Model and returns of a new release, then the sub-batches of the next users."""
+    """Read model and returns of a new release, then set the sub-batches of the next users."""
     spec, newest = state.inner.spec, release.measurement
     if newest is None:
         raise ValueError("release: carries no measurement with noise of its own")
@@ -230,7 +231,7 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
 
 
 def _at_gain(newest: Measurement, gain: float) -> Measurement:
-    """The measurement as if made at the stream's usual gain: the learner's weights take one for all."""
+    """Rescale the measurement to the stream's usual gain: the learner's weights use one gain for all."""
     if newest.gain == gain:
         return newest
     ratio = gain / newest.gain
@@ -242,12 +243,12 @@ def _at_gain(newest: Measurement, gain: float) -> Measurement:
 
 
 def _scaled(law: Any, ratio: float) -> Any:
-    """The law of ratio times the noise."""
+    """Return the distribution of ratio times the noise."""
     return replace(law, scale=law.scale * ratio) if hasattr(law, "scale") else law
 
 
 def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: int) -> ReturnsState:
-    """The best action is the anchor, if it clearly earns."""
+    """Make the best action the anchor if its mean is clearly above 0."""
     returns = newest.estimates[GROUP_RETURNS]
     clip = _CLIP * state.inner.spec.horizon
     sums = returns.value[: state.inner.spec.actions] / newest.gain
@@ -260,7 +261,7 @@ def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: in
 
 
 def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
-    """The learner's debt, and whether it is to go on alone."""
+    """Update the learner's debt, and decide if it continues alone."""
     returns, gain = newest.estimates[GROUP_RETURNS], newest.gain
     clip, sigma = _CLIP * state.inner.spec.horizon, returns.law.std()
     behind = (
@@ -294,7 +295,7 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
 
 
 def _learners_part(state: ReturnsState, users: int, batch: int) -> int:
-    """How many of the next batch the learner gets: all, unless its debt nears what it is allowed."""
+    """Return the learner's part of the next batch: all, unless its debt approaches the allowance."""
     if state.stage == "alone" or state.debt <= 0.0:
         return batch
     clip = _CLIP * state.inner.spec.horizon

@@ -1,20 +1,20 @@
-r"""RLSVI: randomised least-squares value iteration on tables; and what its noise does not protect.
+r"""RLSVI: randomised least-squares value iteration on tables, without a privacy guarantee.
 
 Before each policy update, for h = H, ..., 1 and each pair, with N = N(h, s, a) visits so far,
 
     Q_h(s, a) = [R(h, s, a) + p_h + sum_s' N3(h, s, a, s') V_{h+1}(s')] / (N + 1) + w_h(s, a),
     w_h(s, a) ~ Normal(0, sigma_h^2 / (N + 1)) independently,     V_h(s) = max_a Q_h(s, a),
 
-and the next users play greedily. That is least squares on targets with Gaussian noise of variance sigma_h^2
-each, regularised towards one imagined visit worth p_h (Osband, Van Roy and Wen 2016).
+and the next users play greedily. This is least squares on targets with Gaussian noise of variance sigma_h^2
+each, regularised towards one pseudo-visit of value p_h (Osband, Van Roy and Wen 2016).
 
 - ``preset="theory"``: p_h = 0, sigma_h^2 = beta_k = S H^3 log(2 H S A k) / 2 before user k = 1, 2, ...,
-  values not clipped: worst-case regret O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). Hardly anything is learned
-  with it in 20 000 users: sqrt(beta_k) is about 600 at RiverSwim, where no value is above 20.
+  values not clipped: worst-case regret O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). It learns almost nothing in
+  20 000 users: sqrt(beta_k) is about 600 at RiverSwim, where no value is above 20.
 - ``preset="default"``: sigma_h = ``noise_const`` (H - h), h from 0, p_h = ``prior_value`` (H - h), Q clipped
   to [0, H - h]. Constants chosen on :data:`discreet.experiments.suite.TRAINING` under ``NoPrivacy``
-  (benchmarks/baselines.py, ``--part tuning``), at 20 000 users: the imagined visit at half the range
-  explores, and the less noise beside it the better, to the end of the grid. A heuristic without a theorem.
+  (benchmarks/baselines.py, ``--part tuning``), at 20 000 users. The pseudo-visit at half the range causes the
+  exploration; regret falls with ``noise_const`` down to the end of the grid. A heuristic without a theorem.
 
 **Privacy: none is stated.** The abstract of Lu, Gajane, Bai and Talebi, "Randomized Least Squares Value
 Iteration itself is Joint Differentially Private" (arXiv 2606.01952, 2026), claims that tabular RLSVI "as is"
@@ -22,29 +22,30 @@ is (epsilon(delta), delta)-jointly differentially private with
 
     epsilon(delta) = x + 2 sqrt(x log(1 / delta)),     x = 2 A K / (H^2 log(2 H S A)).
 
-:func:`claimed_epsilon` computes that number. It is theirs. Of that paper we have read the abstract alone, and
-could not derive its claim. It does not hold of the algorithm above with beta_k, whose logarithm is the
-claim's, if neighbours differ in one user's whole trajectory, which is what epsilon means in this library:
+:func:`claimed_epsilon` computes that number. The claim is the authors'. We have read only the abstract and
+could not derive it. In this library neighbours differ in one user's whole trajectory. Under this relation the
+claim is false for the algorithm above with beta_k (the claim has the logarithm of beta_k):
 
-1. *The variance tells.* One user's first visit to a pair halves the variance of w. The Renyi divergence of
-   Normal(0, v) from Normal(0, v / 2) is infinite at every order from 2 on. The claim has the form of
-   zero-concentrated privacy, rho + 2 sqrt(rho log(1 / delta)), which bounds every order: it cannot be had by
-   taking the table of randomised values for a Gaussian mechanism.
-2. *The policies tell.* Regression targets are not bounded by H: V_{h+1} is a maximum of Gaussians, and along
-   chains that n users visited it grows to the order of sqrt(n beta), while the noise of a fresh pair is
-   sqrt(beta). Let S = A = 2, rewards be 0, and n users stay in state 1. Then comes one user who either
-   alternates between the states, 0, 1, 0, 1, ..., or, as her neighbour, stays in state 1; and after her two
-   who stay in state 0. At each even step she who alternates has moved one action of state 0, unseen until
-   then, by about sqrt(n beta) / 2, and both later users tend to play it: how often these two agree says which
-   of the two she was. For H = 200 and n = 64, so K = 67, the claim is epsilon = 0.22 at delta = 1e-6. At
-   least 67 agreements in 100 steps were seen in 363 of 400 runs with the one life and in 47 of 400 with the
-   other: epsilon is above 1.3 with confidence 1 - 1e-6 (tests/learners/online/test_rlsvi.py), about 2 by the
-   frequencies. For larger H the claim falls to 0 and the evidence grows. Rewards being 0, the policies do not
-   depend on the scale of beta: no constant mends this.
+1. *The variance reveals the user.* One user's first visit to a pair halves the variance of w. The Renyi
+   divergence of Normal(0, v) from Normal(0, v / 2) is infinite at every order >= 2. The claim has the form of
+   zero-concentrated privacy, rho + 2 sqrt(rho log(1 / delta)), which bounds every order. It therefore cannot
+   be derived by treating the table of randomised values as a Gaussian mechanism.
+2. *The policies reveal the user.* Regression targets are not bounded by H. V_{h+1} is a maximum of Gaussians.
+   Along chains that n users visited it grows to the order of sqrt(n beta), while the noise of a new pair is
+   sqrt(beta). Let S = A = 2 and all rewards be 0, and let n users stay in state 1. The next user either
+   alternates between the states, 0, 1, 0, 1, ..., or (the neighbour) stays in state 1. Two more users follow,
+   who stay in state 0. At each even step the alternating user has moved one new action of state 0 by about
+   sqrt(n beta) / 2, and both later users tend to play it. The number of steps at which these two agree
+   reveals which trajectory it was. For H = 200 and n = 64, so K = 67, the claim is epsilon = 0.22 at delta =
+   1e-6. At least 67 agreements in 100 steps were seen in 363 of 400 runs with one trajectory and in 47 of 400
+   with the other: epsilon is above 1.3 with confidence 1 - 1e-6 (tests/learners/online/test_rlsvi.py), and
+   about 2 by the frequencies. For larger H the claim falls to 0 and the evidence grows. Because rewards are
+   0, the policies do not depend on the scale of beta: no constant repairs this.
 
-Clipping bounds the targets, as the default does, but not the first objection, and noise scaled down to learn
-protects the less. So this learner takes exact sums, is a baseline, and carries no guarantee. Who wants one
-adds noise to the counts, whose sensitivity is known, and plans from those.
+Clipping bounds the targets, as the default does, but does not answer the first objection. Noise that is
+scaled down for learning protects less. This learner therefore takes exact sums, is a baseline, and has no
+guarantee.
+For a guarantee, add noise to the counts, whose sensitivity is known, and plan from those.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ from discreet.mechanisms.interfaces import Spec
 
 
 def claimed_epsilon(horizon: int, states: int, actions: int, users: int, delta: float) -> float:
-    """The epsilon that arXiv 2606.01952 claims for RLSVI. Not a guarantee of this library: see the module.
+    """Return the epsilon that arXiv 2606.01952 claims for RLSVI: not a guarantee; see the module.
 
     x + 2 sqrt(x log(1 / delta)) with x = 2 A K / (H^2 log(2 H S A)), delta in (0, 1).
     """
@@ -78,7 +79,7 @@ def claimed_epsilon(horizon: int, states: int, actions: int, users: int, delta: 
 
 
 def theory_variance(spec: Spec, user: int) -> float:
-    """beta_k = S H^3 log(2 H S A k) / 2 of Russo (2019), before user k = 1, 2, ...; A is R / S."""
+    """Return beta_k = S H^3 log(2 H S A k) / 2 of Russo (2019), before user k = 1, 2, ...; A is R / S."""
     tables = float(spec.horizon * spec.layout.rows)
     return 0.5 * spec.states * spec.horizon**3 * math.log(2.0 * tables * user)
 
@@ -87,20 +88,20 @@ def theory_variance(spec: Spec, user: int) -> float:
 class RLSVI(RandomizedLearner):
     """Randomised least-squares value iteration on exact counts: a non-private baseline.
 
-    Refuses private privatizers. Its own noise is no privacy mechanism: see
-    :mod:`discreet.learners.online.rlsvi`, with the number that others claim.
+    Refuses private privatizers. Its own noise is not a privacy mechanism: see
+    :mod:`discreet.learners.online.rlsvi`, also for the epsilon claimed in the literature.
 
     Parameters
     ----------
     preset : "default" or "theory"
-        ``default``: scaled down, chosen on training worlds (heuristic). ``theory``: Russo (2019).
+        ``default``: scaled down, chosen on training environments (heuristic). ``theory``: Russo (2019).
     noise_const : float or "theory"
         The noise of a pair never seen has standard deviation ``noise_const`` (H - h), h from 0; "theory":
         sqrt(beta_k) at every step.
     prior_value : float
-        In [0, 1]: what the one imagined visit of each pair is worth, in units of H - h.
+        Value of the one pseudo-visit of each pair, in [0, 1], in units of H - h.
     cap : "H-h+1" or "none"
-        Whether Q is clipped to [0, H - h + 1] at step h (from 1).
+        Clip Q to [0, H - h + 1] at step h (from 1), or do not clip.
 
     Further options: :class:`~discreet.learners.online.randomized_base.RandomizedLearner`.
     """
@@ -131,15 +132,15 @@ class RLSVI(RandomizedLearner):
         return kernels.CAP_NONE if self.cap == "none" else kernels.CAP_LEFT
 
     def deviations(self, spec: Spec, users: int) -> Floats:
-        """(H,) sigma_h after ``users`` users: the standard deviation of w where nobody has been."""
+        """Return the (H,) sigma_h after ``users`` users: the standard deviation of w at unvisited pairs."""
         if self.noise_const == "theory":
             return np.full(spec.horizon, math.sqrt(theory_variance(spec, users + 1)))
         return float(self.noise_const or 0.0) * np.arange(spec.horizon, 0.0, -1.0)
 
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """The empirical model with one imagined visit, and Gaussian noise in the place of rewards.
+        """Return the empirical model with one pseudo-visit, with Gaussian noise added as rewards.
 
-        state : the newest release's sums. coins : where the noise is drawn from; public, of the state's ties.
+        ``state`` : the newest release's sums. ``coins`` : public random generator, from the state's ties.
         """
         spec = state.spec
         shape = (spec.horizon, spec.layout.rows)
@@ -153,7 +154,7 @@ class RLSVI(RandomizedLearner):
         return Draw(rewards, state.transitions, denominators)
 
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.noise_const != "theory":
             yield f"noise_const = {self.noise_const:g} replaces the variance of the theory"

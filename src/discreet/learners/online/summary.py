@@ -1,4 +1,4 @@
-"""What a learner says of itself."""
+"""Summary text of a learner."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def summary_of(learner: Any, heuristics: Iterable[str], theorem: str = "") -> str:
-    """The options that are set, and whether the regret theorem holds with them.
+    """Return the options that are set, and whether the regret theorem holds with them.
 
-    heuristics : options whose values void it, each with the reason. theorem : what it covers, after a comma.
+    heuristics : options whose values void it, each with the reason. theorem : its scope, added after a comma.
     """
     said = ", ".join(
         f"{f.name}={getattr(learner, f.name)!r}"

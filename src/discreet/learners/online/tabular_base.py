@@ -1,10 +1,10 @@
-"""What all tabular learners share: knobs, schedule, query, and the pure step from release to plan.
+"""Base of all tabular learners: options, schedule, query, and the pure step from release to plan.
 
 A learner is a frozen value. ``plan`` converts a release to rows and calls the same compiled
 ``plan_step`` and ``choose`` that the fused simulation calls, so that both agree bit for bit. Nothing
-here loosens a guarantee: every option is post-processing, except ``stationary``, ``derive_visits``,
-``center_rewards``, ``known_rewards`` and the schedule, which choose what the privatizer is asked for and
-when. The privatizer charges for that.
+here weakens a guarantee. Every option is post-processing, except ``stationary``, ``derive_visits``,
+``center_rewards``, ``known_rewards`` and the schedule. These choose the query and its times, and the
+privatizer charges for that.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Ints = NDArray[np.int64]
 Cap = Literal["H-h+1", "H", "none"]
 Theory = Literal["theory"]
 
-#: Where neither preset nor option says when to release: as the users have grown by this factor. Under privacy
-#: fewer releases have less noise; without it a schedule only makes plans lag behind, so it is finer.
+#: Growth factor of the users between releases if neither preset nor option sets one. Under privacy fewer
+#: releases have less noise. Without privacy a coarse schedule only delays plans, so the factor is smaller.
 GROWTH, PLAIN_GROWTH = 1.1, 1.02
-#: As the papers have it: visits, transitions and rewards, each with a noise; a release after every user.
+#: As in the papers: visits, transitions and rewards, each with noise; a release after every user.
 AS_PUBLISHED = {"derive_visits": False, "center_rewards": False, "replan_every": 1}
 
 _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CAP_NONE}
@@ -46,11 +46,11 @@ _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CA
 
 @dataclass(frozen=True, eq=False)
 class LearnerState:
-    """What a learner carries from release to release: public, and a function of releases alone.
+    """State that a learner carries between releases: public, and a function of releases alone.
 
-    number : of the last release that was read (-1: none); part : sub-batches handed out since.
+    number : number of the last release read (-1: none); part : sub-batches handed out since.
     values (H + 1, S), q (H, R) : optimistic, of the last release; probabilities (H, R) : 0 unless stochastic;
-    trials (E, H, R) : what explorers believe Q to be.
+    trials (E, H, R) : the explorers' Q.
     """
 
     __repr__ = brief
@@ -68,15 +68,15 @@ class LearnerState:
 
 
 def grown(users: int, growth: float, spec: Spec) -> int:
-    """How many users follow the release made after ``users`` of them, on a geometric schedule."""
+    """Return how many users follow the release after ``users`` users, on a geometric schedule."""
     later = max(users + 1, math.ceil(growth * users))
     return later - users if spec.users is None else min(later, spec.users) - users
 
 
 def sub_batch(release: Release, spec: Spec, sizes: Sequence[int], part: int) -> tuple[int, bool]:
-    """The first sub-batch from ``part`` on that is not empty, and whether it is the last such one.
+    """Return the first non-empty sub-batch from ``part`` on, and whether it is the last one.
 
-    sizes : users of each sub-batch. ``ValueError`` if nobody is left, or no sub-batch of this release.
+    sizes : users of each sub-batch. ``ValueError`` if no user is left, or no sub-batch of this release.
     """
     if sum(sizes) < 1:
         raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
@@ -93,40 +93,41 @@ class TabularLearner(Knobs, ABC):
     Parameters
     ----------
     preset : str
-        A row of ``PRESETS``: ``default`` (practical, no theorem), ``paper``, and what the class lists.
+        A row of ``PRESETS``: ``default`` (practical, no theorem), ``paper``, and those the class lists.
     bonus_scale : float
         Multiplies the whole bonus.
     stat_scale : float
-        Multiplies what comes from sampling: the terms in 1 / sqrt(D).
+        Multiplies the sampling terms: those in 1 / sqrt(D).
     stat_const : float or "theory"
         Replaces the coefficient L of 1 / sqrt(D) (through its logarithm where that occurs elsewhere).
     constants : str
-        Which paper's constants, see :mod:`discreet.learners.online.bonuses`.
+        The paper whose constants are used, see :mod:`discreet.learners.online.bonuses`.
     cap : "H-h+1", "H" or "none"
         Largest Q at step h (from 1).
     stationary : bool
         Pool the counts of all steps; only where the problem is declared stationary.
     replan_every : int
-        Release and replan after every so many users, at least 1; it is 1 in presets ``paper`` and ``theory``.
+        Release and replan after this number of users, at least 1; it is 1 in presets ``paper`` and
+        ``theory``.
     replan_growth : float
-        Instead: release when the users have grown by this factor, at least 1.0 (every user). Where nothing
-        else is said it is 1.1, and 1.02 without privacy: the same guarantee as with a release for each, and
-        no more noise.
+        Instead: release when the users have grown by this factor, at least 1.0 (every user). The default is
+        1.1, and 1.02 without privacy. The guarantee is that of a release for every user, and the noise is not
+        larger.
     derive_visits : bool
-        Ask for no family of visits: N = sum over s' of N3, whose error is that of S noises.
+        Do not ask for visits: N = sum over s' of N3, whose error is that of S noises.
     center_rewards : bool
         Ask for sums of r - 1/2, which one user can change by half as much. With ``derive_visits`` (both are
-        the default) one user moves 3 H of l1 instead of 6 H: half the noise at the same guarantee.
+        the default) one user changes the l1 norm by 3 H instead of 6 H: half the noise at the same guarantee.
     known_rewards : bool
-        Use the public rewards of the spec; ask for none.
+        Use the public rewards of the spec, and ask for none.
     failure : float
         In (0, 1): probability that a concentration bound fails.
 
     Raises
     ------
     ValueError
-        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` where the
-        learner and the problem do not fit.
+        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` if the
+        learner does not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -142,7 +143,7 @@ class TabularLearner(Knobs, ABC):
     known_rewards: bool | None = None
     failure: float | None = None
 
-    explorers: ClassVar[int] = 0  # sub-batches of a batch that follow a policy of their own
+    explorers: ClassVar[int] = 0  # sub-batches of a batch that follow a separate policy
     stochastic: ClassVar[bool] = False
     ignores_noise: ClassVar[bool] = False
     CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published")
@@ -156,7 +157,7 @@ class TabularLearner(Knobs, ABC):
         if self.replan_growth is not None:
             object.__setattr__(self, "replan_every", 1)
         if self.known_rewards and self.center_rewards is None:
-            object.__setattr__(self, "center_rewards", False)  # there is nothing to centre
+            object.__setattr__(self, "center_rewards", False)  # no reward is left to centre
         super().__post_init__()
         put = object.__setattr__
         for name in ("bonus_scale", "stat_scale"):
@@ -182,26 +183,26 @@ class TabularLearner(Knobs, ABC):
     # --------------------------------------------------------------------------- public facts
     @property
     def tie_batches(self) -> int:
-        """Sub-batches of a batch, each with its own tie-break: 1 unless the learner is greedy."""
+        """Return the sub-batches of a batch, each with its own tie-break: 1 unless the learner is greedy."""
         return 1
 
     def _growth(self, spec: Spec) -> float | None:
-        """The factor from release to release; None: a release every ``replan_every`` users."""
+        """Return the growth factor between releases; None: a release every ``replan_every`` users."""
         if self.replan_growth is self.replan_every is None:
             return PLAIN_GROWTH if spec.budget is not None and not spec.budget.private else GROWTH
         return self.replan_growth
 
     @property
     def scheduled(self) -> bool:
-        """True if several users can follow one policy."""
+        """Return True if several users can follow one policy."""
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
     def _exploring(self, before: int, batch: int, spec: Spec) -> NDArray[np.int64]:
-        """(E,) how many users of the batch that begins after ``before`` users follow each explorer."""
+        """Return the (E,) users of each explorer in the batch that begins after ``before`` users."""
         return np.zeros(self.explorers, np.int64)
 
     def schedule(self, spec: Spec) -> Schedule:
-        """Times of release: after every user, every ``replan_every`` users, or geometric."""
+        """Return the release times: after every user, every ``replan_every`` users, or geometric."""
         self._check(spec)
         plans: Literal["deterministic", "stochastic"] = "stochastic" if self.stochastic else "deterministic"
         every, growth = self.replan_every, self._growth(spec)
@@ -213,7 +214,7 @@ class TabularLearner(Knobs, ABC):
         return Schedule(spec.users, times=times, plans=plans)
 
     def query(self, spec: Spec) -> CountQuery:
-        """The sums that this learner reads."""
+        """Return the sums that this learner reads."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -230,7 +231,7 @@ class TabularLearner(Knobs, ABC):
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def _batch(self, users: int, spec: Spec) -> int:
-        """How many users follow the release made after ``users`` of them."""
+        """Return how many users follow the release after ``users`` users."""
         growth = self._growth(spec)
         if growth is not None:
             return grown(users, growth, spec)
@@ -240,28 +241,28 @@ class TabularLearner(Knobs, ABC):
     # ------------------------------------------------------------------------ compiled face
     @abstractmethod
     def kernel(self, spec: Spec) -> LearnerKernel:
-        """Constants of this learner for this problem, as compiled code reads them."""
+        """Return the constants of this learner for this problem, as compiled code reads them."""
 
     def memory_size(self, spec: Spec) -> int:
-        """Floats that are carried from release to release."""
+        """Return the number of floats carried from release to release."""
         return 0
 
     def begin_memory(self, spec: Spec) -> Floats:
-        """(memory_size,) the memory before the first release."""
+        """Return the (memory_size,) memory before the first release."""
         return np.zeros(self.memory_size(spec))
 
     def work_size(self, spec: Spec) -> int:
-        """Floats of scratch that ``plan_step`` needs."""
+        """Return the floats of scratch that ``plan_step`` needs."""
         slots = 1 if self.stationary else spec.horizon
         return kernels.work_size(slots, spec.layout.rows, spec.states)
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its laws by family; zeros for a baseline."""
+        """Return the (5,) noise bounds E1, E2, E3, E_row, 0, by family; zeros for a baseline."""
         return np.zeros(kernels.ERRORS)
 
     # -------------------------------------------------------------------------- one release
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> LearnerState:
-        """The state before the first release. ``ties`` is the key (2 words) of the tie-breaking coins."""
+        """Return the state before the first release. ``ties`` is the tie-breaking key (2 words)."""
         horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
         return LearnerState(
             spec,
@@ -277,9 +278,9 @@ class TabularLearner(Knobs, ABC):
     def plan(
         self, state: LearnerState, release: Release, ask: Ask | None = None
     ) -> tuple[Plan, LearnerState]:
-        """The next users' policy, and the state after it; ``state`` is left as it was.
+        """Return the next users' policy and the state after it; ``state`` is not changed.
 
-        A release that is new is read once; while it is the same, the next sub-batch is handed out.
+        A new release is read once. Calls with the same release hand out the next sub-batch.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -324,7 +325,7 @@ class TabularLearner(Knobs, ABC):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         for name in ("bonus_scale", "stat_scale"):
             if getattr(self, name) < 1.0:
                 yield f"{name} = {getattr(self, name):g} is below 1"
@@ -336,15 +337,15 @@ class TabularLearner(Knobs, ABC):
             yield f"several users follow one policy{when} (the theorem replans for each)"
 
     def summary(self) -> str:
-        """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
+        """Return the options, and whether the regret theorem holds. Privacy never depends on them."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
 class BonusLearner(TabularLearner):
-    """A learner whose constants are widths of a bonus, in units of ``bonus_scale`` and ``stat_scale``."""
+    """Learner whose constants are bonus widths, in units of ``bonus_scale`` and ``stat_scale``."""
 
     def kernel(self, spec: Spec) -> LearnerKernel:
-        """Constants of this learner for this problem, as compiled code reads them."""
+        """Return the constants of this learner for this problem, as compiled code reads them."""
         self._check(spec)
         flags = np.zeros(kernels.FLAGS, np.int64)
         knobs = np.zeros(kernels.KNOBS)
@@ -361,21 +362,21 @@ class BonusLearner(TabularLearner):
 
     @abstractmethod
     def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
-        """Set flags and knobs (before ``bonus_scale`` and ``stat_scale``); return the kernel's code."""
+        """Set flags and knobs (before ``bonus_scale`` and ``stat_scale``); return the code of the kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GreedyLearner(TabularLearner):
-    """A learner that plays the greedy action of its optimistic Q.
+    """Learner that plays the greedy action of its optimistic Q.
 
     Parameters
     ----------
     monotone : bool
         Q never rises from one release to the next.
     tie_break : "random" or "first"
-        Among exact maximisers: uniform, by public coins, or the lowest action.
+        Among exact maximisers: uniform, from the public random stream, or the lowest action.
     tie_batches : int
-        Sub-batches of a batch, each with its own random tie-break. By default 4 where several users
+        Sub-batches of a batch, each with its own random tie-break. By default 4 if several users
         follow one release and ties are random, else 1.
     """
 
@@ -393,11 +394,11 @@ class GreedyLearner(TabularLearner):
         put(self, "tie_batches", checks.integer("tie_batches", self.tie_batches, 1))
 
     def memory_size(self, spec: Spec) -> int:
-        """H R floats (the last Q) if monotone."""
+        """Return H R floats (the last Q) if monotone."""
         return spec.horizon * spec.layout.rows if self.monotone else 0
 
     def begin_memory(self, spec: Spec) -> Floats:
-        """(memory_size,) infinities: the first Q is not limited by an earlier one."""
+        """Return (memory_size,) infinities: no earlier Q limits the first one."""
         return np.full(self.memory_size(spec), np.inf)
 
     def _greedy_flags(self, flags: Ints) -> int:
@@ -408,14 +409,15 @@ class GreedyLearner(TabularLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorAware(BonusLearner):
-    """A learner that reads the noise law of its releases.
+    """Learner that reads the noise distribution of its releases.
 
     Parameters
     ----------
     priv_scale : float
-        Multiplies what comes from privacy noise: the terms in Lambda / D.
+        Multiplies the terms of privacy noise: those in Lambda / D.
     E_mode : "quantile", "sd" or "published"
-        How the law becomes bounds E, see :class:`discreet.learners.estimation.tabular_model.ErrorBounds`.
+        Rule from the distribution to the bounds E, see
+        :class:`discreet.learners.estimation.tabular_model.ErrorBounds`.
     E_z : float
         Standard deviations of mode ``sd``.
     noise_failure : float
@@ -444,11 +446,11 @@ class ErrorAware(BonusLearner):
         )
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its law alone."""
+        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise, from its distribution alone."""
         return self._bounds.of(laws, spec.layout, bonuses.users(spec))
 
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.priv_scale is not None and self.priv_scale < 1.0:
             yield f"priv_scale = {self.priv_scale:g} is below 1"
@@ -460,18 +462,18 @@ class ErrorAware(BonusLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class PostProcessed(ErrorAware):
-    """A learner that can read noisy counts raw or projected.
+    """Learner that can read noisy counts raw or projected.
 
     Parameters
     ----------
     post : "raw" or "lp"
-        Noisy counts as they are, or projected onto consistent ones
+        Noisy counts unchanged, or projected onto consistent counts
         (:mod:`discreet.learners.estimation.model_kernels`).
     form : "reward" or "cost"
         With raw counts the papers' cost form differs: a row's missing mass counts as cost 0, and
-        r~ = 1 - (N - R) / D. Everywhere else the two are mirror images.
+        r~ = 1 - (N - R) / D. Otherwise the two forms are equivalent.
     missing_mass : "none" or "optimistic"
-        With raw counts in reward form: what a row's missing mass is worth, 0 or the largest value.
+        With raw counts in reward form: value of a row's missing mass, 0 or the largest value.
     clip_negative : bool
         Negative raw counts become 0; without it the proof of optimism has a gap.
     """
@@ -497,7 +499,7 @@ class PostProcessed(ErrorAware):
         knobs[kernels.LOWER_NOISE] *= knobs[kernels.PRIVACY]
 
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.post == "raw" and not self.clip_negative:
             yield "clip_negative = False leaves a gap in the proof of optimism"
