@@ -76,6 +76,5 @@ def is_reported(value: Any) -> bool:
 
 
 def is_record(value: Any) -> bool:
-    """Return whether the value's class is in the table. Subclasses are rejected: they could state any loss.
-    """
+    """Return whether the class is in the table; subclasses are rejected, as they could state any loss."""
     return _is(value, RECORDS.values())
