@@ -1,7 +1,7 @@
 """Compiled parts of the trusted kernel: contributions, and the nodes of a tree.
 
 Sums are kept in one flat vector of cells (order and offsets: ``count_query.CountQuery``). Codes of families:
-0 visits, 1 transitions, 2 rewards; 3, 4 pooled transitions and rewards; 6 clipped rewards.
+0 visits, 1 transitions, 2 rewards, 6 clipped rewards. Pooled transitions and rewards have codes 3 and 4.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def tree_parent(n: int, epochs: bool) -> int:
     """Return the prefix that remains when the last node of prefix n > 0 is removed.
 
     K known: n without its lowest bit. K unknown (``epochs``): users 2^e .. 2^(e+1) - 1 form epoch e with a
-    tree
-    of its own; a closed epoch consists of its root alone.
+    separate tree; a closed epoch consists of its root alone.
     """
     if not epochs:
         return n & (n - 1)

@@ -96,13 +96,13 @@ class Layout:
         return int(self.state_ptr[-1])
 
     def to_rows(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``table`` (T, S, A, ...) as C-contiguous rows (T, R, ...), without inadmissible pairs."""
+        """Drop inadmissible pairs: ``table (T, S, A, ...)`` to C-contiguous rows ``(T, R, ...)``."""
         if self.mask is None:
             return np.ascontiguousarray(table.reshape(table.shape[0], self.rows, *table.shape[3:]))
         return np.ascontiguousarray(table[:, self.row_state, self.row_action])
 
     def from_rows(self, rows: NDArray[np.float64], fill: float = 0.0) -> NDArray[np.float64]:
-        """Return ``rows`` (T, R, ...) as a table (T, S, A, ...), with ``fill`` at inadmissible pairs."""
+        """Return ``rows (T, R, ...)`` as a table ``(T, S, A, ...)``, with ``fill`` at inadmissible pairs."""
         shape = (rows.shape[0], self.states, self.actions, *rows.shape[2:])
         if self.mask is None:
             return rows.reshape(shape)

@@ -6,7 +6,7 @@ noises for one sum. Each call therefore takes a lock, and a call made from insid
 handler, or by code of a caller's array) is rejected.
 
 A session that continues elsewhere is saved to a file, which can be restored once
-(:mod:`discreet.mechanisms.saved_state.state_file`). A crash or interrupt leaves either the object or the
+(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt there is either the object or the
 file, never both and never neither.
 """
 
@@ -94,7 +94,7 @@ class Guarded:
         can
         come between taking it and entering ``with``. (A generator, or an ``__enter__`` in Python, ends after
         the
-        lock is taken; an interrupt at that point would leave it locked for ever.)
+        lock is taken; an interrupt at that point would keep it locked permanently.)
         """
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -115,7 +115,7 @@ class Saveable(Guarded):
     _kind: ClassVar[str]  # name in files
     # Arguments of the constructor:
     _BOUND: ClassVar[tuple[str, ...]]
-    # State that a run has made from them, saved as it is:
+    # State that a run has computed from them, saved unchanged:
     _STATE: ClassVar[tuple[str, ...]]
     # Values derived by the constructor, or bound to one process:
     _DERIVED: ClassVar[tuple[str, ...]] = ("_process", "_lock", "_closed", "_saving", "_identity")

@@ -47,9 +47,8 @@ _CODES = {
 def family_begins(query: CountQuery) -> Ints:
     """Return (7,) first cells of the families in the flat vector, -1 where a family is absent.
 
-    Order: visits, transitions, rewards, pooled transitions, pooled rewards, a flag, clipped rewards. The flag
-    is
-    1 if only first visits to a state are pooled, 2 if only first visits are counted, else 0.
+    Entries 0 to 4 belong to visits, transitions, rewards, pooled transitions and pooled rewards; 6 to clipped
+    rewards. Entry 5 is 1 if only first visits to a state are pooled, 2 if only first visits are counted, else 0.
     """
     begins = np.full(7, -1, np.int64)
     for f, name in enumerate(query.row_families):
@@ -60,7 +59,7 @@ def family_begins(query: CountQuery) -> Ints:
 
 
 def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
-    """Return the record with its rewards rounded to the grid, or unchanged if there is no grid."""
+    """Return the record with its rewards rounded to the grid, or unchanged without a grid."""
     if grid is None:
         return record
     return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))

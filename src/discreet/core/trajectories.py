@@ -21,8 +21,13 @@ from discreet.core.short_repr import brief
 class Trajectory:
     """One user's episode of H steps. Raw data: sessions check it, and no other code reads it.
 
-    states : (H + 1,) int64 in [0, S); the last one is the state after the episode. actions : (H,) int64 in
-    [0, A). rewards : (H,) float64 in [0, 1]. ``session.submit`` raises ``ValueError`` for other values.
+    states : (H + 1,) int64 in [0, S); the last one is the state after the episode.
+
+    actions : (H,) int64 in [0, A).
+
+    rewards : (H,) float64 in [0, 1].
+
+    ``session.submit`` raises ``ValueError`` for other values.
     """
 
     __repr__ = brief
@@ -36,7 +41,12 @@ class Trajectory:
 class Trajectories:
     """Episodes of n users, one row each as in :class:`Trajectory`; an index gives one, ``len`` gives n.
 
-    states : (n, H + 1) int64 in [0, S); actions : (n, H) int64 in [0, A); rewards : (n, H) float64 in [0, 1].
+    states : (n, H + 1) int64 in [0, S).
+
+    actions : (n, H) int64 in [0, A).
+
+    rewards : (n, H) float64 in [0, 1].
+
     ``session.submit_many`` raises ``ValueError`` for other values, and then adds no user.
     """
 
@@ -63,8 +73,8 @@ def checked(given: Trajectories, layout: Layout, users: int) -> Trajectories: ..
 def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
     """Return checked copies with exact dtypes, of one user's trajectory or of ``users`` of them.
 
-    Checks shapes against the horizon, indices against S and A, admissibility against the mask, and rewards:
-    finite, in [0, 1]. Nothing is clipped. Raises ``ValueError`` that names the first invalid number. Data are
+    Checks shapes against the horizon, indices against S and A, and admissibility against the mask. Rewards
+    must be finite and in [0, 1]. Nothing is clipped. Raises ``ValueError`` that names the first invalid number. Data are
     copied first and the copies are checked: what is added is what was checked, even if the original changes.
     """
     from discreet.core import (

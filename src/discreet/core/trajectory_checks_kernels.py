@@ -16,8 +16,7 @@ def first_broken(states: Ints, actions: Ints, rewards: Floats, row_index: Ints) 
     """Return (user, code, step) of the first invalid number, or (-1, 0, 0).
 
     Codes: 0 state out of range, 1 action out of range, 2 action not admissible in its state, 3 reward outside
-    [0, 1]. Shapes: states (n, H + 1), actions (n, H), rewards (n, H), row_index (S, A) with -1 where
-    inadmissible.
+    [0, 1]. Shapes: states (n, H + 1), actions and rewards (n, H). row_index (S, A) is -1 where inadmissible.
     """
     all_states, all_actions = row_index.shape
     for i in range(states.shape[0]):

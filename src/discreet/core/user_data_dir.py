@@ -19,7 +19,7 @@ def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
     specification ignores relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. Data
     are in
     ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. No folder is created.
-    Raises ``ValueError`` if there is no home folder.
+    Raises ``ValueError`` without a home folder.
     """
     variable, place = f"XDG_{kind.upper()}_HOME", _PLACES[kind]
     if kind == "data" and sys.platform == "win32":
