@@ -2,9 +2,8 @@
 
 Numba's disk cache watches the file of the compiled function, but not the files of the functions that it
 calls. If a noise scale changed in one file, a cached caller in another file would keep the old value.
-Discreet
-therefore names its cache folder by a hash of *all* kernel sources (files named ``*kernels.py``), so any
-change to any kernel recompiles all of them. If no folder can be written, the functions are compiled in
+Discreet therefore names its cache folder by a hash of *all* kernel sources (files named ``*kernels.py``), so
+any change to any kernel recompiles all of them. If no folder can be written, the functions are compiled in
 memory, with one warning.
 """
 

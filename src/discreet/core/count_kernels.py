@@ -34,8 +34,7 @@ def add_records(
     """Add one user's records to two flat vectors, counts (float or integer) and rewards; may be one vector.
 
     ``begins`` (7,): first cell of each family by its code, -1 if absent; entry 5 is 1 if only first visits
-    are
-    pooled, 2 if only first visits are counted at all. ``cut``: total up to which rewards are added to the
+    are pooled, 2 if only first visits are counted at all. ``cut``: total up to which rewards are added to the
     family of code 6, uncentred, in the order of time. Steps with row -1 add nothing.
     """
     left = cut
@@ -81,7 +80,7 @@ def tree_parent(n: int, epochs: bool) -> int:
     """Return the prefix that remains when the last node of prefix n > 0 is removed.
 
     K known: n without its lowest bit. K unknown (``epochs``): users 2^e .. 2^(e+1) - 1 form epoch e with a
-    separate tree; a closed epoch consists of its root alone.
+    tree of its own; a closed epoch consists of its root alone.
     """
     if not epochs:
         return n & (n - 1)
@@ -128,8 +127,7 @@ def tree_chain(n: int, epochs: bool, ends: Ints, chain: Ints) -> int:
     """Fill ``chain`` with the prefixes whose running noise prefix n needs, last first; return their number.
 
     ``ends[slot]`` is the prefix whose noise the slot holds (0: none). The chain stops at the first prefix
-    whose
-    noise is already held.
+    whose noise is already held.
     """
     length = 0
     while n > 0 and ends[tree_slot(n, epochs)] != n:

@@ -185,7 +185,7 @@ class CountMechanism(OverTime):
     schedule : Schedule
         Public times of release.
     source : "seeded" or "secure"
-    Source of the noise: ``secure`` is exact and discrete.
+        Source of the noise: ``secure`` is exact and discrete.
     strategy : Exact, Prefixes, Batches, OnDevice or Reported
     family : ``kernels.NO_NOISE``, ``LAPLACE`` or ``GAUSSIAN``
     scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.

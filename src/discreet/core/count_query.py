@@ -140,45 +140,45 @@ class CountQuery:
     stationary : bool
         Pool the counts over steps (first axis 1 instead of H).
     first : bool
-    With stationary: count only the record of a user's first visit to each state.
+        With stationary: count only the record of a user's first visit to each state.
     visits : bool
-    False drops the family of visits, since visits are the sums of the transitions over s'.
+        False drops the family of visits, since visits are the sums of the transitions over s'.
     center_rewards : bool
-    Release the sum of (r - 1/2) per pair instead of the sum of r.
+        Release the sum of (r - 1/2) per pair instead of the sum of r.
     known_rewards : bool
         Rewards are public: no reward family.
     reward_share : float, optional
-    Share of the budget in (0, 1) that the reward family gets (the rest is split equally); None:
-    equal shares for all families. A privatizer's ``weights`` take precedence.
+        Share of the budget in (0, 1) that the reward family gets (the rest is split equally); None:
+        equal shares for all families. A privatizer's ``weights`` take precedence.
     pooled : "none", "all" or "first"
-    In addition to the counts per step, transitions and rewards (centred as theirs are) summed over
-    steps: of all of a user's records, or of the first visit to each state.
+        In addition to the counts per step, transitions and rewards (centred as theirs are) summed over
+        steps: of all of a user's records, or of the first visit to each state.
     pooled_share : float, optional
-    Share of the budget in (0, 1) that the pooled families get, split among them as the rest is;
-    None: half.
+        Share of the budget in (0, 1) that the pooled families get, split among them as the rest is;
+        None: half.
     groups : int
         Number of public groups of users whose clipped returns are summed (``Plan.group``); 0: none.
     clip : float
-    C in (0, H], with groups: the largest value that one user's return counts for; 0 without.
+        C in (0, H], with groups: the largest value that one user's return counts for; 0 without.
     return_share : float
-    With groups: share of the budget in (0, 1) that group returns get if a plan names none; the
-    families of counts split the rest.
+        With groups: share of the budget in (0, 1) that group returns get if a plan names none; the
+        families of counts split the rest.
     episodes : int
-    m, the largest number of episodes that one user may have: every sensitivity is m times that of one
-    episode. Above 1 only for offline data sets (``privatizer.stored``).
+        m, the largest number of episodes that one user may have: every sensitivity is m times that of one
+        episode. Above 1 only for offline data sets (``privatizer.stored``).
     step : int, optional
-    h in [0, H): only the records of that step are counted, in families with first axis 1; None: those
-    of every step. Not with stationary, pooled or groups.
+        h in [0, H): only the records of that step are counted, in families with first axis 1; None: those
+        of every step. Not with stationary, pooled or groups.
     cut : float
-    C at the first batch, in [1e-6, H]. Rewards summed over steps, for each user until their total reaches
-    C, are an alternative to those per step; a release contains one of the two (``Plan.cut``). 0: no such
-    family. With center_rewards, and without visits, known rewards, stationary, pooled, groups and step.
+        C at the first batch, in [1e-6, H]. Rewards summed over steps, for each user until their total reaches
+        C, are an alternative to those per step; a release contains one of the two (``Plan.cut``). 0: no such
+        family. With center_rewards, and without visits, known rewards, stationary, pooled, groups and step.
 
     Raises
     ------
     ValueError
-    If the dense release would have more than 2e9 cells: a release is never sparse, because which cells
-    are empty is private. Pool the steps or declare a mask. (A session of many releases allows 2e8.)
+        If the dense release would have more than 2e9 cells: a release is never sparse, because which cells
+        are empty is private. Pool the steps or declare a mask. (A session of many releases allows 2e8.)
     """
 
     __repr__ = brief
@@ -347,14 +347,14 @@ class CountQuery:
         Returns
         -------
         float
-        A bound on the norm over all pairs of users, exact for families per step if two states have two
-        admissible actions.
+            A bound on the norm over all pairs of users, exact for families per step if two states have two
+            admissible actions.
 
         Raises
         ------
         ValueError
-        If ``norm`` is another word, or ``weight`` has a name that is not a family of this query, or a number
-        that is negative or not finite.
+            If ``norm`` is another word, or ``weight`` has a name that is not a family of this query, or a
+            number that is negative or not finite.
         """
         checks.choice("norm", norm, ("l1", "l2"))
         unknown = set(weight) - set(self.row_families)

@@ -56,30 +56,30 @@ class MechanismRecord:
     Parameters
     ----------
     mechanism : str
-    Its name as text, e.g. ``"binary tree over users"``.
+        Its name as text, e.g. ``"binary tree over users"``.
     noise : str
         ``laplace``, ``gaussian``, ``discrete_laplace`` or ``discrete_gaussian``.
     scales : mapping
-    Laplace scale b, or standard deviation sigma, of one draw, per family of the query, in the units of
-    its values.
+        Laplace scale b, or standard deviation sigma, of one draw, per family of the query, in the units of
+        its values.
     sensitivities : mapping
         Each family's own replace-one sensitivity, l1 for Laplace and l2 for Gaussian noise.
     joint : float
         Joint sensitivity of all families in units of their noise, same norm.
     levels : int
-    Number of noisy sums (tree nodes, messages, batches) that the records of one user can be in.
+        Number of noisy sums (tree nodes, messages, batches) that the records of one user can be in.
     exchanges : tuple
-    If epsilon comes from privacy-loss distributions: the coordinates that each way to replace a user
-    moves, ``levels`` included (:func:`discreet.accounting.pld_calibration.exchanges`).
-    Only valid for noise that is drawn after the user's record is in. Empty: closed forms.
+        If epsilon comes from privacy-loss distributions: the coordinates that each way to replace a user
+        moves, ``levels`` included (:func:`discreet.accounting.pld_calibration.exchanges`).
+        Only valid for noise that is drawn after the user's record is in. Empty: closed forms.
 
     Raises
     ------
     ValueError
-    If a value is out of range, the families differ, or a joint sensitivity is impossible: below the
-    largest family's own, or above the sum over all families. Also for exchanges that do not match this
-    noise, these scales and that joint sensitivity
-    (:func:`discreet.accounting.pld_calibration.check_listed`).
+        If a value is out of range, the families differ, or a joint sensitivity is impossible: below the
+        largest family's own, or above that of all families together. Also for exchanges that do not match this
+        noise, these scales and that joint sensitivity
+        (:func:`discreet.accounting.pld_calibration.check_listed`).
     """
 
     __repr__ = brief
@@ -180,8 +180,8 @@ def joint_loss(
     """Return the joint sensitivity of all families in units of their noise; rounding adds to each change.
 
     ``rounding`` is added to each family's change. The result is then the smaller of two bounds by the
-    triangle
-    inequality: over (change, rounding), and over families. Doubling all scales halves it, with rounding too.
+    triangle inequality: over (change, rounding), and over families. Doubling all scales halves it, with
+    rounding too.
     """
     joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
     if not rounding:

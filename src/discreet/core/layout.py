@@ -27,7 +27,7 @@ class Layout:
     states, actions, horizon : int
         Each at least 1.
     mask : (S, A) bool, optional
-    True where the action is admissible; every state needs one. None: all are admissible.
+        True where the action is admissible; every state needs one. None: all are admissible.
 
     Raises
     ------

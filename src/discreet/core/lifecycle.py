@@ -6,8 +6,8 @@ noises for one sum. Each call therefore takes a lock, and a call made from insid
 handler, or by code of a caller's array) is rejected.
 
 A session that continues elsewhere is saved to a file, which can be restored once
-(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt there is either the object or the
-file, never both and never neither.
+(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt there is either the object or
+the file, never both and never neither.
 """
 
 from __future__ import annotations
@@ -91,10 +91,8 @@ class Guarded:
         """Return the lock that allows one call at a time, in the process that created the object.
 
         Use it as ``with self._call(): self._check_open()``. It returns the lock itself, because no interrupt
-        can
-        come between taking it and entering ``with``. (A generator, or an ``__enter__`` in Python, ends after
-        the
-        lock is taken; an interrupt at that point would keep it locked permanently.)
+        can come between taking it and entering ``with``. (A generator, or an ``__enter__`` in Python, ends
+        after the lock is taken; an interrupt at that point would keep it locked permanently.)
         """
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -135,12 +133,10 @@ class Saveable(Guarded):
 
         :func:`~discreet.mechanisms.restore_session.restore` continues it. The file has mode 0600.
 
-        The file contains exact sums of user data and the noise added to them, and raw records
-        if the session stores users: keep it only where the raw data may be kept. A plan may be open: after
-        the
-        restore its users continue with the encoders that they have (or ``open_encoder``). The state of a
-        learner
-        is not included.
+        The file contains exact sums of user data and the noise added to them, and raw records if the session
+        stores users: keep it only where the raw data may be kept. A plan may be open: after the restore its
+        users continue with the encoders that they have (or ``open_encoder``). The state of a learner is not
+        included.
 
         If an error or interrupt comes before the file is visible, no file is left and the session continues.
         Raises ``ValueError`` if ``path`` exists or its folder does not.

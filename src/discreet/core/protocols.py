@@ -75,8 +75,7 @@ class Coins(Protocol):
     """Random generator of one user's device: from :mod:`discreet.core.rng`, or the device's own.
 
     With a ``grid``, noise and rewards are multiples of 1 / grid (secure generators only). ``exact`` : every
-    draw
-    has exactly its distribution and comes from a cryptographic source.
+    draw has exactly its distribution and comes from a cryptographic source.
     """
 
     @property
@@ -113,9 +112,8 @@ class Record(Protocol):
     """Public record of what one mechanism did to one user, as guarantees and their sentences read it.
 
     ``norm`` : how the losses of several records add up: ``l1`` directly, ``l2`` as squares. ``losses`` means
-    that
-    no closed form applies; such a record is the only one of its guarantee. ``levels`` : number of noisy sums,
-    messages or batches that one user can be in.
+    that no closed form applies; such a record is the only one of its guarantee. ``levels`` : number of noisy
+    sums, messages or batches that one user can be in.
     """
 
     @property

@@ -48,7 +48,8 @@ def family_begins(query: CountQuery) -> Ints:
     """Return (7,) first cells of the families in the flat vector, -1 where a family is absent.
 
     Entries 0 to 4 belong to visits, transitions, rewards, pooled transitions and pooled rewards; 6 to clipped
-    rewards. Entry 5 is 1 if only first visits to a state are pooled, 2 if only first visits are counted, else 0.
+    rewards. The flag is 1 if only first visits to a state are pooled, 2 if only first visits are counted,
+    else 0.
     """
     begins = np.full(7, -1, np.int64)
     for f, name in enumerate(query.row_families):

@@ -74,8 +74,9 @@ def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
     """Return checked copies with exact dtypes, of one user's trajectory or of ``users`` of them.
 
     Checks shapes against the horizon, indices against S and A, and admissibility against the mask. Rewards
-    must be finite and in [0, 1]. Nothing is clipped. Raises ``ValueError`` that names the first invalid number. Data are
-    copied first and the copies are checked: what is added is what was checked, even if the original changes.
+    must be finite and in [0, 1]. Nothing is clipped. Raises ``ValueError`` that names the first invalid
+    number. Data are copied first and the copies are checked: what is added is what was checked, even if the
+    original changes.
     """
     from discreet.core import (
         trajectory_checks_kernels as trajectories_kernels,  # compiled code, loaded only when used

@@ -17,9 +17,8 @@ def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
 
     The base is ``$XDG_CACHE_HOME``, ``$XDG_DATA_HOME`` or ``$XDG_STATE_HOME`` if it is absolute (the XDG
     specification ignores relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. Data
-    are in
-    ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. No folder is created.
-    Raises ``ValueError`` without a home folder.
+    are in ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. No folder is
+    created. Raises ``ValueError`` without a home folder.
     """
     variable, place = f"XDG_{kind.upper()}_HOME", _PLACES[kind]
     if kind == "data" and sys.platform == "win32":
