@@ -77,8 +77,8 @@ class MechanismRecord:
     ------
     ValueError
         If a value is out of range, the families differ, or a joint sensitivity is impossible: below the
-        largest family's own, or above that of all families together. Also for exchanges that do not match this
-        noise, these scales and that joint sensitivity
+        largest family's own, or above that of all families together. Also for exchanges that do not match
+        this noise, these scales and that joint sensitivity
         (:func:`discreet.accounting.pld_calibration.check_listed`).
     """
 
