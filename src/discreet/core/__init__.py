@@ -1,6 +1,6 @@
-"""The kernel: what the sentence "this release of counts has the printed epsilon" rests on.
+"""Trusted kernel: the code that the stated epsilon of a release of counts depends on.
 
-It imports nothing of the rest of the library and may be read in one go (docs/kernel.md leads through it).
-Every mechanism of counts is a value of it: query, strategy over time, noise, scales, and the loss that
-follows.
+It imports nothing from the rest of the library, so it can be read on its own (guide: docs/kernel.md).
+A mechanism of counts is a value that combines a query, a noise strategy, a noise distribution and scales. Its
+privacy loss follows from these.
 """

@@ -1,7 +1,7 @@
-"""Types of encoders and of strategies of reports: declarations for type checkers, of which nothing runs.
+"""Protocol types of encoders and of randomized-response strategies, for type checkers only.
 
-Apart from :mod:`discreet.core.protocols`, since they name plans and queries, which are made of what stands
-there.
+They are separate from :mod:`discreet.core.protocols` because they name plans and queries, which themselves
+depend on that module.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["Encoder", "ReportStrategy"]
 
 
 class ReportStrategy(Protocol):
-    """Randomized reports of a few steps of each user.
+    """Strategy that releases randomized responses about a few steps of each user.
 
-    Only :class:`discreet.mechanisms.local.randomized_response_strategy.Reported` is one.
+    The only one is :class:`discreet.mechanisms.local.randomized_response_strategy.Reported`.
     """
 
     @property
@@ -38,8 +38,8 @@ class ReportStrategy(Protocol):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
+    """Function that runs on the user's device: pure in its arguments; its message has the plan's number."""
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """One trajectory, under the plan that was followed, with the device's own coins, to one message."""
+        """Encode one trajectory, recorded under ``plan``, as one message; ``coins`` are the device's own."""
         ...

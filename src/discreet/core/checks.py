@@ -1,4 +1,4 @@
-"""Checks at the door: each error names the argument, its value, and what is allowed."""
+"""Argument checks. Each error names the argument, its value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST = 300
 
 
 def said(value: Any) -> str:
-    """A value for a message: ``-1.0`` for ``np.float64(-1.0)``, long texts cut."""
+    """Format a value for a message: ``-1.0`` for ``np.float64(-1.0)``; long texts are shortened."""
     text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -33,10 +33,10 @@ def real(
 ) -> float:
     """Return ``value`` as a float inside the interval, or raise ``ValueError``."""
     number = math.nan
-    if type(value) is float:  # most are
+    if type(value) is float:  # the most frequent case
         number = value
     elif isinstance(value, Real) and not isinstance(value, bool):
-        with suppress(OverflowError):  # of an integer that no float holds
+        with suppress(OverflowError):  # for an integer too large for a float
             number = float(value)
     inside = (number > low if open_low else number >= low) and (
         number < high if open_high else number <= high
@@ -47,7 +47,7 @@ def real(
 
 
 def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
-    """What is allowed, in words; infinite ends are not numbers that one could give."""
+    """Return the allowed range as text; infinite ends are left out."""
     if math.isinf(low) and math.isinf(high):
         return "a finite number"
     if math.isinf(high):
@@ -72,18 +72,18 @@ def integer(name: str, value: Any, low: int | None = None, high: int | None = No
 
 
 def _whole_interval(low: int | None, high: int | None) -> str:
-    """What is allowed, in words."""
+    """Return the allowed range of integers as text."""
     if low is None:
         return "an integer" if high is None else f"an integer of at most {high}"
     return f"an integer of at least {low}" if high is None else f"an integer in [{low}, {high}]"
 
 
 def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
-    """Return the one of ``allowed`` that ``value`` is, or raise ``ValueError`` with the list."""
+    """Return the item of ``allowed`` that equals ``value``, or raise ``ValueError`` with the list."""
     options = list(allowed)
     for option in options:
         if value is option or value == option:
-            return option  # not the caller's object, which may compare otherwise the next time
+            return option  # not the caller's object, whose comparison may change later
     raise ValueError(f"{name} = {said(value)}: must be one of {', '.join(map(repr, options))}")
 
 
@@ -108,6 +108,6 @@ def floats(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]
 
 
 def by_constructor(value: Any) -> tuple[Any, ...]:
-    """For ``__reduce__`` of frozen values: a copy is checked as the first one was, and derives anew."""
+    """Implement ``__reduce__`` of frozen values: a copy is checked and derived by the constructor again."""
     kind: Any = type(value)
     return partial(kind, **{one.name: getattr(value, one.name) for one in fields(value)}), ()

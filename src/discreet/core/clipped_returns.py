@@ -1,80 +1,84 @@
-r"""Group returns and cut rewards: families of counts whose scales plans choose, and what they cost.
+r"""Group returns and clipped rewards: families of counts whose scales depend on plans, and their privacy
+loss.
 
-A plain query has neither, and does not load this file.
+A plain query has neither and does not import this module. "Cut" is the name of the clipping threshold of
+rewards in code.
 
 **Two more families.**
 
-Group returns. Users are put into public groups by the plan that they follow (never by their data), and a
+Group returns. Users are put into public groups by the plan that they follow (never by their data). A
 group adds up min(return, C) over its users. Rewards lie in [0, 1], so a clipped return lies in [0, C].
-Exchanging one user leaves the group as it was and moves that one cell by at most C, beside whatever
-moves in the counts: l1 adds w_g C, and squares add (w_g C)^2. Both are attained: a user without any
-reward for one with a reward at every step (C <= H).
+Replacing one user does not change the group. It moves that one cell by at most C, in addition to the
+changes of the counts: l1 adds w_g C, and squares add (w_g C)^2. Both are attained by two users, one without
+any reward and one with a reward at every step (C <= H).
 
-Cut rewards (``cut``). Beside the rewards per step, centred, stand rewards as they are, summed over steps: of
-each user, in the order of time, until their total reaches C; the reward that passes C is cut, and what comes
-after it counts 0. One user adds x >= 0 with ||x||_1 <= C in this family. Exchange her for x':
+Clipped rewards (``cut``). Besides the centred rewards per step, uncentred rewards are summed over steps. Each
+user's rewards count in the order of time until their total reaches C. The reward that passes C is clipped,
+and later rewards count 0. One user adds x >= 0 with ||x||_1 <= C in this family. Replace x by x':
 
     ||x - x'||_1 <= ||x||_1 + ||x'||_1 <= 2 C,
     ||x - x'||_2^2 = ||x||_2^2 + ||x'||_2^2 - 2 <x, x'> <= ||x||_1^2 + ||x'||_1^2 <= 2 C^2,
 
-since <x, x'> >= 0. Both are attained by two users who earn C in one pair each, not the same. C is fixed by
-the user's plan, before she acts. A release holds transitions and **one** of the two reward families, never
-both (below): a joint sensitivity is that of the costlier of these two,
+since <x, x'> >= 0. Both bounds are attained by two users who each earn C in one pair, the pairs being
+different. C is fixed by the user's plan, before the user acts. A release contains transitions and **one** of
+the two reward families, never both (below). A joint sensitivity is that of the costlier of these two:
 
     transitions, cut rewards:       l1 = H 2 w_t + 2 C w_c,      l2^2 = H 2 w_t^2 + 2 C^2 w_c^2;
     transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 <= H (2 w_t^2 + w_r^2),
 
-the second by the table of :mod:`discreet.core.count_query` (the square is less from H = 2 on, as shown
-there). In the first, changes of different families add, l1 to l1 and squares to squares; two users of which
-each stays in a pair of her own and earns 1 at each step until C attain both at once (C <= H, fractions of a
-reward included).
+The second follows from the table of :mod:`discreet.core.count_query` (the square is less for H >= 2, as shown
+there). In the first, changes of different families add, l1 to l1 and squares to squares. Both are attained at
+once by two users who each stay in a pair of their own and earn 1 at each step until C (C <= H, fractions of
+a reward included).
 
-**The budget split anew at every release.**
+**A new split of the budget at every release.**
 
-A release of all families with scales sigma costs the user of one of its batches a joint loss L(sigma): for
-Laplace noise the weighted l1 change l1(1 / b), for Gaussian noise its square, l2(1 / sigma)^2 = mu^2. Counts
-and group returns add in L, so for any share s in [0, 1)
+A release of all families with scales sigma costs a user of one of its batches a joint loss L(sigma). For
+Laplace noise L is the weighted l1 change l1(1 / b); for Gaussian noise it is its square,
+l2(1 / sigma)^2 = mu^2. Counts and group returns add in L, so for any share s in [0, 1)
 
     counts: scales times L_counts / ((1 - s) L), Gaussian: its root,
     returns: C / (s L),                          Gaussian: C / sqrt(s L),
 
-have the loss (1 - s) L + s L = L as before. s = 0 leaves the returns out: their scale is infinite and
-nothing is said of them. Where scales differ by release (``release_scales``), sigma and L are that release's
-own, and no such L exceeds that of ``scales``: all that follows holds with the latter.
+have the loss (1 - s) L + s L = L as before. s = 0 leaves the returns out: their scale is infinite and they
+are not released. Where scales differ by release (``release_scales``), sigma and L are those of that release,
+and no such L exceeds that of ``scales``: everything below holds with the latter.
 
 Privacy with shares chosen from earlier releases. Given the past, a release is one Laplace or Gaussian
-mechanism on what a user moves in it, a lambda^m times her change, with the same loss whatever the
-share. Adaptive composition of Gaussian DP (Dong, Roth and Su 2022) and of pure epsilon asks for no more than
-that: losses of the single releases that are bounded by constants fixed in advance. Noise that is
-calibrated by privacy-loss distributions has no such additive loss and is refused.
+mechanism on what a user moves in it, which is a lambda^m times the user's change, with the same loss for
+every share. Adaptive composition of Gaussian DP (Dong, Roth and Su 2022) and of pure epsilon requires only
+that the losses of the single releases are bounded by constants fixed in advance. Noise that is calibrated by
+privacy-loss distributions has no such additive loss and is rejected.
 
-``forget``. At a release that closes the stream of everybody before it, the gain is 1 in place of
+``forget``. At a release that closes the stream of all users before it, the gain is 1 instead of
 a = sqrt(1 - lambda^2), and the decaying sum is emptied after it. A user who is m ticks old then has the
-squared column a^2 (1 + lambda^2 + ... + lambda^{2(m-1)}) + lambda^{2m} = 1, no more than with the infinite
-future that it gives up. A batch that stands alone is so measured with all of its budget.
+squared column a^2 (1 + lambda^2 + ... + lambda^{2(m-1)}) + lambda^{2m} = 1. This is no more than with the
+infinite future that is given up. A batch on its own is therefore measured with all of its budget.
 
-**A cut that grows, and rewards that take turns.** Of a query with a cut a release holds transitions and one
-reward family: sums over steps of rewards counted up to a total of C, or centred rewards per step. With L the
-loss above (Gaussian: its square), s the share of rewards, and C_i the cut of the newest batch at release i,
+**A clipping threshold that grows, and reward families that alternate.** For a query with a threshold, a
+release contains transitions and one reward family: rewards counted up to a total of C and summed over steps,
+or centred rewards per step. Let L be the loss above (Gaussian: its square), s the share of rewards, and C_i
+the threshold of the newest batch at release i:
 
     Laplace:   transitions 2 H / ((1 - s) L),       cut rewards 2 C_i / (s L),        centred H / (s L);
     Gaussian:  sqrt(2 H / ((1 - s) L)),             C_i sqrt(2 / (s L)),              sqrt(H / (s L)),
 
-which is at most (1 - s) L + s L = L in either mode, by the joint sensitivities there: transitions keep their
-scale, and the family that is left out has an infinite one (nothing is said of it; its sums go on inside).
+Their loss is at most (1 - s) L + s L = L in either mode, by the joint sensitivities above. Transitions keep
+their scale. The family that is left out has an infinite scale: it is not released, but its internal sums
+continue.
 
-- *C may follow earlier releases, if it never decreases.* The C of a batch is fixed before its users act, and
-  holds for all of them. A user of batch j adds x with ||x||_1 <= C_j, so she moves release i >= j by
+- *C may depend on earlier releases if it never decreases.* The C of a batch is fixed before its users act and
+  holds for all of them. A user of batch j adds x with ||x||_1 <= C_j. At release i >= j this moves
   a lambda^(i-j) times at most 2 C_j in l1 and sqrt(2) C_j in l2, against noise in proportion to C_i >= C_j:
-  by (a lambda^(i-j))^2 s L of the loss at most. (Laplace: lambda = 0, so i = j alone.) A smaller C_i would
-  give users of earlier batches, who are still in the decaying sum, too little noise: it is refused.
-- *The family may change for good by a choice that follows earlier releases.* Both running sums hold every
-  user with the same weights. Given the past, release i is one mechanism on what a user of batch j moves in
-  it, which costs (a lambda^(i-j))^2 L at most whichever family it holds: constants that are fixed in
-  advance, with sum at most L. (Releases before the change say nothing of her centred rewards, those after it
-  nothing of her cut ones.) That is all that adaptive composition asks for, as above; under exact discrete
-  noise it is that of zCDP, with rounding in fixed point charged for all three families at the smallest scales
-  (:mod:`discreet.core.correlated_noise.decaying_sum`).
+  at most (a lambda^(i-j))^2 s L of the loss. (Laplace: lambda = 0, so i = j alone.) A smaller C_i would
+  give users of earlier batches, who are still in the decaying sum, too little noise: it is rejected.
+- *The family may change permanently, by a choice that depends on earlier releases.* Both running sums contain
+  every user with the same weights. Given the past, release i is one mechanism on what a user of batch j moves
+  in it. Its cost is at most (a lambda^(i-j))^2 L for either family: constants that are fixed in advance, with
+  sum at most L. (Releases before the change do not depend on the user's centred rewards, and those after it
+  do not depend on the user's clipped ones.) Adaptive composition requires only this, as above. Under exact
+  discrete noise it is the composition of zCDP, with fixed-point rounding charged for all three families at
+  the smallest scales (:mod:`discreet.core.correlated_noise.decaying_sum`).
 """
 
 from __future__ import annotations
@@ -105,7 +109,7 @@ LEAST_CUT = 1e-6  # scales follow C / C_0: no digits are lost above
 
 
 def check_query(query: CountQuery) -> None:
-    """Raise ``ValueError`` on groups or a cut that do not fit the rest of the query."""
+    """Raise ``ValueError`` if groups or a clipping threshold do not fit the rest of the query."""
     groups, clip, cut, horizon = query.groups, query.clip, query.cut, query.layout.horizon
     if (clip > 0.0) != (groups > 0):
         raise ValueError(f"clip = {clip:g}: must be above 0 with groups, and 0 without")
@@ -129,24 +133,24 @@ def check_query(query: CountQuery) -> None:
 
 
 def shapes(query: CountQuery) -> dict[str, tuple[int, ...]]:
-    """Name to shape over rows, after the other families."""
+    """Map each name to its shape over rows, in order after the other families."""
     groups: dict[str, tuple[int, ...]] = {GROUP_RETURNS: (query.groups,)} if query.groups else {}
     return groups | ({CUT_REWARDS: (1, query.layout.rows)} if query.cut else {})
 
 
 def clipped_return(query: CountQuery, trajectory: Trajectory) -> float:
-    """min(return, C) of one checked user."""
+    """Return min(return, C) of one checked user."""
     return min(float(trajectory.rewards.sum()), query.clip)
 
 
 def change(query: CountQuery, norm: Norm, w: Mapping[str, float]) -> float:
-    """What exchanging one episode changes in all families that one release holds: l1, or l2 squared."""
+    """Return the change that replacing one episode causes in all released families: l1, or l2 squared."""
     returns, up_to_cut = query.clip * w.get(GROUP_RETURNS, 0.0), query.cut * w.get(CUT_REWARDS, 0.0)
     if norm == "l2":
         returns, up_to_cut = returns * returns, up_to_cut * up_to_cut
     if not query.cut:
         return query.change_of_counts(norm, w) + returns
-    uncentred = {name: x for name, x in w.items() if name != CENTERED_REWARDS}  # never both in one release
+    uncentred = {name: x for name, x in w.items() if name != CENTERED_REWARDS}  # a release has one of them
     return max(query.change_of_counts(norm, uncentred) + 2 * up_to_cut, query.change_of_counts(norm, w))
 
 
@@ -154,7 +158,7 @@ def change(query: CountQuery, norm: Norm, w: Mapping[str, float]) -> float:
 
 
 def check_mechanism(mechanism: CountMechanism) -> None:
-    """Raise ``ValueError`` on a strategy or noise that cannot serve such families."""
+    """Raise ``ValueError`` if the strategy or noise does not support such families."""
     if mechanism.stream not in ("exact", "decaying") or mechanism.clocks is not None:
         raise ValueError(
             "query: group returns and cut rewards need Exact() or Batches(...) on the common clock"
@@ -166,7 +170,7 @@ def check_mechanism(mechanism: CountMechanism) -> None:
 
 
 def check_on_grid(name: str, cut: float, grid: int | None) -> None:
-    """Raise ``ValueError`` unless what is left of a reward that is cut is on the grid of rewards."""
+    """Raise ``ValueError`` unless the kept part of a clipped reward is on the grid of rewards."""
     if grid is not None and not (cut * grid).is_integer():  # exact: grids are powers of two
         raise ValueError(
             f"{name} = {cut!r}: must be a multiple of 1 / {grid}, as rewards are under secure randomness"
@@ -174,20 +178,20 @@ def check_on_grid(name: str, cut: float, grid: int | None) -> None:
 
 
 def widest_scales(query: CountQuery, scales: Floats) -> Floats:
-    """(families,) the largest that plans can make of them: cut rewards at C = H."""
+    """Return the (families,) largest scales that plans can choose: clipped rewards at C = H."""
     if not query.cut:
         return scales
     grown = [query.layout.horizon / query.cut if name == CUT_REWARDS else 1.0 for name in query.row_families]
     return np.asarray(scales * np.array(grown))
 
 
-# ------------------------------------------------------------------------------ splits
+# ------------------------------------------------------------------------------ budget splits
 
 
 def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool) -> Floats:
-    """Scales of the query's families, in their order, at which group returns get ``share`` of the budget.
+    """Return scales of the query's families, in their order, that give group returns ``share`` of the budget.
 
-    scales : (families,) finite ones that meet the budget jointly; share : in [0, 1); laplace : else Gaussian.
+    scales : (families,) finite, meeting the budget jointly. share : in [0, 1). laplace : False for Gaussian.
     """
     names = list(query.row_families)
     inverse = dict(zip(names, (1.0 / scales).tolist(), strict=True))
@@ -202,9 +206,9 @@ def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool)
 
 
 def taking_turns(query: CountQuery, scales: Floats, cut: float) -> Floats:
-    """Scales of a release of a query with a cut: of its two reward families one is left out.
+    """Return scales of a release of a query with a clipping threshold; one reward family is left out.
 
-    scales : (families,) finite ones, that of cut rewards at the first C; cut : C of the newest batch, at
+    scales : (families,) finite; that of clipped rewards is for the first C. cut : C of the newest batch, at
     least the first one; infinite: centred rewards are released.
     """
     names = list(query.row_families)
@@ -218,7 +222,7 @@ def taking_turns(query: CountQuery, scales: Floats, cut: float) -> Floats:
 
 
 def at_share(mechanism: CountMechanism, scales: Floats, share: float | None) -> Floats:
-    """:func:`split_scales` of a mechanism's query; None: at its own share, where nothing is split anew."""
+    """Apply :func:`split_scales` to a mechanism's query; share None: return ``scales`` unchanged."""
     if share is None:
         return scales
     return split_scales(mechanism.query, scales, share, mechanism.family == kernels.LAPLACE)

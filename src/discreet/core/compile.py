@@ -1,10 +1,10 @@
-"""One decorator for every compiled function of the library.
+"""Decorators for all compiled functions of the library.
 
-Numba's disk cache watches the file of the compiled function, not the files of the functions
-that it calls: a noise scale changed in one file would leave a cached caller in another at its
-old value. Discreet therefore names its cache folder by a hash of *all* kernel sources (files
-named ``*kernels.py``), so that any change to any kernel recompiles all of them. Where no
-folder can be written the functions are compiled in memory, with one warning.
+Numba's disk cache watches the file of the compiled function, but not the files of the functions that it
+calls. If a noise scale changed in one file, a cached caller in another file would keep the old value.
+Discreet therefore names its cache folder by a hash of *all* kernel sources (files named ``*kernels.py``), so
+any change to any kernel recompiles all of them. If no folder can be written, the functions are compiled in
+memory, with one warning.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": F
 
 @cache
 def kernel_sources() -> tuple[Path, ...]:
-    """All files of the package that hold compiled functions, in a fixed order."""
+    """Return all files of the package that contain compiled functions, in a fixed order."""
     return tuple(sorted(_PACKAGE.rglob("*kernels.py")))
 
 
 @cache
 def kernel_hash() -> str:
-    """Sixteen hexadecimal digits that change when any kernel source or Numba's version does."""
+    """Return sixteen hexadecimal digits that change with any kernel source and with Numba's version."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in kernel_sources():
         digest.update(path.relative_to(_PACKAGE).as_posix().encode())
@@ -47,9 +47,9 @@ def kernel_hash() -> str:
 
 @cache
 def cache_folder() -> Path | None:
-    """Folder of this version's compiled kernels, or None where nothing can be written.
+    """Return the folder of this version's compiled kernels, or None if no folder can be written.
 
-    The parent is ``NUMBA_CACHE_DIR`` if set, else :func:`~discreet.core.user_data_dir.user_folder`'s.
+    The parent is ``NUMBA_CACHE_DIR`` if set, else that of :func:`~discreet.core.user_data_dir.user_folder`.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     try:
@@ -70,7 +70,7 @@ def cache_folder() -> Path | None:
 
 
 def _forget_old(parent: Path, keep: int = 6) -> None:
-    """Remove all but the newest folders of compiled kernels: older versions of the code left them."""
+    """Remove all folders of compiled kernels except the ``keep`` newest; they belong to older versions."""
     folders = sorted(parent.glob("kernels-*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for folder in folders[keep:]:
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,7 +87,7 @@ def _warn_no_cache() -> None:
 
 
 def kernel(function: F) -> F:
-    """Compile ``function`` lazily, without the GIL, cached on disk where that is possible."""
+    """Compile ``function`` lazily, without the GIL, cached on disk if possible."""
     folder = cache_folder()
     if folder is None:
         _warn_no_cache()
@@ -101,5 +101,5 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a small helper that kernels call; it is never a door of its own and is not cached."""
+    """Compile a small helper that only kernels call; it is not cached."""
     return cast(F, numba.njit(**_OPTIONS)(function))

@@ -1,7 +1,7 @@
-"""Compiled parts of the trusted core: contributions, and the nodes of a tree.
+"""Compiled parts of the trusted kernel: contributions, and the nodes of a tree.
 
-Sums live in one flat vector of cells (order and offsets: ``counts.CountQuery``). Families are told
-apart by codes: 0 visits, 1 transitions, 2 rewards; 3, 4 pooled transitions and rewards; 6 cut rewards.
+Sums are kept in one flat vector of cells (order and offsets: ``count_query.CountQuery``). Codes of families:
+0 visits, 1 transitions, 2 rewards, 6 clipped rewards. Pooled transitions and rewards have codes 3 and 4.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_NOISE, LAPLACE, GAUSSIAN = 0, 1, 2
 
 @inlined
 def visited_before(states: Ints, step: int) -> bool:
-    """Was the state of this step that of an earlier one?"""
+    """Return whether the state of this step occurred at an earlier step."""
     before = step - 1
     while before >= 0 and states[before] != states[step]:
         before -= 1
@@ -31,11 +31,11 @@ def add_records(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
     begins: Ints, reward_shift: float, cut: float, counts: Floats, sums: Floats,
 ) -> None:  # fmt: skip
-    """Add one user's records to two flat vectors: counts (floats or integers) and rewards; may be one vector.
+    """Add one user's records to two flat vectors, counts (float or integer) and rewards; may be one vector.
 
-    ``begins`` (7,): first cell of each family by its code, -1 if absent; at 5 it is 1 if only first visits
-    are pooled, 2 if only first visits are counted at all. ``cut``: up to which total rewards are added to
-    the family of code 6, as they are, in the order of time. Steps whose row is -1 add nothing.
+    ``begins`` (7,): first cell of each family by its code, -1 if absent; entry 5 is 1 if only first visits
+    are pooled, 2 if only first visits are counted at all. ``cut``: total up to which rewards are added to the
+    family of code 6, uncentred, in the order of time. Steps with row -1 add nothing.
     """
     left = cut
     for h in range(rows.shape[0]):
@@ -65,22 +65,22 @@ def add_trajectory(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
     begins: Ints, reward_shift: float, cut: float, cells: Floats,
 ) -> None:  # fmt: skip
-    """Door to :func:`add_records`."""
+    """Call :func:`add_records` with one vector of cells."""
     add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cut, cells, cells)
 
 
 # ------------------------------------------------------------------------ the binary tree
-# A prefix of n users is a disjoint union of nodes. Stripping the last node of the prefix n gives the
-# prefix parent(n); the noise of n is the noise of parent(n) plus that of the one node in between,
-# which is addressed by its end n: it is one and the same whenever it is active.
+# A prefix of n users is a disjoint union of nodes. Removing the last node of prefix n gives the prefix
+# parent(n). The noise of n is the noise of parent(n) plus that of the one removed node. That node is
+# identified by its end n: it is the same node whenever it is active.
 
 
 @inlined
 def tree_parent(n: int, epochs: bool) -> int:
-    """The prefix that remains when the last node of prefix n > 0 is taken away.
+    """Return the prefix that remains when the last node of prefix n > 0 is removed.
 
-    K known: n without its lowest bit. K unknown (``epochs``): users 2^e .. 2^(e+1) - 1 form epoch e with
-    a tree of its own; a closed epoch is its root alone.
+    K known: n without its lowest bit. K unknown (``epochs``): users 2^e .. 2^(e+1) - 1 form epoch e with a
+    tree of its own; a closed epoch consists of its root alone.
     """
     if not epochs:
         return n & (n - 1)
@@ -95,7 +95,7 @@ def tree_parent(n: int, epochs: bool) -> int:
 
 @inlined
 def tree_epoch(n: int, epochs: bool) -> int:
-    """Epoch of the node that ends at prefix n > 0; 0 when K is known."""
+    """Return the epoch of the node that ends at prefix n > 0; 0 if K is known."""
     if not epochs:
         return 0
     e = 0
@@ -106,7 +106,7 @@ def tree_epoch(n: int, epochs: bool) -> int:
 
 @inlined
 def tree_slot(n: int, epochs: bool) -> int:
-    """Where the running noise of prefix n is kept: 1 + level of its last node; 0 for closed epochs."""
+    """Return the slot of prefix n's running noise: 1 + level of its last node; 0 for closed epochs."""
     inside = n
     if epochs:
         base = 1
@@ -124,10 +124,10 @@ def tree_slot(n: int, epochs: bool) -> int:
 
 @inlined
 def tree_chain(n: int, epochs: bool, ends: Ints, chain: Ints) -> int:
-    """Prefixes whose running noise must be made for prefix n, the last first; their number.
+    """Fill ``chain`` with the prefixes whose running noise prefix n needs, last first; return their number.
 
-    ``ends[slot]`` is the prefix whose noise the slot holds (0: none). The walk stops at the first
-    prefix that is held already.
+    ``ends[slot]`` is the prefix whose noise the slot holds (0: none). The chain stops at the first prefix
+    whose noise is already held.
     """
     length = 0
     while n > 0 and ends[tree_slot(n, epochs)] != n:

@@ -1,33 +1,33 @@
-r"""Mechanisms of counts: query x strategy x noise x scales. What one user loses follows from these alone.
+r"""Mechanisms of counts: query x strategy x noise x scales. These alone determine one user's privacy loss.
 
-A :class:`CountMechanism` is a frozen value. A privatizer proposes it; whoever holds it can ask it for its
-records, its guarantee and its noise laws, and :class:`~discreet.core.count_sessions.CountSession` draws the
-noise that it describes. Nobody tells a session what it guarantees. A mechanism that is built by hand, with
-scales of its own, states the epsilon that those scales buy; one whose parts do not fit together is refused.
+A :class:`CountMechanism` is a frozen value. A privatizer proposes it, and it computes its records, its
+guarantee and its noise distributions. :class:`~discreet.core.count_sessions.CountSession` draws the noise
+that it describes. The guarantee is always computed, never passed in. A mechanism that is built by hand, with
+other scales, states the epsilon of those scales. Parts that do not fit together are rejected.
 
-The loss, strategy by strategy (l1 with Laplace noise, l2 with Gaussian noise; Delta(1 / scale) is the joint
+The loss by strategy (l1 with Laplace noise, l2 with Gaussian noise; Delta(1 / scale) is the joint
 sensitivity of :class:`~discreet.core.count_query.CountQuery` in units of the noise):
 
 - :class:`Exact`: no noise, no guarantee.
-- :class:`Prefixes`: correlated noise on prefix sums. A user is in one leaf; ``walk.levels`` is the largest l1
-  norm of a column of the strategy, its root the largest l2 norm
+- :class:`Prefixes`: correlated noise on prefix sums. A user is in one leaf. ``walk.levels`` is the largest l1
+  norm of a column of the factorization, and its root is the largest l2 norm
   (:mod:`discreet.core.correlated_noise.factorization`), so epsilon = levels * Delta_1 or mu^2 = levels *
-  Delta_2^2. Signed digits draw noise ahead of the data, which pure epsilon allows and no other accounting;
-  the Toeplitz walk has a large l1 norm, so only Gaussian noise fits it.
+  Delta_2^2. Signed digits draw noise ahead of the data, which pure epsilon allows and no other accounting
+  does. The Toeplitz factorization has a large l1 norm, so it is used with Gaussian noise only.
 - :class:`Batches`: one fresh noise at each scheduled release, on the batch or on a decaying sum of batches. A
-  user's column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`), and l1 norm 1
-  without decay only: Laplace noise goes with decay 0. Scales that change from release to release must not let
-  any release cost more than ``scales``: then the column's weights, which add up to 1 at most, weigh losses
-  that are at most Delta. Clocks of rows leave the joint sensitivity as it is
-  (:mod:`discreet.core.correlated_noise.per_pair_schedule`), and so do budgets that are split anew at each
+  user's column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`), and l1 norm 1 only
+  without decay: Laplace noise requires decay 0. Scales that change from release to release must not let
+  any release cost more than ``scales``: then the column's weights, which add up to at most 1, weigh losses
+  that are at most Delta. Per-pair schedules do not change the joint sensitivity
+  (:mod:`discreet.core.correlated_noise.per_pair_schedule`), nor do budgets with a new split at each
   release (:mod:`discreet.core.clipped_returns`).
 - :class:`OnDevice`: each user's own counters, all with independent noise: one sum of one user.
-- :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`: reports of a few steps,
-  randomized one by one (:mod:`discreet.mechanisms.local.randomized_response`), on the device or, once for
-  each trajectory, by a trusted server, who keeps nothing else of it.
+- :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`: randomized responses about a few
+  steps, each randomized independently (:mod:`discreet.mechanisms.local.randomized_response`), on the device
+  or, once for each trajectory, by a trusted server that stores nothing else about it.
 
-Under exact noise (``source = "secure"``) values lie on a grid: rewards are multiples of 1 / ``reward_grid``,
-counts are integers, and the noise is discrete on the same grid, of a size that can be drawn exactly.
+Under exact noise (``source = "secure"``) values are on a grid: rewards are multiples of 1 / ``reward_grid``,
+counts are integers, and the noise is discrete on the same grid, within the size that can be drawn exactly.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class Exact:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Prefix sums with correlated noise: each release is of all users so far.
+    """Prefix sums with correlated noise: each release covers all users so far.
 
-    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, on as many
+    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, with as many
         leaves as the schedule has; a mechanism raises ``ValueError`` for another number.
-    leaf : "batch", the users between two scheduled releases, or "user", one of them.
+    leaf : "batch" for the users between two scheduled releases, or "user" for a single user.
     """
 
     __repr__ = brief
@@ -96,11 +96,11 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Batches:
-    """A fresh noise at each scheduled release, on the batch of users since the last one, or a decaying sum.
+    """Fresh noise at each scheduled release, on the batch of users since the last one or on a decaying sum.
 
-    decay : in [0, 1), of the sum of batches that it is added to; 0: the batch alone.
-    clocks : :class:`Clocks`, of rows that are measured by clocks of their own; None: the common clock.
-    A mechanism raises ``ValueError`` for a decay beyond, or within 1e-8 of 1.
+    decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: the batch alone.
+    clocks : :class:`Clocks`, if rows are measured on schedules of their own; None: one common schedule.
+    A mechanism raises ``ValueError`` for a decay outside [0, 1), or within 1e-8 of 1.
     """
 
     __repr__ = brief
@@ -111,7 +111,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class OnDevice:
-    """Noise in every counter of each user, drawn on her device."""
+    """Noise in every counter of each user, drawn on the user's device."""
 
 
 Strategy: TypeAlias = "Exact | Prefixes | Batches | OnDevice | ReportStrategy"
@@ -120,17 +120,18 @@ _STREAMS: dict[type, Stream] = {Exact: "exact", Prefixes: "walk", OnDevice: "loc
 
 
 def _stream(strategy: Any) -> Stream | None:
-    """The strategy's code in compiled loops and audits; None: it is none of ours."""
+    """Return the strategy's code in compiled loops and audits; None for an unknown strategy."""
     return "reports" if parts.is_reported(strategy) else _STREAMS.get(type(strategy))
 
 
 @dataclass(frozen=True)
 class Stated:
-    """How a loss is put into words; none of it changes what is lost.
+    """Options of how a loss is stated; none of them changes the loss.
 
-    delta : in (0, 1), at which epsilon is stated where the noise has no pure one. epsilon : what the user
-    asked for, or None. numerical : state epsilon by privacy-loss distributions, not by a closed form. A
-    mechanism raises ``ValueError`` for a delta beyond, and where its noise needs one and there is none.
+    delta : in (0, 1), at which epsilon is stated if the noise has no pure epsilon. epsilon : nominal value
+    that the user asked for, or None. numerical : state epsilon by privacy-loss distributions, not by a closed
+    form. A mechanism raises ``ValueError`` for a delta outside (0, 1), and if its noise needs a delta and
+    none is given.
     """
 
     delta: float | None = None
@@ -142,24 +143,24 @@ class Stated:
 
 
 class OverTime:
-    """What mechanisms of sums have in common: a strategy over time, and a source of noise."""
+    """Common base of mechanisms of sums: a strategy over time, and a source of noise."""
 
     strategy: Any
     source: Literal["seeded", "secure"]
 
     @property
     def walk(self) -> Walk | None:
-        """Of prefix sums."""
+        """Factorization of prefix sums; None for other strategies."""
         return self.strategy.walk if isinstance(self.strategy, Prefixes) else None
 
     @property
     def leaf(self) -> Literal["batch", "user"]:
-        """What a leaf is: a batch of users, or of some prefix sums one user."""
+        """Unit of a leaf: a batch of users, or one user for some prefix sums."""
         return self.strategy.leaf if isinstance(self.strategy, Prefixes) else "batch"
 
     @property
     def levels(self) -> int:
-        """In how many noisy sums one user's records can be."""
+        """Number of noisy sums that one user's records can be in."""
         return 1 if self.walk is None else self.walk.levels
 
     def _check_drawn(self, randomness: Any, own: int | None) -> None:
@@ -176,7 +177,7 @@ class OverTime:
 
 @dataclass(frozen=True, eq=False)
 class CountMechanism(OverTime):
-    """What is fixed before data: what is summed, by which strategy, with which noise at which scales.
+    """Everything that is fixed before data: the sums, the strategy, the noise and its scales.
 
     Parameters
     ----------
@@ -184,18 +185,18 @@ class CountMechanism(OverTime):
     schedule : Schedule
         Public times of release.
     source : "seeded" or "secure"
-        Where the noise comes from: ``secure`` is exact and discrete.
+        Source of the noise: ``secure`` is exact and discrete.
     strategy : Exact, Prefixes, Batches, OnDevice or Reported
     family : ``kernels.NO_NOISE``, ``LAPLACE`` or ``GAUSSIAN``
     scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
     reward_grid : with noise from a secure source, rewards are multiples of 1 / reward_grid; else None.
-    release_scales : (releases + 1, families) in place of ``scales`` at each release; (0, families): none.
-    stated : how the loss is put into words.
-    stored : the people are a stored data set, released once (then a user may have several episodes).
+    release_scales : (releases + 1, families) instead of ``scales`` at each release; (0, families): none.
+    stated : how the loss is stated.
+    stored : the users are an offline data set, released once (then a user may have several episodes).
 
     Raises
     ------
-    ValueError
+    If the parts do not fit together: their loss would not be the one derived in the module's docstring.
         If the parts do not fit together: their loss would not be what the module's head derives.
     """
 
@@ -223,7 +224,7 @@ class CountMechanism(OverTime):
         checks.choice("source", self.source, ("seeded", "secure"))
         checks.flag("stored", self.stored)
         checks.flag("stated.numerical", self.stated.numerical)
-        if type(self.family) is not int:  # two looks at it must see the same
+        if type(self.family) is not int:  # both reads must give the same value
             raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
         if self.reward_grid is not None:
             put(self, "reward_grid", checks.integer("reward_grid", self.reward_grid, 2))
@@ -234,7 +235,7 @@ class CountMechanism(OverTime):
         own = np.zeros(families) if self.scales is None else self.scales
         scales = checks.floats("scales", own, (families,))
         given = self.release_scales
-        if given is None or not np.size(given):  # rows without scales are none
+        if given is None or not np.size(given):  # rows without scales mean that there are none
             given = np.zeros((0, families))
         by_release = checks.floats("release_scales", given, np.shape(given))
         for name, array in (("scales", scales), ("release_scales", by_release)):
@@ -244,9 +245,9 @@ class CountMechanism(OverTime):
         if self.noisy:
             self._check_noise(by_release)
 
-    # -------------------------------------------------------------------------- what fits together
+    # -------------------------------------------------------------------------- compatibility checks
     def _check_parts(self) -> None:
-        """Raise ``ValueError`` on a strategy that cannot answer the query on the schedule."""
+        """Raise ``ValueError`` if the strategy cannot answer the query on the schedule."""
         query, strategy = self.query, self.strategy
         if query.episodes > 1 and not self.stored:
             raise ValueError(f"query.episodes = {query.episodes}: must be 1 but for stored people")
@@ -276,7 +277,7 @@ class CountMechanism(OverTime):
                 raise ValueError(f"reward_grid = {self.reward_grid}: must be None without noise in sums")
 
     def _check_noise(self, by_release: Floats) -> None:
-        """Raise ``ValueError`` on noise that does not hide what the records say."""
+        """Raise ``ValueError`` on noise that does not give the loss that the records state."""
         scales = self.noise_scales
         if self.family not in (kernels.LAPLACE, kernels.GAUSSIAN):
             raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
@@ -325,7 +326,7 @@ class CountMechanism(OverTime):
         )
 
     def _check_accounted(self) -> None:
-        """Raise ``ValueError`` where privacy-loss distributions of single draws prove nothing."""
+        """Raise ``ValueError`` if privacy-loss distributions of single draws prove nothing."""
         walk = self.walk
         fresh = isinstance(walk, Tree | OptimalTree) and walk.leaves is not None if walk else not self.decay
         if (
@@ -341,10 +342,11 @@ class CountMechanism(OverTime):
             raise ValueError(f"reward_grid = {self.reward_grid}: must be at most {FINEST_ACCOUNTED} here")
 
     def _check_exact(self, by_release: Floats) -> None:
-        """Raise ``ValueError`` where exact noise of these scales, or its sums, would be rounded."""
+        """Raise ``ValueError`` if exact noise of these scales, or its sums, would be rounded."""
         Secure(self.reward_grid or 0)  # a power of two
         epochs = self.schedule.users is None and not self.stored
-        # a tree adds up 63 draws at most; of more, sums stay below 2^52 units but for 1 in e^8000
+        # A tree adds up at most 63 draws. With more, sums stay below 2^52 units except with probability
+        # e^-8000.
         many = math.sqrt(self.walk.leaves) if isinstance(self.walk, SignedDigits) else 1.0
         widest = self.noise_scales
         if self.query.steered:
@@ -368,91 +370,91 @@ class CountMechanism(OverTime):
                     f"{self.noise_scales} do not stay exact in fixed point"
                 )
 
-    # -------------------------------------------------------------------------- parts, by name
+    # -------------------------------------------------------------------------- named parts
     @property
     def stream(self) -> Stream:
-        """The strategy's code in compiled loops and audits."""
+        """Code of the strategy in compiled loops and audits."""
         found = _stream(self.strategy)
         assert found is not None
         return found
 
     @property
     def asks(self) -> Literal["plain", "group", "cut", "clocked"]:
-        """What its plans may set beside a policy: a group, a cut, or which rows their users may be in."""
+        """Fields that its plans may set besides a policy: a group, a threshold, or admissible rows."""
         if self.query.steered:
             return "group" if self.query.groups else "cut"
         return "plain" if self.clocks is None else "clocked"
 
     @property
     def noisy(self) -> bool:
-        """Is there noise in sums?"""
+        """True if there is noise in sums."""
         return isinstance(self.strategy, Prefixes | Batches | OnDevice)
 
     @property
     def noise_scales(self) -> Floats:
-        """``scales``, which are set."""
+        """``scales``, always set."""
         assert self.scales is not None
         return self.scales
 
     @property
     def decay(self) -> float:
-        """Of batches; 0 elsewhere."""
+        """Decay of a batch strategy; 0 for others."""
         return self.strategy.decay if isinstance(self.strategy, Batches) else 0.0
 
     @property
     def clocks(self) -> Clocks | None:
-        """Of batches whose rows have clocks of their own."""
+        """Per-pair schedules of a batch strategy, if it has any."""
         return self.strategy.clocks if isinstance(self.strategy, Batches) else None
 
     @property
     def reported(self) -> ReportStrategy | None:
-        """The strategy, where it is one of reports."""
+        """The strategy, if it is randomized response."""
         return cast("ReportStrategy", self.strategy) if self.stream == "reports" else None
 
     @property
     def reports(self) -> StepReports | None:
-        """What users, or the server for them, report."""
+        """Randomized responses of users, or of the server on their behalf."""
         return None if self.reported is None else self.reported.reports
 
     @property
     def by_release(self) -> Floats:
-        """``release_scales``, which are set; (0, families): none."""
+        """``release_scales``, always set; (0, families): none."""
         assert self.release_scales is not None
         return self.release_scales
 
     def scales_at(self, release: int) -> Floats:
-        """(families,) scales of the noise of a scheduled release (1 is the first)."""
+        """Return the (families,) noise scales of a scheduled release (1 is the first)."""
         return self.by_release[release] if self.by_release.size else self.noise_scales
 
     @property
     def fixed_point(self) -> bool:
-        """A decaying sum under exact noise: kept and noised in multiples of 2^-20."""
+        """True for a decaying sum under exact noise: stored and noised in multiples of 2^-20."""
         return self.reward_grid is not None and self.decay > 0.0
 
     @property
     def noise_factor(self) -> float:
-        """One draw's scale in units of ``scales``: in fixed point it is the noise that the gain enters."""
+        """Scale of one draw in units of ``scales``; in fixed point the noise is divided by the gain."""
         return 1.0 / Decaying(self.decay).gain if self.fixed_point else 1.0
 
     def grid(self, name: str) -> int | None:
-        """Values of the family ``name`` are multiples of 1 / grid; None: continuous (seeded noise)."""
+        """Return g if values of the family ``name`` are multiples of 1 / g; None: continuous (seeded)."""
         if self.fixed_point:
             return FINE
         return self.data_grid(name)
 
     def data_grid(self, name: str) -> int | None:
-        """People's own values of the family ``name`` are multiples of 1 / this; None: continuous."""
+        """Return g if users' own values of the family ``name`` are multiples of 1 / g; None: continuous."""
         return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
 
-    # -------------------------------------------------------------------------- what it costs
+    # -------------------------------------------------------------------------- privacy loss
     @property
     def norm(self) -> Norm:
-        """In which a change of the sums is measured."""
+        """Norm in which a change of the sums is measured."""
         return "l1" if self.family == kernels.LAPLACE else "l2"
 
     @property
     def trust(self) -> Trust:
-        """Who sees raw data."""
+        """Trust model: who sees raw data."""
         if isinstance(self.strategy, Exact):
             return "none"
         if isinstance(self.strategy, OnDevice) or (
@@ -463,7 +465,7 @@ class CountMechanism(OverTime):
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """What it does to one user, in public numbers; empty without noise."""
+        """Public records of what the mechanism does to one user; empty without noise."""
         if isinstance(self.strategy, Exact):
             return ()
         if self.reported is not None:
@@ -485,7 +487,7 @@ class CountMechanism(OverTime):
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What everybody who takes part is promised: computed from the records."""
+        """Guarantee of every participating user, computed from the records."""
         if not self.records:
             return no_guarantee(self.source, episodes=self.query.episodes)
         pure = self.reported is not None or (self.family == kernels.LAPLACE and not self.stated.numerical)
@@ -496,12 +498,12 @@ class CountMechanism(OverTime):
 
     @cached_property
     def laws(self) -> CountLaws:
-        """What every release adds to each cell, before anybody comes."""
+        """Noise distributions of every release, known before any data."""
         found: CountLaws = parts.module("laws").CountLaws(self)
         return found
 
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
-        """The noise law of every family in the sums after n users."""
+        """Return the noise distribution of every family in the sums after n users."""
         return self.laws.at(n)
 
     def check_source(self, randomness: Any) -> None:
@@ -513,9 +515,9 @@ _NAMES = [*(kind.__name__ for kind in _STREAMS), "Reported"]
 
 
 def plain_walk(walk: Any, allowed: tuple[type[Walk], ...]) -> Walk:
-    """The walk again from plain numbers, whatever the caller's compare as or are made to hold later.
+    """Rebuild the factorization from plain numbers, so that the caller's objects cannot change it later.
 
-    Raises ``ValueError`` on a walk of another class, and on a number that its class does not take.
+    Raises ``ValueError`` on a factorization of another class, and on a number that its class does not accept.
     """
     if type(walk) not in allowed:
         raise ValueError(
@@ -523,7 +525,7 @@ def plain_walk(walk: Any, allowed: tuple[type[Walk], ...]) -> Walk:
         )
     numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk)}
     for name, value in numbers.items():
-        if name == "gaussian":  # 2 is neither true nor false: it told check and program different things
+        if name == "gaussian":  # 2 is neither true nor false: check and program would read it differently
             numbers[name] = checks.flag("strategy.walk.gaussian", value)
         elif value is not None:
             numbers[name] = checks.integer(f"strategy.walk.{name}", value)
@@ -532,7 +534,7 @@ def plain_walk(walk: Any, allowed: tuple[type[Walk], ...]) -> Walk:
 
 
 def _plain_strategy(strategy: Strategy) -> Strategy:
-    """The strategy again from plain parts, of exact classes. Raises ``ValueError`` on others."""
+    """Rebuild the strategy from plain parts, of exact classes. Raises ``ValueError`` on others."""
     if isinstance(strategy, Prefixes):
         leaf = checks.choice("strategy.leaf", strategy.leaf, ("batch", "user"))
         return Prefixes(plain_walk(strategy.walk, WALKS), leaf)
@@ -546,23 +548,23 @@ def _plain_strategy(strategy: Strategy) -> Strategy:
     return strategy
 
 
-# ------------------------------------------------------------------------------ public facts
+# ------------------------------------------------------------------------------ public values
 
 
 def grid_of(randomness: Randomness) -> int | None:
-    """Rewards are multiples of 1 / this where noise is exact; else None."""
+    """Return the grid of rewards (multiples of 1 / grid) if noise is exact; else None."""
     return randomness.reward_grid if isinstance(randomness, Secure) else None
 
 
 def noise_name(family: int, grid: int | None) -> NoiseFamily:
-    """The noise as records call it."""
+    """Return the name of the noise in records."""
     if family == kernels.LAPLACE:
         return "laplace" if grid is None else "discrete_laplace"
     return "gaussian" if grid is None else "discrete_gaussian"
 
 
 def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
-    """How many leaves a walk over a schedule has; None where the number of users is unknown."""
+    """Return the number of leaves over a schedule; None if the number of users is unknown."""
     if schedule.users is None:
         return None
     if leaf == "user":

@@ -1,11 +1,11 @@
-"""Sessions: the one place where users' records are added up and noise is drawn.
+"""Sessions of counts: the only code that adds up users' records and draws noise.
 
-A session is started by a privatizer, which has bound everything that enters the noise scale. It
-keeps the order of calls (:mod:`discreet.core.stream_session`), checks each record before it is
-added, and draws noise for every cell of the public support. It cannot be copied, pickled, or continued in
-another process: a second copy would draw the same noise again. It can be saved, which ends it, and
-restored once (:mod:`discreet.mechanisms.saved_state.state_file`). What was declared (query, schedule, scales,
-key) is held in private copies.
+A privatizer starts a session and fixes everything that enters the noise scale. The session enforces the order
+of calls (:mod:`discreet.core.stream_session`), checks each record before it is added, and draws noise for
+every cell of the public support. It cannot be copied, pickled, or continued in another process: a second copy
+would draw the same noise again. Saving ends it, and the file can be restored once
+(:mod:`discreet.mechanisms.saved_state.state_file`). Declared values (query, schedule, scales, key) are held
+in private copies.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
     from discreet.core.call_protocols import Encoder
     from discreet.core.protocols import NoiseLaw
 
-_MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
+_MOST_UNITS = 2**51  # per cell, over all users: with noise they must add up exactly
 
 
 class CountSession(StreamSession):
-    """People's counts, added up: all that streams of a :class:`~discreet.core.count_query.CountQuery` share.
+    """Sums of users' counts: common base of all streams of a :class:`~discreet.core.count_query.CountQuery`.
 
-    Made by ``privatizer.start``; see :class:`~discreet.mechanisms.interfaces.Session` for the calls.
+    Created by ``privatizer.start``; see :class:`~discreet.mechanisms.interfaces.Session` for the calls.
 
     Raises
     ------
     RuntimeError
-        On calls out of order, on a closed session, and in another process than the one that
-        started it; and, releasing nothing, where exact noise would not hide a sum (:func:`checked_on_grid`).
+        On calls out of order, on a closed session, and in another process than the one that started it. Also
+        if exact noise would not protect a sum (:func:`checked_on_grid`); nothing is then released.
     ValueError
-        On a broken record (nothing is added) and on more users than the schedule declares.
+        On an invalid record (nothing is added) and on more users than the schedule declares.
     """
 
-    _streams: ClassVar[tuple[str, ...]]  # that it serves
-    _asks: ClassVar[str] = "plain"  # what it serves of queries and clocks: CountMechanism.asks
-    _played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in; None: any
+    _streams: ClassVar[tuple[str, ...]]  # streams that it supports
+    _asks: ClassVar[str] = "plain"  # supported value of CountMechanism.asks
+    _played: NDArray[np.bool_] | None = None  # admissible rows of the open plan; None: any
     _STATE = (*StreamSession._STATE, "_cells")
     _DERIVED = (*StreamSession._DERIVED, "_query", "_trust", "_laws", "_scales", "_begins")
 
@@ -66,7 +66,7 @@ class CountSession(StreamSession):
                 f"mechanism.strategy = {mechanism.strategy!r}, of {mechanism.asks} sums: has a session of "
                 "its own, which discreet.mechanisms.open_session.session_of starts"
             )
-        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism = replace(mechanism)  # checked again; shares no array with the caller
         mechanism.check_source(randomness)
         query = mechanism.query
         super().__init__(query.layout, mechanism.schedule, randomness, mechanism.guarantee, mechanism.leaf)
@@ -82,19 +82,19 @@ class CountSession(StreamSession):
     # -------------------------------------------------------------------------- public facts
     @property
     def mechanism(self) -> CountMechanism:
-        """What it does, and what that costs: a copy, since a batch's noise takes its scales from ours."""
+        """Copy of the mechanism. A copy, because the session's noise uses the scales of the original."""
         return replace(self._mechanism)
 
     @property
     def query(self) -> CountQuery:
-        """What is summed (a copy: who writes to its arrays moves no sum)."""
+        """Copy of the query, so that writing to its arrays changes no sum."""
         return self._query.copy()
 
     def _drop(self) -> None:
         super()._drop()
         self._cells = np.zeros(0)
 
-    # ------------------------------------------------------------------------------- people
+    # ------------------------------------------------------------------------------- users
     def _admitted(self, plan: Plan, users: int) -> Plan:
         units = FINE if self._mechanism.fixed_point else self._mechanism.reward_grid or 1
         units *= self._query.layout.horizon
@@ -106,28 +106,29 @@ class CountSession(StreamSession):
         return self._plain(plan)
 
     def _plain(self, plan: Plan) -> Plan:
-        """The plan with plain values, which say the same at every look, in the fields that a session reads.
+        """Return the plan with plain values in the fields that a session reads.
 
-        (An integer of the caller's making could name another cell when used than when checked.)
+        Plain values cannot change between two reads. (An integer object of the caller could name another cell
+        when used than when checked.)
         """
         self._check_no_group(plan)
         return replace(plan, group=None, return_share=None, forget=False, cut=None)
 
     @property
     def cut(self) -> float:
-        """C, to which the rewards of the newest plan's users are counted; 0 where the query has no such sums.
+        """C, up to which rewards of the newest plan's users count; 0 if the query has no such sums.
 
-        Infinite once centred rewards are released in their place.
+        Infinite once centred rewards are released instead of them.
         """
         return 0.0
 
     @property
     def _up_to(self) -> float:
-        """The total to which a user's rewards are added to the family of cut ones, if there is one."""
+        """Total up to which a user's rewards are added to the family of clipped ones, if there is one."""
         return 0.0
 
     def _encoder(self) -> Encoder:
-        """What devices run where people trust the server: nothing. Local sessions say what theirs do."""
+        """Return the encoder for devices: no change if users trust the server. Local sessions override it."""
         return RawEncoder(self._plans)
 
     def _add(self, message: Message) -> None:
@@ -136,24 +137,24 @@ class CountSession(StreamSession):
         self._put(record)
 
     def _put(self, record: Trajectory) -> None:
-        """Add a checked record of a user who is counted."""
+        """Add a checked record of a user who has been counted."""
         add_record(self._query, self._begins, record, self._cells, self._played, self._up_to)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
-        """Add the trajectories of many users of the open plan at once: the same sums as one by one.
+        """Add the trajectories of many users of the open plan; the sums are the same as one by one.
 
         Parameters
         ----------
         trajectories : Trajectories
-            Raw records of n users, ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``.
+            Raw records of n users: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``.
         plan : int
-            The number of the plan that these users were given (``open_plan.number`` when it was theirs).
+            Number of the plan that these users followed (``open_plan.number`` while it was open).
 
         Raises
         ------
         ValueError
-            And adds nothing, if any record is broken, the plan is another one, or more users come than it
-            has; also in a local session, whose users' devices randomize one by one.
+            If any record is invalid, the plan is another one, or there are more users than it allows; nothing
+            is then added. Also in a local session, where each device must randomize.
         """
         with self._call():
             self._check_open()
@@ -169,7 +170,7 @@ class CountSession(StreamSession):
             self._add_many(records)
 
     def _add_many(self, records: Trajectories) -> None:
-        """Count the users of checked records, then add them all."""
+        """Count the users of checked records, then add all records."""
         from discreet.core import trajectory_sums_kernels as records_kernels
 
         query, layout = self._query, self._query.layout
@@ -191,13 +192,13 @@ class CountSession(StreamSession):
         self._cells += cells
 
     def _check_sums(self, cells: Floats, users: int) -> None:
-        """Raise ``ValueError`` where sums of simulated users of the open plan cannot be."""
+        """Raise ``ValueError`` if sums of simulated users of the open plan are impossible."""
 
     # ----------------------------------------------------------------------------- releases
     def _summed(
         self, cells: Floats, n: int, number: int = 0, squares: Floats | None = None
     ) -> dict[str, Estimate]:
-        """Sums over all users, whose noise is of so many measurements; none where plans choose scales."""
+        """Return sums over all users with ``number`` measurements' noise; empty if plans choose scales."""
         told = self._asks == "plain"
         laws = self._laws.sums(n, n - self._absent, number, squares) if told else {}
         return self._estimates(cells, laws, "sum", n, float(n))
@@ -217,11 +218,11 @@ class CountSession(StreamSession):
 
     @property
     def _drawn_scales(self) -> Floats:
-        """(families,) of the noise that is drawn next."""
+        """(families,) scales of the next noise."""
         return self._scales
 
     def _node_noise(self, end: int, factor: float, level: int = 0) -> Floats:
-        """The draw at address (end, level), such as a node's: every cell, drawn once (registers hold it)."""
+        """Return the noise of every cell at address (end, level); each address is drawn once."""
         query, mechanism, scales = self._query, self._mechanism, self._drawn_scales
         if self._key is not None:
             noise = np.empty(query.cells)
@@ -231,25 +232,25 @@ class CountSession(StreamSession):
         return noise_vector(query, mechanism, factor, SecureCoins(), scales)
 
     def _on_grid(self, cells: Floats) -> Floats:
-        """The cells; ``RuntimeError`` where exact noise would not hide them, or did not."""
+        """Return the cells. Raises ``RuntimeError`` if they are off the grid of exact noise."""
         for f, name in enumerate(self._query.row_families):
             grid = self._mechanism.data_grid(name)
             if grid is not None:
                 checked_on_grid(cells[self._query.offsets[f] : self._query.offsets[f + 1]], grid)
         return cells
 
-    # --------------------------------------------------------------------------- noise laws
+    # --------------------------------------------------------------------------- noise distributions
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
-        """As the mechanism's: the noise law of every family in the sums after n users."""
+        """Return the noise distribution of every family in the sums after n users, as the mechanism does."""
         return self._laws.at(n)
 
     def measurement_laws(self, n: int, senders: int, share: float | None = None) -> dict[str, NoiseLaw]:
-        """As the mechanism's, of a query with a cut at the C that stands now."""
+        """Return noise distributions per family, at the current clipping threshold C."""
         return self._laws.measurement(n, senders, share, self.cut)
 
 
 class MeasuredSession(CountSession):
-    """Sums as they stand, and beside them what came since the last release; no noise is drawn here."""
+    """Exact sums, and the newest batch since the last release; this class draws no noise."""
 
     _kind = "counts"
     _streams: ClassVar[tuple[str, ...]] = ("exact",)
@@ -257,9 +258,9 @@ class MeasuredSession(CountSession):
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
-        self._filtered = np.zeros(self._query.cells)  # what the last measurement left behind
+        self._filtered = np.zeros(self._query.cells)  # cells up to the last measurement
         self._closed_users = 0  # users of the measurements so far
-        self._reported = 0  # users who sent something before the last release
+        self._reported = 0  # users who sent a message before the last release
 
     def _drop(self) -> None:
         super()._drop()
@@ -274,11 +275,11 @@ class MeasuredSession(CountSession):
         return self._summed(cells, n, *self._terms()), measurement
 
     def _tick(self, n: int) -> Floats | None:
-        """(T R,) 1 where a row is measured now, else 0; None on the common clock: all are."""
+        """Return (T R,) 1 where a row is measured now, else 0; None on a common schedule: all rows are."""
         return None
 
     def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
-        """(sums over all users, the newest measurement): the batch since the last release is closed."""
+        """Return (sums over all users, newest measurement) and close the batch since the last release."""
         cells = self._cells.copy()
         self._next |= {"_filtered": cells, "_reported": reports}
         return cells.copy(), cells - self._filtered
@@ -286,18 +287,18 @@ class MeasuredSession(CountSession):
     def _described(
         self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
     ) -> Measurement:
-        """The newest measurement, with how many users stand behind it and with which effective number."""
+        """Describe the newest measurement, with its number of users and its effective sample size."""
         batch = n - self._closed_users
         self._next |= {"_closed_users": n}
         return Measurement(self._estimates(fresh, laws, "sum", batch, float(batch)), 0.0, 1.0)
 
     def _terms(self) -> tuple[int, Floats | None]:
-        """(measurements in the sums that are being made, squares of their noise in units of scales)."""
+        """Return (measurements in the new sums, squares of their noise in units of scales)."""
         return 0, None
 
 
 class WalkSession(CountSession):
-    """Prefix sums of batches or users, with correlated noise that a walk makes of its draws."""
+    """Prefix sums over batches or users, with correlated noise of a factorization mechanism."""
 
     _kind = "prefix counts"
     _streams = ("walk",)
@@ -309,7 +310,7 @@ class WalkSession(CountSession):
         walk = mechanism.walk
         assert walk is not None
         self._walk = walk
-        # what the registers hold, the last leaf made; and the registers, never changed in place
+        # labels of the registers and the last leaf made; then the registers, which are never changed in place
         self._held = np.zeros(walk.registers + 1, np.int64)
         self._registers: dict[int, Floats] = {}
 
@@ -321,7 +322,7 @@ class WalkSession(CountSession):
         return self._summed(self._noisy(self._walk, leaf), n), None
 
     def _noisy(self, walk: Walk, leaf: int) -> Floats:
-        """The sums of the first leaves, with their prefix's noise."""
+        """Return the sums of the first leaves, with the noise of their prefix."""
         if leaf == 0:
             return self._cells.copy()
         exact = self._on_grid(self._cells)

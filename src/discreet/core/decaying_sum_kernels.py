@@ -1,4 +1,4 @@
-"""Kernels that release a decaying sum, cell by cell.
+"""Compiled release of a decaying sum, cell by cell.
 
 The derivation is in :mod:`discreet.core.correlated_noise.decaying_sum`.
 """
@@ -18,11 +18,11 @@ Bools = NDArray[np.bool_]
 def decay_cell(
     x: float, before: float, measured: float, noise: float, told: bool, decay: float, gain: float, fine: float
 ) -> tuple[float, float, float]:
-    """One cell of a release: the decaying sum, its measurement, and the prefix sum that this gives.
+    """Return one cell of a release: the decaying sum, its measurement, and the implied prefix sum.
 
-    x : of the batch. before : the decaying sum so far. measured : all measurements so far, summed. told :
-    False where the cell has no noise of its own, and nothing is said of it. fine : units of fixed point in 1,
-    in which a sum with its noise is exact, and all that follows reads nothing else; 0: floating point.
+    x : value of the batch. before : decaying sum so far. measured : sum of all measurements so far. told :
+    False if the cell has no noise of its own and is not released. fine : fixed-point units in 1; a sum with
+    its noise is then exact, and everything after it reads only that. 0: floating point.
     """
     held = x + (np.rint(decay * (before * fine)) / fine if fine > 0.0 else decay * before)
     fresh = (gain * (held + noise) if fine > 0.0 else gain * held + noise) if told else 0.0
@@ -34,7 +34,7 @@ def decay_cells(
     x: Floats, before: Floats, measured: Floats, noise: Floats, told: Bools, decay: float, gain: float,
     fine: float, held: Floats, fresh: Floats, sums: Floats,
 ) -> None:  # fmt: skip
-    """Door to :func:`decay_cell`: every cell of a release."""
+    """Apply :func:`decay_cell` to every cell of a release."""
     for c in range(x.shape[0]):
         cell = decay_cell(x[c], before[c], measured[c], noise[c], told[c], decay, gain, fine)
         held[c], fresh[c], sums[c] = cell

@@ -1,17 +1,17 @@
-"""From mu and rho to epsilon, exactly: what a guarantee states of Gaussian noise.
+"""Exact conversions from mu and rho to epsilon, for guarantees of Gaussian noise.
 
-Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly (Delta / sigma)-GDP,
-also under adaptive composition, where mu^2 adds. (epsilon, delta) is read off mu by the exact curve (Balle
-and Wang 2018, theorem 8)::
+Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly (Delta / sigma)-GDP.
+This also holds under adaptive composition, where mu^2 adds up. (epsilon, delta) follows from mu by the exact
+curve (Balle and Wang 2018, theorem 8)::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)              (1)
 
-and off rho (zCDP) by the best Renyi order (Canonne, Kamath and Steinke 2020, proposition 12), whose curve has
-the parametric form (t = alpha - 1; derivation in :mod:`discreet.accounting.budget`)::
+It follows from rho (zCDP) by the best Renyi order (Canonne, Kamath and Steinke 2020, proposition 12), whose
+curve has the parametric form (t = alpha - 1; derivation in :mod:`discreet.accounting.budget`)::
 
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
 
-Each is one root of one monotone function, accurate to about 1e-12, relative.
+Each conversion is one root of one monotone function, with a relative error of about 1e-12.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["check_delta", "check_epsilon", "gdp_epsilon", "log_gdp_delta", "root
 
 
 def check_epsilon(value: Any, name: str = "epsilon") -> float:
-    """Return a finite epsilon above 0, or raise ``ValueError``; infinity is told what to say instead."""
+    """Return a finite epsilon above 0, or raise ``ValueError``; the error for infinity says what to use."""
     if isinstance(value, Real) and value == math.inf:
         raise ValueError(
             f'{name} = inf: must be finite and above 0; to learn without privacy, use privatizer "none"'
@@ -44,17 +44,17 @@ def check_delta(value: Any, name: str = "delta") -> float:
 
 
 def root(function: Callable[[float], float], low: float, high: float) -> float:
-    """The root of a monotone function inside a bracket, to relative 4e-16 or absolute 1e-300."""
-    from scipy.optimize import brentq  # SciPy is a fifth of what one run imports, and most need no root
+    """Return the root of a monotone function inside a bracket, to relative 4e-16 or absolute 1e-300."""
+    from scipy.optimize import brentq  # SciPy is a fifth of a run's import time; most runs need no root
 
     return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps, maxiter=500))
 
 
 def log_gdp_delta(mu: float, epsilon: float) -> float:
-    """Logarithm of (1), without cancellation of large numbers.
+    """Return the logarithm of (1), without cancellation of large numbers.
 
     With a = epsilon/mu - mu/2, b = epsilon/mu + mu/2 and Mills' ratio R(x) = Phi(-x) / phi(x),
-    e^epsilon phi(b) = phi(a), hence delta = phi(a) (R(a) - R(b)).
+    e^epsilon phi(b) = phi(a), therefore delta = phi(a) (R(a) - R(b)).
     """
     from scipy.special import erfcx, log_ndtr, ndtr
 
@@ -70,12 +70,12 @@ def log_gdp_delta(mu: float, epsilon: float) -> float:
 
 
 def _mills_slope(x: float) -> float:
-    """1 - x R(x) for x >= -1, by its continued fraction where the direct form cancels."""
+    """Return 1 - x R(x) for x >= -1, by its continued fraction where the direct form cancels."""
     from scipy.special import erfcx
 
     if x < 10.0:
         return 1.0 - x * math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
-    # R(x) = 1/(x + 1/(x + 2/(x + 3/(x + ...)))), hence 1 - x R(x) = f/(x + f), f = 1/(x + 2/(x + ...))
+    # R(x) = 1/(x + 1/(x + 2/(x + 3/(x + ...)))), so 1 - x R(x) = f/(x + f), f = 1/(x + 2/(x + ...))
     tail = 0.0
     for k in range(60, 1, -1):
         tail = k / (x + tail)
@@ -85,14 +85,14 @@ def _mills_slope(x: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP: equation (1) inverted."""
+    """Return the smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP: equation (1) inverted."""
     from scipy.special import ndtri
 
     mu, delta = checks.positive("mu", mu), check_delta(delta)
     target = math.log(delta)
     if log_gdp_delta(mu, 0.0) <= target:
         return 0.0
-    if mu > 1e6:  # e^epsilon Phi(-b) is nothing beside mu^2 / 2, and leaves the range of floats
+    if mu > 1e6:  # e^epsilon Phi(-b) is negligible beside mu^2 / 2 and exceeds the range of floats
         return mu * (0.5 * mu - float(ndtri(delta)))
     # delta <= Phi(-a) <= exp(-a^2/2) for a >= 0 gives the upper end
     high = mu * (0.5 * mu + math.sqrt(-2.0 * target)) * (1 + 1e-9)
@@ -101,7 +101,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The smallest epsilon >= 0 that the best Renyi order gives for rho-zCDP at this delta: (3)."""
+    """Return the smallest epsilon >= 0 that the best Renyi order gives for rho-zCDP at this delta: (3)."""
     rho, delta = checks.positive("rho", rho), check_delta(delta)
     target = -math.log(delta)
     # rho t^2 <= target and ln(1 + t) <= target bound the root from above

@@ -1,9 +1,9 @@
-"""Records: what mechanisms did to one user, in public numbers.
+"""Records: public numbers that describe what mechanisms did to one user.
 
-:class:`~discreet.core.protocols.Record` says what a guarantee asks of any of them. :class:`MechanismRecord`,
-of noise in sums, stands here; the other kinds stand in files of their own, which :mod:`discreet.core.lazy`
-lists. Nothing here is text but the names of mechanisms: sentences are
-:mod:`discreet.accounting.text.guarantee_sentences`'.
+:class:`~discreet.core.protocols.Record` is the interface that guarantees use. This module defines
+:class:`MechanismRecord`, for noise in sums; :mod:`discreet.core.lazy` lists the modules of the other kinds.
+The only text here is the names of mechanisms; :mod:`discreet.accounting.text.guarantee_sentences` makes the
+sentences.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gauss
 Trust = Literal["none", "joint", "central", "local", "shuffle"]
 Source = Literal["secure", "seeded"]
 Coordinate = tuple[str, float, float, int]
-"""(noise family, scale, absolute shift, how many such coordinates), discrete ones in units of their grid.
+"""(noise family, scale, absolute shift, number of such coordinates); discrete ones in units of their grid.
 
 ``"pure"`` stands for any mechanism that is (shift / scale)-DP: randomized response dominates them all.
 """
 
 
 class Fixed(dict[str, Any]):
-    """A mapping that no one changes: a release shows its guarantee's records to whoever reads it."""
+    """Immutable mapping: a release exposes its guarantee's records to every reader."""
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise TypeError("a record is fixed: its mappings cannot be changed")
@@ -46,39 +46,40 @@ class Fixed(dict[str, Any]):
         return Fixed, (dict(self),)
 
 
-# ------------------------------------------------------------------------------ what was done
+# ------------------------------------------------------------------------------ records of noise
 
 
 @dataclass(frozen=True)
 class MechanismRecord:
-    """What one mechanism did, in public numbers.
+    """Public numbers that describe one mechanism.
 
     Parameters
     ----------
     mechanism : str
-        Its name in words, e.g. ``"binary tree over users"``.
+        Its name as text, e.g. ``"binary tree over users"``.
     noise : str
         ``laplace``, ``gaussian``, ``discrete_laplace`` or ``discrete_gaussian``.
     scales : mapping
-        Laplace scale b, or standard deviation sigma, of one draw, per family of the query, in the
-        units of its values.
+        Laplace scale b, or standard deviation sigma, of one draw, per family of the query, in the units of
+        its values.
     sensitivities : mapping
         Each family's own replace-one sensitivity, l1 for Laplace and l2 for Gaussian noise.
     joint : float
         Joint sensitivity of all families in units of their noise, same norm.
     levels : int
-        In how many noisy sums (tree nodes, messages, batches) the records of one user can be.
+        Number of noisy sums (tree nodes, messages, batches) that the records of one user can be in.
     exchanges : tuple
-        Where epsilon is to be had from privacy-loss distributions: the coordinates that each way to
-        exchange a user moves, ``levels`` included (:func:`discreet.accounting.pld_calibration.exchanges`).
+        If epsilon comes from privacy-loss distributions: the coordinates that each way to replace a user
+        moves, ``levels`` included (:func:`discreet.accounting.pld_calibration.exchanges`).
         Only valid for noise that is drawn after the user's record is in. Empty: closed forms.
 
     Raises
     ------
     ValueError
-        On a value out of range, families that differ, or a joint sensitivity that cannot be: below
-        the largest family's own, or above all families' together; on exchanges that are not of this noise, at
-        these scales, with that joint sensitivity (:func:`discreet.accounting.pld_calibration.check_listed`).
+        If a value is out of range, the families differ, or a joint sensitivity is impossible: below the
+        largest family's own, or above that of all families together. Also for exchanges that do not match
+        this noise, these scales and that joint sensitivity
+        (:func:`discreet.accounting.pld_calibration.check_listed`).
     """
 
     __repr__ = brief
@@ -93,7 +94,8 @@ class MechanismRecord:
 
     def __post_init__(self) -> None:
         checks.choice("noise", self.noise, get_args(NoiseFamily))
-        # beyond, squares of the losses would leave the range of floats, and a sum of them come out too small
+        # Outside this range, squares of the losses would leave the range of floats, and their sum would be
+        # too small.
         scales = {name: checks.real(f"scales[{name!r}]", b, 1e-100, 1e100) for name, b in self.scales.items()}
         own = {name: checks.positive(f"sensitivities[{name!r}]", d) for name, d in self.sensitivities.items()}
         if not scales or set(scales) != set(own):
@@ -125,9 +127,9 @@ class MechanismRecord:
         exchanges: tuple[tuple[Coordinate, ...], ...] = (),
         rounding: float = 0.0,
     ) -> MechanismRecord:
-        """The record of a mechanism on ``query``: sensitivities, own and joint, are the query's.
+        """Return the record of a mechanism on ``query``, with the query's own and joint sensitivities.
 
-        ``rounding`` : what arithmetic in fixed point adds to every family's own.
+        ``rounding`` : what fixed-point arithmetic adds to every family's own sensitivity.
         """
         norm: Literal["l1", "l2"] = "l1" if noise.endswith("laplace") else "l2"
         own = {name: query.sensitivity(norm, {name: 1.0}) + rounding for name in scales}
@@ -135,22 +137,22 @@ class MechanismRecord:
         return cls(mechanism, noise, scales, own, joint, levels, exchanges)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, without loss: JSON writes a float with all digits that tell it from any other."""
+        """Return plain values, without loss: JSON writes each float with all the digits that identify it."""
         return parts.module("plain").of_noise(self)
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> MechanismRecord:
-        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
         return cls(**parts.module("plain").noise_fields(table))
 
     @property
     def norm(self) -> Literal["l1", "l2"]:
-        """The norm in which the sensitivities are."""
+        """Norm of the sensitivities."""
         return "l1" if self.noise.endswith("laplace") else "l2"
 
     @property
     def numerical(self) -> bool:
-        """Is epsilon to be had from privacy-loss distributions of its exchanges?"""
+        """True if epsilon comes from privacy-loss distributions of the exchanges."""
         return bool(self.exchanges)
 
     @property
@@ -159,26 +161,27 @@ class MechanismRecord:
         return self.levels * self.joint if self.norm == "l1" else math.sqrt(self.levels) * self.joint
 
     def epsilon(self, delta: float) -> float:
-        """Of listed exchanges: the worst one's, by privacy-loss distributions. ``ValueError`` without any."""
+        """Return epsilon of the worst listed exchange, by privacy-loss distributions. Raises without any."""
         found: float = parts.module("accounting").worst_epsilon(self.exchanges, delta)
         return found
 
     def sentence(self, trust: Trust) -> str:
-        """What hides the data, and in how many sums."""
+        """Describe what protects the data, and in how many sums."""
         return parts.module("sentences").of_noise(self)
 
     def line(self, delta: float) -> str:
-        """What was done, with its loss (at no delta: in the norm of the noise)."""
+        """Describe the mechanism with its loss in the norm of its noise; ``delta`` is not used."""
         return parts.module("sentences").noise_line(self)
 
 
 def joint_loss(
     query: Sensitive, norm: Literal["l1", "l2"], scales: Mapping[str, float], rounding: float = 0.0
 ) -> float:
-    """Joint sensitivity of all families in units of their noise; ``rounding`` adds to each family's change.
+    """Return the joint sensitivity of all families in units of their noise; rounding adds to each change.
 
-    With rounding the smaller of two bounds by the triangle inequality: over (change, rounding), and over
-    families. Halved when all scales are doubled, with rounding too.
+    ``rounding`` is added to each family's change. The result is then the smaller of two bounds by the
+    triangle inequality: over (change, rounding), and over families. Doubling all scales halves it, with
+    rounding too.
     """
     joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
     if not rounding:

@@ -1,4 +1,4 @@
-"""The session of batches that are measured one by one, or of decaying sums of them.
+"""Session of batches that are measured one by one, or of decaying sums of them.
 
 Derivation: :mod:`discreet.core.correlated_noise.decaying_sum`.
 """
@@ -24,7 +24,7 @@ __all__ = ["DecayingSession"]
 
 
 class DecayingSession(MeasuredSession):
-    """Each batch, or a decaying sum of all, measured with fresh noise; sums are made of the measurements."""
+    """Each batch, or a decaying sum of all, measured with fresh noise; sums follow from the measurements."""
 
     _kind = "decaying counts"
     _streams: ClassVar[tuple[str, ...]] = ("decaying",)
@@ -37,12 +37,12 @@ class DecayingSession(MeasuredSession):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
         self._decaying = Decaying(mechanism.decay)
-        self._measured = np.zeros(self._query.cells)  # the sum of all measurements so far
-        self._measurements = 0  # how many those are
-        self._forgotten = False  # the last measurement was the last of everybody before it
-        self._draws = 0  # noises asked for, also by calls that an interrupt ended
+        self._measured = np.zeros(self._query.cells)  # sum of all measurements so far
+        self._measurements = 0  # number of measurements so far
+        self._forgotten = False  # whether the last measurement closed the stream of all users before it
+        self._draws = 0  # noise draws requested, also by interrupted calls
         self._weights = (0.0, 0.0)  # sums of users' weights and squares
-        self._scales_now = self._scales  # of the noise that is drawn next
+        self._scales_now = self._scales  # scales of the next noise
         self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
 
     def _drop(self) -> None:
@@ -54,7 +54,7 @@ class DecayingSession(MeasuredSession):
         return self._scales_now
 
     def _wanted_scales(self, scales: Floats) -> Floats:
-        """(families,) of the release that is made, of these of its time; infinite: the family is left out."""
+        """Return the (families,) scales of this release, from those scheduled; infinite: family left out."""
         return scales
 
     def _terms(self) -> tuple[int, Floats]:
@@ -64,7 +64,7 @@ class DecayingSession(MeasuredSession):
     def _described(
         self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
     ) -> Measurement:
-        if self._mechanism.stream != "decaying":  # exact, where plans say more than a policy
+        if self._mechanism.stream != "decaying":  # exact, where plans set more than a policy
             return super()._described(fresh, laws, n, due)
         decay, batch = self._decaying.decay, n - self._closed_users
         gain = self._decaying.gain
@@ -84,15 +84,15 @@ class DecayingSession(MeasuredSession):
         return Measurement(estimates, decay, gain, pairs)
 
     def _forgets(self, n: int) -> bool:
-        """Does the release after n users close the stream of everybody so far?"""
+        """Return whether the release after n users closes the stream of all users so far."""
         return n > 0 and self._plan is not None and self._plan.forget
 
     def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
-        """(sums over all users, the newest measurement): the batch since the last release is closed.
+        """Return (sums over all users, newest measurement) and close the batch since the last release.
 
-        An interrupt (Ctrl-C) anywhere in a release may cost noise, never privacy: a noise's index is
-        spent before it is drawn (the same noise on other data would show their difference), and the batch
-        leaves the cells, and its measurement is put where the sums are made from, as the release is made.
+        An interrupt (Ctrl-C) anywhere in a release may cost noise, never privacy. A noise's index is used up
+        before it is drawn (the same noise on other data would show their difference). The batch leaves the
+        cells, and its measurement enters the sums, at the moment when the release is made.
         """
         if self._mechanism.stream != "decaying":
             return super()._measure(n, reports, due)
@@ -114,7 +114,7 @@ class DecayingSession(MeasuredSession):
             self._cells, self._filtered, self._measured, noise, told, decay, gain, fine, filtered, fresh, sums
         )
         if fine:
-            checked_on_grid(filtered + noise, FINE)  # all that follows is computed from these
+            checked_on_grid(filtered + noise, FINE)  # everything below is computed from these
         else:
             self._on_grid(fresh)
         measured, made = self._measured + fresh, self._measurements + 1
@@ -129,5 +129,5 @@ class DecayingSession(MeasuredSession):
     def _closed_batch(
         self, due: Floats | None, fresh: Floats, filtered: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """(what is said, what stays in the cells, the decaying sum) once rows that are due are measured."""
+        """Return (measurement, remaining cells, decaying sum) after measuring the rows that are due."""
         return fresh, np.zeros(self._query.cells), filtered

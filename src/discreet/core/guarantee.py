@@ -1,16 +1,15 @@
-"""Guarantees: computed from what the mechanisms did, and from nothing else.
+"""Guarantees, computed only from the records of mechanisms.
 
-A :class:`Guarantee` holds numbers; its sentences are made by
-:mod:`discreet.accounting.text.guarantee_sentences` and read by people only. It is made in this module, and
-whoever holds one holds the records that its numbers follow from: they are computed again wherever one is
-built.
+A :class:`Guarantee` holds numbers; :mod:`discreet.accounting.text.guarantee_sentences` makes its sentences,
+which no code reads. It is computed in this module. A guarantee contains the records that its numbers follow
+from: the numbers are computed again whenever one is built.
 
-A :class:`MechanismRecord` says what one mechanism did to one user: the noise family, its scale per
-family of the query, the joint sensitivity in units of that noise, and in how many noisy sums the
-user can appear. :func:`guarantee_of` composes records on the same users:
+A :class:`MechanismRecord` describes what one mechanism did to one user: the noise family, its scale per
+family of the query, the joint sensitivity in units of that noise, and the number of noisy sums that the user
+can be in. :func:`guarantee_of` composes records on the same users:
 
 - Laplace (also discrete, on its grid): epsilon = sum over records of levels * joint l1, because the
-  densities of two neighbouring releases differ by exp(sum |shift| / b) at most;
+  densities of two neighbouring releases differ by at most exp(sum |shift| / b);
 - Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly, also adaptively
   (:mod:`discreet.core.correlated_noise`, b); rho = mu^2 / 2; epsilon at the asked delta by the exact curve;
 - discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon
@@ -19,14 +18,14 @@ user can appear. :func:`guarantee_of` composes records on the same users:
   epsilon at delta by numerical privacy-loss distributions (:mod:`discreet.accounting.pld_calibration`), which
   is less than the closed form for discrete Gaussian noise and for Laplace noise at delta > 0.
 
-``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories
-of all families together, which for centred rewards is less than the sum of the families' own.
-Users in disjoint batches need one record, of the batch that costs most (parallel composition). Where
-batches of other people have mechanisms of different kinds (Laplace noise here, Gaussian noise there),
-:func:`parallel` states the worst of their guarantees: epsilon and delta are the largest, and so are rho and
-mu where every kind has them. That is sound also where policies and mechanisms of later batches depend on
-earlier releases: given what was released before, an exchange changes the one batch that the user is in, and
-all that follows is a function of its release and of other people's data.
+``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories of all
+families together. For centred rewards it is less than the sum of the families' own. Users in disjoint batches
+need one record, that of the batch with the largest cost (parallel composition). Batches of disjoint users may
+have mechanisms of different kinds (for example Laplace noise and Gaussian noise). :func:`parallel` then
+states the worst of their guarantees: epsilon and delta are the largest, and so are rho and mu if every kind
+has them. This is also valid if policies and mechanisms of later batches depend on earlier releases. Given
+what was released before, replacing a user changes only the batch that the user is in, and everything after it
+is a function of its release and of other users' data.
 """
 
 from __future__ import annotations
@@ -62,25 +61,27 @@ _NUMBERS = ("epsilon", "delta", "rho", "mu")
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A privacy statement: computed by :func:`guarantee_of`, never typed in.
+    """Privacy statement, always computed by :func:`guarantee_of`.
 
-    trust : who sees raw data ("joint": the server, which people interact with; "central": the keeper of
-        stored data, and everybody else sees the release; "local": nobody; "none": no promise).
+    trust : who sees raw data ("joint": the server that users interact with; "central": the curator of an
+    offline
+        data set, while all others see the release; "local": no party; "none": no guarantee).
     epsilon, delta : true values of this object's own noise; epsilon None: no guarantee.
-    rho, mu : zCDP and Gaussian-DP parameters, None where there is none.
-    epsilon_nominal : what the user typed; differs under calibration "published".
-    episodes : m, how many episodes of one user are exchanged at most.
-    users_public : the number of users is treated as known to all.
+    rho, mu : zCDP and Gaussian-DP parameters, None if there is none.
+    epsilon_nominal : value that the user asked for; differs under calibration "published".
+    episodes : m, the largest number of episodes of one user that are replaced.
+    users_public : the number of users is treated as public.
     randomness : "secure" (operating system, exact) or "seeded" (simulation only).
     records : what each mechanism did to the same users.
-    kinds : in place of records where other people's batches have other mechanisms: (which users, theirs).
-    reason : in place of both where nothing is promised: why.
+    kinds : instead of records if batches of disjoint users have other mechanisms: (which users, their
+    guarantee).
+    reason : instead of both if there is no guarantee: why.
 
     Raises
     ------
     ValueError
         On numbers that do not follow from records or kinds. Epsilons of numerical accounting are computed
-        again too, unless this process did it before (in a fresh one dp-accounting takes a second to load).
+        again too, unless this process did it before (in a new one dp-accounting takes a second to load).
     """
 
     __repr__ = brief
@@ -116,7 +117,7 @@ class Guarantee:
         else:
             _check_alike(self, self.kinds)
             true = _worst(self.kinds) if self.kinds else _composed(self.records, self.delta, self.randomness)
-        # what other machines' rounding may change
+        # tolerance for rounding on other machines
         near = 1e-6 if any(record.numerical for record in self.records) else 1e-9
         for name, one in zip(_NUMBERS, true, strict=True):
             own = getattr(self, name)
@@ -138,22 +139,22 @@ class Guarantee:
 
     @property
     def unit(self) -> str:
-        """What is protected, in words."""
+        """Protected unit, as text."""
         return _sentences().unit(self.episodes)
 
     @property
     def neighbours(self) -> str:
-        """Against which exchange, in words."""
+        """Neighbouring relation, as text."""
         return _sentences().neighbours(self.episodes)
 
     @property
     def composition(self) -> tuple[str, ...]:
-        """One line per mechanism, with the numbers that led here."""
+        """One line per mechanism, with the numbers that lead to the guarantee."""
         return _sentences().composition(self)
 
     @property
     def statement(self) -> str:
-        """The whole in words."""
+        """Whole privacy statement, as text."""
         return _sentences().statement(self)
 
     def __str__(self) -> str:
@@ -161,23 +162,23 @@ class Guarantee:
 
     @property
     def holds_if_seed_is_guessed(self) -> bool:
-        """Is epsilon a promise against who can guess, or try, seeds? Never of seeded noise: a simulation."""
+        """True if epsilon holds against attackers who guess or try seeds; False for seeded noise."""
         return self.epsilon is not None and self.randomness == "secure"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values (None stands for JSON null): numbers, what they follow from, and the sentences."""
+        """Return plain values (None becomes JSON null): numbers, what they follow from, and the sentences."""
         return parts.module("plain").of_guarantee(self)
 
     def to_json(self) -> str:
-        """:meth:`to_dict` as JSON text."""
+        """Return :meth:`to_dict` as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Guarantee:
-        """The guarantee whose ``table`` :meth:`to_dict` wrote, built from its numbers alone.
+        """Return the guarantee whose ``table`` :meth:`to_dict` wrote, rebuilt from its numbers.
 
-        Raises ``ValueError`` on a missing or foreign key, a number that does not follow from the mechanisms,
-        and a sentence that is not the one of these numbers.
+        Raises ``ValueError`` on a missing or unknown key, on a number that does not follow from the
+        mechanisms, and on a sentence that does not match the numbers.
         """
         plain = parts.module("plain")
         found = cls(**plain.guarantee_fields(table, cls.from_dict))
@@ -186,7 +187,7 @@ class Guarantee:
 
 
 def _sentences() -> Any:
-    """What makes text of the numbers."""
+    """Return the module that makes text from the numbers."""
     return parts.module("sentences")
 
 
@@ -198,7 +199,7 @@ def no_guarantee(
     epsilon_nominal: float | None = None,
     episodes: int = 1,
 ) -> Guarantee:
-    """The statement of a baseline, or of a mechanism whose noise protects nobody (``reason`` says why)."""
+    """Return the statement of a baseline, or of a mechanism without protection (``reason`` says why)."""
     return Guarantee(trust, None, 0.0, None, None, epsilon_nominal, episodes, True, randomness, reason=reason)
 
 
@@ -212,24 +213,24 @@ def guarantee_of(
     users_public: bool = True,
     episodes: int = 1,
 ) -> Guarantee:
-    """The guarantee of mechanisms that all touched the same users.
+    """Return the guarantee of mechanisms that all processed the same users.
 
     Parameters
     ----------
     trust : "joint", "central", "local" or "shuffle"
     records : at least one; all Laplace, or all Gaussian (discrete or not).
     randomness : "seeded" or "secure"; secure noise must be discrete, since the last bits of floating-point
-        noise leak.
+        noise leak information.
     delta : in (0, 1), at which epsilon is stated, for Gaussian noise; None or 0 for Laplace noise,
         whose guarantee is pure.
     epsilon_nominal : what the user asked for, if it was an epsilon.
-    episodes : m, how many episodes a user has at most; the records' sensitivities are for that many.
+    episodes : m, the largest number of episodes of one user; the records' sensitivities are for m.
 
     Raises
     ------
     ValueError
-        On a mixture of families, a delta that does not fit the noise, or secure randomness with
-        continuous noise.
+        On a mixture of families, a delta that does not fit the noise, or secure randomness with continuous
+        noise.
     """
     checks.choice("trust", trust, ("joint", "central", "local", "shuffle"))
     if epsilon_nominal is not None:
@@ -239,12 +240,12 @@ def guarantee_of(
 
 
 def parallel(kinds: Sequence[tuple[str, Guarantee]]) -> Guarantee:
-    """The guarantee of mechanisms on disjoint users, each of whom is in exactly one: that of the worst.
+    """Return the guarantee of mechanisms on disjoint users, each in exactly one: the worst one's.
 
     Parameters
     ----------
-    kinds : (words, guarantee), at least one; the words say which users, such as ``"40 users, one step"``.
-        Of one trust model, randomness, unit and nominal epsilon.
+    kinds : (text, guarantee), at least one; the text says which users, such as ``"40 users, one step"``.
+        All of one trust model, randomness, unit and nominal epsilon.
 
     Raises
     ------
@@ -277,7 +278,7 @@ _Four = tuple[float | None, float, float | None, float | None]
 
 
 def _composed(records: tuple[Record, ...], delta: float | None, randomness: Source) -> _Four:
-    """What these mechanisms, all on the same users, give at this delta (module's docstring)."""
+    """Return the numbers for mechanisms on the same users at this delta (see the module's docstring)."""
     for record in records:
         if not parts.is_record(record):
             raise ValueError(
@@ -318,7 +319,7 @@ def _composed(records: tuple[Record, ...], delta: float | None, randomness: Sour
 
 
 def _worst(kinds: Sequence[tuple[str, Guarantee]]) -> _Four:
-    """The largest of every number; None where one has none."""
+    """Return the largest value of each number; None if one has none."""
     tables = [[getattr(one, name) for _, one in kinds] for name in _NUMBERS]
     epsilon, delta, rho, mu = (None if None in table else max(table) for table in tables)
     if epsilon is None or delta is None:

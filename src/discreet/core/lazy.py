@@ -1,9 +1,9 @@
-"""Parts that only some mechanisms rest on: known here by name, and loaded when one of them asks.
+"""Optional modules of the kernel, listed by name and imported on first use.
 
-What a plain release of counts rests on must be small enough to be read, so it does not import what it does
-not use: numerical privacy losses, records of the shuffle model, randomized reports, saved state. Where a
-mechanism, a file or a call is of such a kind, its code is looked up here. The tables are closed: names that
-are not in them are refused, nothing can be added from outside, and they name modules of this library only.
+The code behind a plain release of counts must be small enough to read. It therefore does not import what it
+does not use: numerical privacy losses, records of the shuffle model, randomized response, saved state. A
+mechanism, file or call that needs one of these looks it up here. The tables are closed: other names are
+rejected, nothing can be added from outside, and they name modules of this library only.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Part = Literal[
 
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.pld",  # numerical privacy losses
-    "calibration": "discreet.accounting.pld_calibration",  # what one exchanged user moves, cell by cell
-    "contributions": "discreet.audits.contributions",  # a user's summand once more, for audits
-    "exceeding": "discreet.accounting.exceedance",  # how often a loss is above epsilon
-    "laws": "discreet.accounting.noise_distributions.count_noise",  # public, no cell of a sum
-    "questions": "discreet.mechanisms.query_checks",  # batches with queries of their own
+    "calibration": "discreet.accounting.pld_calibration",  # changes of each cell when one user is replaced
+    "contributions": "discreet.audits.contributions",  # summand of a user, recomputed for audits
+    "exceeding": "discreet.accounting.exceedance",  # probability that a loss exceeds epsilon
+    "laws": "discreet.accounting.noise_distributions.count_noise",  # public; reads no cell of a sum
+    "questions": "discreet.mechanisms.query_checks",  # batches that answer queries of their own
     "saving": "discreet.mechanisms.saved_state.save",  # from a session to a file
     "seeded noise": "discreet.core.noise.seeded_noise_kernels",  # for simulation
     "seeds": "discreet.core.noise.seeded_rng",  # keys of a run, for simulation
-    "mechanism words": "discreet.accounting.text.mechanism_names",  # what a mechanism is called
+    "mechanism words": "discreet.accounting.text.mechanism_names",  # names of mechanisms
     "plain": "discreet.accounting.serialization",  # guarantees and records as plain values, and back
     "sentences": "discreet.accounting.text.guarantee_sentences",  # a guarantee in words
     "shown": "discreet.utils.short_repr",  # values at a prompt
-    "steered": "discreet.core.clipped_returns",  # group returns and cut rewards
+    "steered": "discreet.core.clipped_returns",  # group returns and clipped rewards
 }
 
 RECORDS = {
@@ -44,7 +44,7 @@ RECORDS = {
     "flips": ("discreet.accounting.binomial_noise_event", "BinomialRecord"),
     "amplified": ("discreet.accounting.shuffle_amplification_event", "AmplifiedRecord"),
 }
-"""Every kind of record, as files name it: where its class stands."""
+"""Every kind of record, as files name it, with the module and name of its class."""
 
 
 _REPORTED = (
@@ -54,27 +54,27 @@ _REPORTED = (
 
 
 def module(name: Part) -> Any:
-    """A part, loaded."""
+    """Import and return an optional module."""
     return import_module(_MODULES[name])
 
 
 def record_class(kind: Any) -> Any:
-    """The class of a kind of record. Raises ``ValueError`` on a kind that there is not."""
+    """Return the class of a kind of record. Raises ``ValueError`` for an unknown kind."""
     home, name = RECORDS[checks.choice("record: kind", kind, RECORDS)]
     return getattr(import_module(home), name)
 
 
 def _is(value: Any, homes: Collection[tuple[str, str]]) -> bool:
-    """Is it of one of these classes? By its name first, so that none is loaded in vain; then by identity."""
+    """Return whether the value has one of these classes. Compares names first, to import only on a match."""
     home = type(value).__module__, type(value).__qualname__
     return home in homes and type(value) is getattr(import_module(home[0]), home[1])
 
 
 def is_reported(value: Any) -> bool:
-    """Is it the strategy of randomized reports, and of no subclass, whatever it calls itself?"""
+    """Return whether the value is exactly a randomized-response strategy; subclasses are rejected."""
     return _is(value, (_REPORTED,))
 
 
 def is_record(value: Any) -> bool:
-    """Is it of one of the classes in the table, and of no subclass, which could state any loss?"""
+    """Return whether the class is in the table; subclasses are rejected, as they could state any loss."""
     return _is(value, RECORDS.values())

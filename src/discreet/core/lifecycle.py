@@ -1,13 +1,13 @@
-"""The life of an object that holds people's records: one process, one call at a time, one end, or one file.
+"""Life cycle of objects that hold user data: one process, one call at a time, and one end, closed or saved.
 
-A copy of such an object would draw the same noise again, or draw other noise for the same sums: so it cannot
-be pickled or copied, and a fork of the process finds it closed. Two calls at once would draw two noises for
-one sum: a call takes a lock, and a call out of a running one (from a signal's handler, or out of a
-caller's array) is refused.
+A copy of such an object would draw the same noise again, or draw other noise for the same sums. It therefore
+cannot be pickled or copied, and a fork of the process finds it closed. Two simultaneous calls would draw two
+noises for one sum. Each call therefore takes a lock, and a call made from inside a running one (by a signal
+handler, or by code of a caller's array) is rejected.
 
-What can go on elsewhere ends in a file, which is continued once
-(:mod:`discreet.mechanisms.saved_state.state_file`). Crash and interrupt leave the object or the file, never
-both and never neither.
+A session that continues elsewhere is saved to a file, which can be restored once
+(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt there is either the object or
+the file, never both and never neither.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from discreet.core import lazy as parts
 
 
 class Guarded:
-    """Base of everything that holds exact sums or raw records; subclasses say in ``_drop`` what that is."""
+    """Base class of objects that hold exact sums or raw records; subclasses drop them in ``_drop``."""
 
-    _what = "session"  # as errors name it
+    _what = "session"  # name in errors
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -39,7 +39,7 @@ class Guarded:
         self.__reduce__()
 
     def __repr__(self) -> str:
-        """What is public of it: no record, no sum."""
+        """Return the public facts only: no record, no sum."""
         claim = getattr(self, "guarantee", None)
         words = [] if claim is None else [f"trust={claim.trust!r}", f"epsilon={claim.epsilon}"]
         if claim is not None and claim.delta:
@@ -57,15 +57,15 @@ class Guarded:
         self.close()
 
     def close(self) -> None:
-        """The end: records and noise are dropped, every later call raises.
+        """Close the session: records and noise are dropped, and every later call raises.
 
-        Out of a running call (from a signal's handler) they are dropped when that call has ended: compiled
-        code is writing to them.
+        If called from inside a running call (by a signal handler), they are dropped when that call has ended,
+        because compiled code is still writing to them.
         """
         if self._calling_here():
             self._closed = True
             threading.Thread(target=self._end, daemon=True).start()
-        elif os.getpid() != self._process:  # a fork may have inherited the lock, held by a thread it lacks
+        elif os.getpid() != self._process:  # a fork may inherit a held lock
             self._drop()
         else:
             self._end()
@@ -75,24 +75,24 @@ class Guarded:
             self._drop()
 
     def _drop(self) -> None:
-        """Forget what is private. Subclasses add their own."""
+        """Drop what is private. Subclasses extend it."""
         self._closed = True
 
     def _calling_here(self) -> bool:
-        """Is a call of this very thread running?"""
+        """Return whether this thread is inside a call."""
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def _check_open(self) -> None:
-        """Raise ``RuntimeError`` where no call may begin; asked under the lock."""
+        """Raise ``RuntimeError`` if no call may begin; the lock must be held."""
         if self._closed:
             raise RuntimeError(f"this {self._what} is closed: start another one")
 
     def _call(self) -> threading.RLock:
-        """One call at a time, in the process that started the object.
+        """Return the lock that allows one call at a time, in the process that created the object.
 
-        For ``with self._call(): self._check_open()``. It is the lock itself, whose ``with`` no interrupt can
-        come into. (A generator, or an ``__enter__`` in Python, ends after the lock is taken, and an interrupt
-        there would leave it to nobody.)
+        Use it as ``with self._call(): self._check_open()``. It returns the lock itself, because no interrupt
+        can come between taking it and entering ``with``. (A generator, or an ``__enter__`` in Python, ends
+        after the lock is taken; an interrupt at that point would keep it locked permanently.)
         """
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -104,24 +104,24 @@ class Guarded:
 
 
 class Saveable(Guarded):
-    """What can end in a file, from which another one like it goes on.
+    """Base class of objects that can be saved to a file and restored from it.
 
-    Each kind names every attribute in one of three tables (tests compare them with ``vars``);
-    :mod:`discreet.mechanisms.saved_state.save` reads the tables, and lists what may stand in a file.
+    Each class lists every attribute in one of three tables (tests compare them with ``vars``).
+    :mod:`discreet.mechanisms.saved_state.save` reads the tables and defines which types a file may contain.
     """
 
-    _kind: ClassVar[str]  # as files name it
-    # The arguments of the constructor:
+    _kind: ClassVar[str]  # name in files
+    # Arguments of the constructor:
     _BOUND: ClassVar[tuple[str, ...]]
-    # What a run has made of them, saved as it is:
+    # State that a run has computed from them, saved unchanged:
     _STATE: ClassVar[tuple[str, ...]]
-    # What the constructor derives from its arguments, or what belongs to one process:
+    # Values derived by the constructor, or bound to one process:
     _DERIVED: ClassVar[tuple[str, ...]] = ("_process", "_lock", "_closed", "_saving", "_identity")
 
     def __init__(self) -> None:
         super().__init__()
-        self._saving = False  # a save was interrupted before its file was visible or withdrawn
-        self._identity = secrets.token_hex(16)  # of the file that it is saved to
+        self._saving = False  # True if a save was interrupted before its file was visible or withdrawn
+        self._identity = secrets.token_hex(16)  # of the file that the object is saved to
 
     def _check_open(self) -> None:
         super()._check_open()
@@ -129,17 +129,18 @@ class Saveable(Guarded):
             raise RuntimeError(f"a save of this {self._what} was interrupted: save it again, or close it")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """End the session and write all it knows to a new file, from which
-        :func:`~discreet.mechanisms.restore_session.restore` continues it.
+        """End the session and write its state to a new file.
 
-        The file holds exact sums of people's data and the noise that hides them, and their records where the
-        session stores users: mode 0600, to be kept where the raw data may be. A plan may be open: its users
-        go on after the restore, with the encoders that they have (or ``open_encoder``). A learner's own state
-        is not in it.
+        :func:`~discreet.mechanisms.restore_session.restore` continues it. The file has mode 0600.
 
-        If an error or interrupt comes before the file is visible, nothing is left of it and the session
-        goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
+        The file contains exact sums of user data and the noise added to them, and raw records if the session
+        stores users: keep it only where the raw data may be kept. A plan may be open: after the restore its
+        users continue with the encoders that they have (or ``open_encoder``). The state of a learner is not
+        included.
+
+        If an error or interrupt comes before the file is visible, no file is left and the session continues.
+        Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
         with self._call():
-            super()._check_open()  # also after a save that was interrupted
+            super()._check_open()  # also after an interrupted save
             parts.module("saving").write(self, path)

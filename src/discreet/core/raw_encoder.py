@@ -1,4 +1,4 @@
-"""How one user's records enter sums: what her device sends, and how it is added to a flat vector of cells."""
+"""Encoder of raw records, and functions that add one user's records to a flat vector of cells."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ _CODES = {
 
 
 def family_begins(query: CountQuery) -> Ints:
-    """(7,) where families begin in the flat vector, -1 where one is absent.
+    """Return (7,) first cells of the families in the flat vector, -1 where a family is absent.
 
-    First cells of visits, transitions, rewards, pooled transitions and pooled rewards; 1 if only first visits
-    to a state are pooled, 2 if only they are counted, else 0; first cell of cut rewards.
+    Entries 0 to 4 belong to visits, transitions, rewards, pooled transitions and pooled rewards; 6 to clipped
+    rewards. The flag is 1 if only first visits to a state are pooled, 2 if only first visits are counted,
+    else 0.
     """
     begins = np.full(7, -1, np.int64)
     for f, name in enumerate(query.row_families):
@@ -59,7 +60,7 @@ def family_begins(query: CountQuery) -> Ints:
 
 
 def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
-    """The record with its rewards on the grid, if there is one."""
+    """Return the record with its rewards rounded to the grid, or unchanged without a grid."""
     if grid is None:
         return record
     return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))
@@ -68,7 +69,7 @@ def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
 def noise_vector(
     query: CountQuery, mechanism: CountMechanism, factor: float, coins: Coins, scales: Floats | None = None
 ) -> Floats:
-    """Independent noise for every cell, family after family; family f has scale factor * scales[f]."""
+    """Return independent noise for every cell, family by family; family f has scale factor * scales[f]."""
     scales = mechanism.noise_scales if scales is None else scales
     draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
     sizes = np.diff(query.offsets)
@@ -87,9 +88,9 @@ def add_record(
     played: NDArray[np.bool_] | None = None,
     cut: float = 0.0,
 ) -> None:
-    """Add one checked user's counted records to a flat vector of cells, but for those outside ``played``.
+    """Add one checked user's counted records to a flat vector of cells, except records outside ``played``.
 
-    ``played`` (T, R) : of the T steps that are counted. ``cut`` : of rewards that are summed up to a total.
+    ``played`` (T, R) : for the T counted steps. ``cut`` : upper limit of the user's total in clipped rewards.
     """
     layout, record = query.layout, cut_to(record, query.step)
     rows = layout.row_index[record.states[:-1], record.actions]
@@ -102,7 +103,7 @@ def add_record(
 
 
 def same_plan(number: int, plan: Plan) -> int:
-    """The number of an encoder's plan, or ``ValueError`` where it is asked to encode for another."""
+    """Return the number of an encoder's plan. Raises ``ValueError`` if ``plan`` is another one."""
     if plan.number not in (0, number):
         raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
     return number
@@ -110,13 +111,13 @@ def same_plan(number: int, plan: Plan) -> int:
 
 @dataclass(frozen=True, eq=False)
 class RawEncoder:
-    """What a device does where the server is trusted: nothing. The trajectory goes to the trusted core."""
+    """Encoder for a trusted server: it returns the trajectory unchanged."""
 
     __repr__ = brief
 
-    number: int  # of the plan it was made for: what it makes later is late
-    guarantee: ClassVar[None] = None  # of its message: there is none, the server is trusted with it
+    number: int  # of the plan that it was made for; messages for later plans are late
+    guarantee: ClassVar[None] = None  # of its message: none, because the server is trusted with it
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Return the raw trajectory, tagged with the plan that the user was given."""
+        """Return the raw trajectory, tagged with the user's plan."""
         return Message(plan=same_plan(self.number, plan), trajectory=trajectory)

@@ -1,8 +1,9 @@
-"""Plans, reports and releases: what passes between people, a session and whoever learns.
+"""Plans, messages and releases: values passed between users, a session and a learner.
 
-A :class:`Plan` is all that is public before people act, a :class:`Schedule` when there are releases, a
-:class:`Message` what leaves a person's hands, and a :class:`Release` all that is ever seen of people. Nothing
-here knows a learner or the world: those types are in :mod:`discreet.mechanisms.interfaces`.
+A :class:`Plan` is everything public before users act, and a :class:`Schedule` says when there are releases. A
+:class:`Message` is what a user's device sends, and a :class:`Release` is all that is ever published about
+users. This module knows no learner and no environment; their types are in
+:mod:`discreet.mechanisms.interfaces`.
 """
 
 from __future__ import annotations
@@ -35,24 +36,25 @@ __all__ = [
 ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------ before people act
+# ------------------------------------------------------------------------------ before users act
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What the server makes public before people act: a function of releases and public data only.
+    """Everything that the server publishes before users act: a function of releases and public data only.
 
     policy : (H, S) int actions, or (H, S, A) probabilities.
-    users : how many people follow it, at least 1.
-    context : arrays that contributions need beside trajectories (values of a linear learner), by name.
-    query : must be None: what a batch is asked is declared before (``Schedule.queries``).
+    users : number of users who follow it, at least 1.
+    context : arrays that contributions need besides trajectories (values of a linear learner), by name.
+    query : must be None: the query of a batch is declared before (``Schedule.queries``).
     last : a release follows; False mixes several policies (explorers, ties) in one batch.
-    number : set by ``session.begin``; messages carry it, and late or foreign ones are refused.
-    group, return_share : of a query with groups of returns: the public group that these users count in, and
-        the share of the budget, in [0, 1), that group returns get in the release that closes this batch (the
-        last plan's counts; 0: not released; None: the query's).
-    forget : that release is the last to see any user so far; later ones begin anew.
-    cut : of a query with cut rewards: C of this batch, in [C of the last one, H]; infinite: centred rewards
-        take the place of cut ones from that release on, for good; None: as it stands. The first plan of a
-        batch sets it, further ones name the same or None.
+    number : set by ``session.begin``; messages carry it, and messages for other plans are rejected.
+    group, return_share : for a query with groups of returns: the public group that these users count in, and
+        the share of the budget, in [0, 1), for group returns in the release that closes this batch. The last
+        plan's share applies; 0: not released; None: the query's share.
+    forget : that release is the last one that includes any user so far; later ones start again.
+    cut : for a query with clipped rewards: C of this batch, in [C of the last one, H]. Infinite: centred
+    rewards
+        replace clipped ones from that release on, permanently. None: unchanged. The first plan of a batch
+        sets it; further plans give the same value or None.
     """
 
     __repr__ = brief
@@ -69,36 +71,37 @@ class Plan:
     cut: float | None = None
 
 
-# What is to be submitted where raw data are refused.
+# Text for errors if raw data are rejected.
 ON_DEVICE = "what begin's encoder makes: encoder = session.begin(plan), then encoder(trajectory, plan, coins)"
 
-MOST_RELEASES = 50_000_000  # times of release are held as a list: 400 MB
+MOST_RELEASES = 50_000_000  # release times are stored as a list: 400 MB
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Public times of release, fixed before data (or capped in advance and then triggered by releases).
+    """Public times of release, fixed before data (or limited in advance and then triggered by releases).
 
-    ``users`` is K, or None where it is not known. With neither ``times`` nor ``growth`` a release is made
-    after every user. ``max_releases`` caps those that releases trigger; ``answers`` is how many responses are
-    asked of stored users. ``reads`` ("sums", "measurements") is what the learner will use, ``plans`` ("any",
+    ``users`` is K, or None if it is unknown. With neither ``times`` nor ``growth`` there is a release after
+    every user. ``max_releases`` limits the number that releases trigger. ``answers`` is the number of answers
+    about stored users. ``reads`` ("sums", "measurements") is what the learner will use. ``plans`` ("any",
+    "deterministic", "stochastic") is the kind of its policies. Both choose the mechanism.
     "deterministic", "stochastic") what kind of policies it plays: both choose the mechanism.
 
-    ``times`` holds the number of users submitted at each release, ascending, starting with 0
-    (release 0 is made before anybody came: zeros, no noise). ``growth`` is geometric:
-    next = max(k + 1, ceil(growth * k)); 1.0 is a release after every user.
+    ``times`` holds the number of users submitted at each release, ascending, starting with 0 (release 0 is
+    made before any user: zeros, no noise). ``growth`` is geometric: next = max(k + 1, ceil(growth * k)); 1.0
+    is a release after every user.
 
-    ``pooled_shares``, in (0, 1), one for each of ``release_times``: the share of the budget that the pooled
-    families of the query get in the noise of that release (the first is of release 0, without noise).
-    Only mechanisms with noise of its own for each release can follow it.
+    ``pooled_shares``, in (0, 1), one for each of ``release_times``: the share of the budget for the pooled
+    families of the query in the noise of that release (the first is for release 0, without noise).
+    Only mechanisms with separate noise for each release can follow it.
 
-    ``queries`` : one query for each batch between consecutive times of release, in place of the learner's
-    standing one. Nobody is in two batches, and every batch is asked at the full budget: a privatizer's
-    ``start`` then hands out a :class:`~discreet.mechanisms.batch_queries.BatchSession`. People who come after
-    the last release are in no batch.
+    ``queries`` : one query for each batch between consecutive times of release, instead of the learner's
+    standing query. No user is in two batches, and every batch is queried at the full budget: a privatizer's
+    ``start`` then returns a :class:`~discreet.mechanisms.batch_queries.BatchSession`. Users after the last
+    release are in no batch.
 
-    ``final`` : the last of ``times`` may be ``users`` itself. Online such a release is refused, since nobody
-    is left to use it; a stored data set is released in just that way (:meth:`one_shot`).
+    ``final`` : the last of ``times`` may be ``users`` itself. Online such a release is rejected, since no
+    user remains who could use it. An offline data set is released in this way (:meth:`one_shot`).
     """
 
     __repr__ = brief
@@ -109,16 +112,17 @@ class Schedule:
     max_releases: int | None = None
     answers: int = 0
     reads: Literal["sums", "measurements"] = "sums"  # what the learner will use: chooses the mechanism
-    plans: Literal["any", "deterministic", "stochastic"] = "any"  # its policies: what devices report about
+    plans: Literal["any", "deterministic", "stochastic"] = "any"  # kind of its policies
     pooled_shares: Floats | None = None
     final: bool = False
     queries: tuple[Query, ...] | None = None
 
     @classmethod
     def one_shot(cls, users: int, plans: Literal["any", "deterministic", "stochastic"] = "any") -> Schedule:
-        """All n ``users``, at least 1, then one release: what offline learners ask for.
+        """Return the schedule of offline learners: all n ``users``, at least 1, then one release.
 
-        plans : what policies these users may follow, as in the class. Raises ``ValueError`` on other values.
+        plans : kind of policies that these users may follow, as in the class. Raises ``ValueError`` on other
+        values.
         """
         users = checks.integer("users", users, 1)
         return cls(users, np.array([0, users], np.int64), plans=plans, final=True)
@@ -134,7 +138,7 @@ class Schedule:
         if self.growth is not None:
             object.__setattr__(self, "growth", checks.real("growth", self.growth, 1.0))
         if self.times is not None:
-            times = np.array(self.times, np.int64)  # a copy: nobody else may move the boundaries of batches
+            times = np.array(self.times, np.int64)  # a copy: no other code may move the boundaries of batches
             if times.ndim != 1 or times.size == 0 or times[0] != 0 or (np.diff(times) <= 0).any():
                 raise ValueError("times must be ascending integers that start with 0")
             if self.users is not None and times[-1] >= self.users + self.final:
@@ -160,7 +164,7 @@ class Schedule:
 
     @cached_property
     def release_times(self) -> Ints:
-        """Users submitted at each release, from 0 on, read-only. ``ValueError`` when K is not known."""
+        """Users submitted at each release, starting at 0, read-only. ``ValueError`` if K is unknown."""
         if self.times is not None:
             return self.times
         if self.users is None:
@@ -182,7 +186,7 @@ class Schedule:
         return times
 
     def leaf_at(self, n: int, leaf: Literal["batch", "user"] = "batch") -> int:
-        """How many leaves the first n users fill: ``leaf`` "batch" counts batches, "user" users.
+        """Return the number of leaves that the first n users fill: ``leaf`` counts "batch" or "user".
 
         Raises ``RuntimeError`` between scheduled releases.
         """
@@ -196,7 +200,7 @@ class Schedule:
 
     @property
     def releases(self) -> int | None:
-        """How many noisy releases there are at most (release 0 is not counted); None if open-ended."""
+        """Largest number of noisy releases (release 0 is not counted); None if open-ended."""
         if self.max_releases is not None:
             return self.max_releases
         if self.users is None and self.times is None:
@@ -204,34 +208,34 @@ class Schedule:
         return max(1, self.release_times.size - 1)
 
 
-# ------------------------------------------------------------------------------ what comes out
+# ------------------------------------------------------------------------------ releases
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """One family of a release: the value, the law of its noise, and what it estimates."""
+    """One family of a release: the value, its noise distribution, and the estimand."""
 
     __repr__ = brief
 
     value: Floats
     law: NoiseLaw
     estimand: Literal["sum", "weighted"] = "sum"
-    covers: int = 0  # how many people the value reflects
+    covers: int = 0  # number of users in the value
     effective: float = 0.0  # (sum w)^2 / sum w^2: sample size for concentration; = covers if "sum"
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What a release says of the newest batch, with noise that no other measurement shares.
+    """Part of a release about the newest batch, with noise that no other measurement shares.
 
-    Its values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j: the weights are
-    public, so rates can be fitted to all measurements by generalised least squares. With decay 0 it is
-    the sum of the batch (``covers`` its users); else a weighted sum over everybody so far.
+    Its values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j. The weights are
+    public, so rates can be fitted to all measurements by generalised least squares. With decay 0 it is the
+    sum of the batch (``covers`` its users); else a weighted sum over all users so far.
 
-    Of a query with a cut it holds one of the two reward families, and of one with groups their returns only
-    where they got a share.
+    If rewards are clipped, it has one of the two reward families. Group returns are included only if they
+    have a share of the budget.
 
-    ``fresh`` is None where all pairs are measured. Under clocks of their own it says which (T, S, A) are: a
+    ``fresh`` is None if all pairs are measured. Under per-pair schedules it says which (T, S, A) are: a
     pair's batches are then those between its own measurements, and pairs not measured read 0.
     """
 
@@ -245,36 +249,35 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Noisy sums, their noise laws, and the guarantee: all that a learner sees of people.
+    """Noisy sums, their noise distributions, and the guarantee: all that a learner sees about users.
 
     estimates : by the query's families ("transition_counts" (H, S, A, S), "visits" and "reward_sums"
-        (H, S, A), ...): ``value`` with noise, which may be negative; ``law`` of that noise; ``covers``
-        people.
-    users : submitted so far; public.
-    number : of the release, 0 before anybody came (zeros, no noise).
+        (H, S, A), ...). ``value`` includes noise and may be negative; ``law`` is the distribution of that
+        noise; ``covers`` is the number of users.
+    users : number submitted so far; public.
+    number : index of the release; 0 is before any user (zeros, no noise).
     guarantee : of the whole session, not of this release alone.
-    measurement : what is new since the last release, with noise of its own; None where releases share noise
-        (trees).
+    measurement : new data since the last release, with separate noise; None if releases share noise (trees).
     """
 
     __repr__ = brief
 
     estimates: Mapping[str, Estimate]
     users: int  # submitted so far; public
-    number: int  # 0 before anybody came: zeros, no noise
+    number: int  # 0 before any user: zeros, no noise
     guarantee: Guarantee
-    measurement: Measurement | None = None  # None where releases share noise (trees)
+    measurement: Measurement | None = None  # None if releases share noise (trees)
 
 
-# ------------------------------------------------------------------------------ on a person's device
+# ------------------------------------------------------------------------------ on a user's device
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What leaves a person's hands: the raw trajectory (none, joint) or a message (local; bytes: shuffle).
+    """Value sent by a user's device: the raw trajectory (none, joint) or a message (local; bytes: shuffle).
 
-    plan : number of the plan that she followed. trajectory, message : exactly one of them; a message is an
-    array, or the bytes of an envelope (:class:`~discreet.device.message_envelope.Envelope`).
+    plan : number of the plan that the user followed. trajectory, message : exactly one of them is set. A
+    message is an array, or the bytes of an envelope (:class:`~discreet.device.message_envelope.Envelope`).
     """
 
     plan: int
@@ -283,5 +286,5 @@ class Message:
 
 
 def numbered(plan: Plan, number: int) -> Plan:
-    """The plan with the number under which its messages are accepted."""
+    """Return the plan with the number under which its messages are accepted."""
     return replace(plan, number=number)

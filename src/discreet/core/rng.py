@@ -1,9 +1,9 @@
-"""Where randomness comes from: a fast seeded tree for simulations, the operating system for people.
+"""Sources of randomness: a fast seeded tree for simulation, the operating system for real users.
 
-Seeded streams are addressed by (seed, run, role, index), so equal seeds give equal results in any
-order and with any number of workers; their noise protects nobody, since whoever knows the seed
-subtracts it, and every guarantee says so. Secure noise is exact, discrete, and drawn from the
-operating system's cryptographic source; no seed exists.
+Seeded streams are addressed by (seed, run, role, index), so equal seeds give equal results in any order and
+with any number of workers. Seeded noise protects no user: anyone who knows the seed can subtract it, and
+every guarantee says so. Secure noise is exact, discrete, and drawn from the operating system's cryptographic
+source; no seed exists.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
-_EXACT = 2**46  # units: 64 draws up to here and a sum below 2^51 add up exactly in float64 (2^53)
-_MOST = 2**52  # units: up to here float64 still tells an integer from its neighbours by half a unit
-_BLOCK = 2**15  # values that are looked at together: they stay in the cache
+_EXACT = 2**46  # units: 64 draws up to this and a sum below 2^51 add up exactly in float64 (2^53)
+_MOST = 2**52  # units: up to this, float64 still resolves half a unit next to an integer
+_BLOCK = 2**15  # values that are checked together: they stay in the cache
 
 
 @dataclass(frozen=True)
 class Seeded:
     """Repeatable randomness for simulation.
 
-    seed : non-negative integer; run : index of the repetition. Two learners under one (seed, run)
-    meet the same users' luck, and two sessions the same noise: whoever sees the releases of both can
-    take it off, which is one more reason why a guarantee under a seed is for simulation only.
-    batch : index of a batch of other people with noise of its own (:meth:`of_batch`), or None. Raises
-    ``ValueError`` unless all are integers from 0 on.
+    seed : non-negative integer. run : index of the repetition. Two learners with one (seed, run) have users
+    with the same random outcomes, and two sessions have the same noise: anyone who sees the releases of both
+    can subtract it. This is another reason why a guarantee under a seed is for simulation only. batch : index
+    of a batch of other users with separate noise (:meth:`of_batch`), or None. Raises ``ValueError`` unless
+    all are integers >= 0.
     """
 
     seed: int = 0
@@ -54,12 +54,12 @@ class Seeded:
             checks.integer("batch", self.batch, 0)
 
     def of_batch(self, batch: int) -> Seeded:
-        """The same run with the noise of one batch: a key of its own; environment and ties are the run's."""
+        """Return the same run with separate noise for one batch; environment and ties remain the run's."""
         return Seeded(self.seed, self.run, batch)
 
     @cached_property
     def keys(self) -> RunKeys:
-        """The run's keys, one per door."""
+        """Keys of the run, one per role."""
         found: RunKeys = parts.module("seeds").keys_of(self.seed, self.run, self.batch)
         return found
 
@@ -68,9 +68,9 @@ class Seeded:
 class Secure:
     """Exact discrete noise from the operating system's cryptographic source; not repeatable.
 
-    reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid, so
-    that every sum is an integer on a public grid (noise in floating point would leak through its
-    last bits). A power of two from 2 to 2^20, so that sums are exact in float64; else ``ValueError``.
+    reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid, so that every
+    sum is an integer on a public grid (noise in floating point would leak through its last bits). A power of
+    two from 2 to 2^20, so that sums are exact in float64; else ``ValueError``.
     """
 
     reward_grid: int = 1024
@@ -82,7 +82,7 @@ class Secure:
             raise ValueError(f"reward_grid = {grid}: must be a power of two")
 
     def of_batch(self, batch: int) -> Secure:
-        """The system's source serves every batch alike, with fresh draws."""
+        """Return self: the system's source gives fresh draws for every batch."""
         return self
 
 
@@ -99,7 +99,7 @@ def _grid(grid: int | None) -> int:
 
 
 def _units(draws: NDArray[np.int64], grid: int) -> Floats:
-    """Integers as multiples of 1 / grid; a draw too large to add up exactly ends the session's call."""
+    """Return integers as multiples of 1 / grid. Raises if a draw is too large to add up exactly."""
     if np.abs(draws).max(initial=0) > _EXACT:
         raise OverflowError("a noise value above 2^46 grid units was drawn: float64 sums would be rounded")
     return draws.astype(np.float64) / grid
@@ -108,8 +108,8 @@ def _units(draws: NDArray[np.int64], grid: int) -> Floats:
 def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArray[Any]:
     """Return ``values``; raise ``RuntimeError`` unless all are multiples of 1 / ``grid`` that add up exactly.
 
-    Exact noise hides integers and nothing else: in a sum with a digit below the grid that digit would be
-    released as it is. Every session calls this on its sums before it draws noise, and on what it lets out.
+    Exact noise protects only integers: a digit of a sum below the grid would be released unchanged. Every
+    session calls this on its sums before it draws noise, and on what it releases.
 
     Parameters
     ----------
@@ -135,42 +135,42 @@ def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArr
 class SecureCoins:
     """Exact discrete noise and unbiased rounding from the operating system's cryptographic source.
 
-    Values lie on multiples of 1 / ``grid``, and so does the noise: 1 / grid times a discrete Laplace
-    or Gaussian variable of scale grid * b, which has the same privacy loss as continuous noise
-    of scale b (Laplace: pure epsilon; Gaussian: zero-concentrated) at shifts on the grid. Raises
-    ``ValueError`` without a grid: integer noise beside rewards that are on none would hide nothing.
+    Values are multiples of 1 / ``grid``, and so is the noise: 1 / grid times a discrete Laplace or Gaussian
+    variable of scale grid * b. At shifts on the grid it has the same privacy loss as continuous noise of
+    scale b (Laplace: pure epsilon; Gaussian: zero-concentrated). Raises ``ValueError`` without a grid:
+    integer noise added to rewards off the grid would protect nothing.
     """
 
     exact = True
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """``size`` independent discrete Laplace variables of this scale, on multiples of 1 / grid."""
+        """Return ``size`` independent discrete Laplace variables of this scale, on multiples of 1 / grid."""
         from discreet.core.noise import discrete_samplers as exact
 
         units = _grid(grid)
         return _units(exact.discrete_laplace(Fraction(scale) * units, size), units)
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """``size`` independent discrete Gaussian variables of this sigma, on multiples of 1 / grid."""
+        """Return ``size`` independent discrete Gaussian variables of this sigma, on multiples of 1 / grid."""
         from discreet.core.noise import discrete_samplers as exact
 
         units = _grid(grid)
         return _units(exact.discrete_gaussian(Fraction(scale) * units, size), units)
 
     def rounded(self, rewards: Floats, grid: int | None) -> Floats:
-        """Rewards in [0, 1], of any shape, rounded at random, without bias, to multiples of 1 / grid."""
+        """Round rewards in [0, 1], of any shape, at random and without bias to multiples of 1 / grid."""
         from discreet.core.noise import discrete_samplers as exact
 
         return exact.round_to_grid(rewards, _grid(grid))
 
     def below(self, n: int) -> int:
-        """A uniform integer in [0, n), exactly."""
+        """Return a uniform integer in [0, n), exactly."""
         return secrets.randbelow(n)
 
     def flip(self, numerator: int) -> bool:
-        """True with probability numerator / 2^53, exactly: 53 bits decide."""
+        """Return True with probability numerator / 2^53, exactly: uses 53 bits."""
         return secrets.randbits(53) < numerator
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """``size`` independent uniform words of 64 bits."""
+        """Return ``size`` independent uniform words of 64 bits."""
         return np.frombuffer(secrets.token_bytes(8 * size), np.uint64)

@@ -1,4 +1,4 @@
-"""How values are shown at a prompt: by :mod:`discreet.utils.short_repr`, which is loaded when one is."""
+"""Short ``repr`` of values; the code is in :mod:`discreet.utils.short_repr`, which is loaded on first use."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ __all__ = ["brief"]
 
 
 def brief(thing: Any) -> str:
-    """For ``__repr__ = brief`` of a dataclass: a text that fits a screen."""
+    """Return a text that fits a screen, for ``__repr__ = brief`` of a dataclass."""
     text: str = parts.module("shown").text(thing)
     return text

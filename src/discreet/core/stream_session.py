@@ -1,12 +1,13 @@
-"""The order of calls of a stream of releases: release, begin, submit x plan.users, release, ...
+"""Stream of releases and its order of calls: release, begin, submit x plan.users, release, ...
 
-What every session of sums has in common, whatever it sums and however it draws noise: who may come when, how
-many came (public), when a release is due, and that the same release comes again when nobody came. Subclasses
-say what a plan must fulfil, how a message is added, and how a release is made.
+Common base of every session of sums, for any sums and any noise. It decides which users may submit when,
+counts them (public), decides when a release is due, and repeats the last release if no user was added.
+Subclasses check a plan, add a message, and make a release.
 
-Two orders inside a call carry the guarantee. One call runs at a time (:mod:`discreet.core.lifecycle`): two
-releases at once would draw two noises for one sum. A user is counted before her record is added: an interrupt
-(Ctrl-C) between the two loses a record, where the other order would add one that no leaf accounts for.
+The guarantee depends on two orders inside a call. One call runs at a time (:mod:`discreet.core.lifecycle`):
+two releases at once would draw two noises for one sum. A user is counted before their record is added: an
+interrupt (Ctrl-C) between the two loses a record, while the other order would add a record that is in no
+leaf.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class StreamSession(Saveable, ABC):
-    """One stream of releases; see :class:`~discreet.mechanisms.interfaces.Session` for the calls."""
+    """Stream of releases; see :class:`~discreet.mechanisms.interfaces.Session` for the calls."""
 
     _BOUND: ClassVar[tuple[str, ...]] = ("_mechanism", "_randomness")
     _STATE: ClassVar[tuple[str, ...]] = (
@@ -60,18 +61,18 @@ class StreamSession(Saveable, ABC):
     ) -> None:
         super().__init__()
         self._layout, self._schedule, self._guarantee = layout, schedule, guarantee
-        self._leaf = leaf  # with "user" a release after n users has seen n leaves, not one for each batch
+        self._leaf = leaf  # "user": a release after n users covers n leaves, instead of one per batch
         self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
-        self._most_users = schedule.users  # who may come in all
+        self._most_users = schedule.users  # largest total number of users
         self._users = 0
         self._absent = 0
-        self._until = 0  # users when the open plan is done
+        self._until = 0  # number of users when the open plan is done
         self._plan: Plan | None = None
         self._plans = 0
         self._fresh = True  # a release is due: nothing was submitted since the last batch closed
         self._last: Release | None = None
         self._number = 0
-        self._next: dict[str, Any] = {}  # by name: attributes as they will be when the release is made
+        self._next: dict[str, Any] = {}  # attributes by name, as they will be once the release is made
 
     def _drop(self) -> None:
         super()._drop()
@@ -90,35 +91,35 @@ class StreamSession(Saveable, ABC):
 
     @property
     def _awaited(self) -> int:
-        """Users of the open plan who have not come yet."""
+        """Number of users of the open plan who have not been submitted yet."""
         return max(0, self._until - self.users)
 
     @property
     def schedule(self) -> Schedule:
-        """The public times of release."""
+        """Public times of release."""
         return self._schedule
 
     @property
     def open_plan(self) -> Plan:
-        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
+        """Open plan, with its number. Raises ``RuntimeError`` if no plan is open."""
         if self._plan is None or not self._awaited:
             raise RuntimeError("no plan is open: call begin first")
         return self._plan
 
     @property
     def open_encoder(self) -> Encoder:
-        """The encoder of the open plan, again: for users of a restored session. As :attr:`open_plan`."""
+        """Encoder of the open plan again, for users of a restored session. Raises as :attr:`open_plan`."""
         _ = self.open_plan
         return self._encoder()
 
-    # ------------------------------------------------------------------------------- people
+    # ------------------------------------------------------------------------------- users
     def begin(self, plan: Plan) -> Encoder:
-        """Open a plan for its users; devices get the encoder. Its context is read here, once."""
+        """Open a plan for its users and return the encoder for devices. The context is read once, here."""
         with self._call():
             self._check_open()
             if self._awaited:
                 raise RuntimeError(f"begin: users of the open plan not submitted yet: {self._awaited}")
-            if type(plan) is not Plan:  # a subclass could change its group, share or forget between two looks
+            if type(plan) is not Plan:  # a subclass could change its group, share or forget between two reads
                 raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
             shape = (self._layout.horizon, self._layout.states)
             if np.shape(plan.policy) not in (shape, (*shape, self._layout.actions)):
@@ -137,13 +138,13 @@ class StreamSession(Saveable, ABC):
                 raise ValueError("plan.query: must be None, the schedule says what people are asked")
             plan = self._admitted(plan, users)
             self._plans += 1
-            # one statement, no call: with a plan but nobody awaited, the last batch would be released again
+            # one statement, no call: with a plan but no awaited user, the last batch would be released again
             self._plan, self._fresh, self._until = numbered(plan, self._plans), False, before + users
             return self._encoder()
 
     @abstractmethod
     def _admitted(self, plan: Plan, users: int) -> Plan:
-        """The plan, to be kept, with number ``_plans + 1``. ``ValueError`` if it does not fit."""
+        """Return the plan to keep, with number ``_plans + 1``. Raises ``ValueError`` if it does not fit."""
 
     @staticmethod
     def _check_no_group(plan: Plan) -> None:
@@ -154,16 +155,16 @@ class StreamSession(Saveable, ABC):
 
     @abstractmethod
     def _encoder(self) -> Encoder:
-        """What devices of the newest plan's users get."""
+        """Return the encoder for devices of the newest plan's users."""
 
     def _count(self, users: int) -> None:
-        """Users come: before anything of theirs is added, so that no record is ever added twice."""
+        """Count users before any of their data is added, so that no record is ever added twice."""
         self._users += users
 
     def submit(self, message: Message | Trajectory) -> None:
-        """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is broken or late.
+        """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is invalid or late.
 
-        Where the server is trusted with it, the trajectory of a user of the open plan is taken as it is.
+        If the server is trusted with it, the trajectory of a user of the open plan is accepted directly.
         """
         with self._call():
             self._check_open()
@@ -183,26 +184,27 @@ class StreamSession(Saveable, ABC):
         """Check a message of the open plan, count its user, then add it."""
 
     def _record(self, message: Message) -> Trajectory:
-        """What a user of a trusted server sent, checked."""
+        """Return the checked record that a user sent to a trusted server."""
         if message.trajectory is None:
             raise ValueError("message.trajectory = None: this session takes trajectories")
         return checked(message.trajectory, self._layout)
 
     def absent(self, users: int = 1) -> None:
-        """Count people who sent nothing: the null contribution, still among the public users."""
+        """Count users who sent nothing: they contribute zero and remain among the public users."""
         with self._call():
             self._check_open()
             self._count_absent(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
 
     def _count_absent(self, users: int) -> None:
-        # one statement, no call: of who is counted and not absent it would be said that she sent something
+        # one statement, no call: a user who is counted and not absent would be described as having sent
+        # something
         self._users, self._absent = self._users + users, self._absent + users
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add simulated users of the open plan at once, from their exact sums.
 
-        What their devices would have drawn is drawn from the exact law of its sum. For simulation only:
-        raises ``ValueError`` under secure randomness, where every person's own record must pass the checks.
+        The noise of their devices is drawn from the exact distribution of its sum. For simulation only:
+        raises ``ValueError`` under secure randomness, where each user's own record must pass the checks.
         """
         with self._call():
             self._check_open()
@@ -217,9 +219,9 @@ class StreamSession(Saveable, ABC):
 
     # ----------------------------------------------------------------------------- releases
     def release(self) -> Release:
-        """Noisy sums of all users so far; its arrays are read-only.
+        """Return noisy sums of all users so far; the arrays are read-only.
 
-        After a plan with ``last=False``, and when nobody came since, the previous release again.
+        Returns the previous release again after a plan with ``last=False``, and if no user was added since.
         """
         with self._call():
             self._check_open()
@@ -236,23 +238,24 @@ class StreamSession(Saveable, ABC):
             estimates, measurement = self._made(n, self._schedule.leaf_at(n, self._leaf))
             number = 0 if n == 0 else self._number + 1
             last = Release(estimates, n, number, self._guarantee, measurement)
-            # one call of no Python function: a batch is closed when the release that tells of it is made
+            # no call of a Python function: a batch is closed at the moment when its release is made
             vars(self).update(self._next, _next={}, _last=last, _number=number, _fresh=True)
             return last
 
     @abstractmethod
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
-        """The release after n users, who fill so many leaves: draws its noise.
+        """Make the release after n users, who fill ``leaf`` leaves: draws its noise.
 
-        Attributes that close the batch are put into ``_next``: they change as the release is made, not before
-        (an interrupt in between would leave a batch that is closed once more, by a measurement of nobody).
+        Attributes that close the batch are put into ``_next``: they change when the release is made, not
+        before. (An interrupt in between would leave a closed batch that a measurement of no user would close
+        again.)
         """
 
     @property
     def answer(self) -> Callable[[Any], Estimate]:
-        """Answers new questions about stored users: ``ValueError`` where none are stored.
+        """Function that answers new queries about stored users; ``ValueError`` if none are stored.
 
-        No method, since learners are handed it: a bound one would hand them the session.
+        It is not a method, because learners receive it: a bound method would give them the session.
         """
         return _no_answer
 
@@ -262,7 +265,7 @@ def _no_answer(question: Any) -> NoReturn:
 
 
 def read_only(tables: Mapping[str, Floats]) -> Mapping[str, Floats]:
-    """The arrays of a release, which nobody can write."""
+    """Make the arrays of a release read-only and return them."""
     for table in tables.values():
         table.flags.writeable = False
     return tables

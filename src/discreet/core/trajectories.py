@@ -1,7 +1,7 @@
-"""Trajectories: what people did and what happened to them. Raw user data.
+"""Trajectories: states, actions and rewards of users. Raw user data.
 
-The trusted core checks every record before it adds it: an unchecked reward of 1.2 or a missing
-step would break the sensitivity that the noise is calibrated to.
+The trusted kernel checks every record before it adds it: an unchecked reward of 1.2 or a missing step would
+break the sensitivity that the noise is calibrated to.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from discreet.core.short_repr import brief
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One user's episode of H steps. Raw data: sessions check it, nothing else reads it.
+    """One user's episode of H steps. Raw data: sessions check it, and no other code reads it.
 
-    states : (H + 1,) int64 in [0, S), the last one where the episode leads; actions : (H,) int64 in [0, A);
-    rewards : (H,) float64 in [0, 1]. ``session.submit`` raises ``ValueError`` for any other.
+    states : (H + 1,) int64 in [0, S); the last one is the state after the episode.
+
+    actions : (H,) int64 in [0, A).
+
+    rewards : (H,) float64 in [0, 1].
+
+    ``session.submit`` raises ``ValueError`` for other values.
     """
 
     __repr__ = brief
@@ -34,10 +39,15 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Episodes of n users, row by row as :class:`Trajectory`; indexing gives one, ``len`` their number.
+    """Episodes of n users, one row each as in :class:`Trajectory`; an index gives one, ``len`` gives n.
 
-    states : (n, H + 1) int64 in [0, S); actions : (n, H) int64 in [0, A); rewards : (n, H) float64 in [0, 1].
-    ``session.submit_many`` raises ``ValueError`` for any other, and then adds nobody.
+    states : (n, H + 1) int64 in [0, S).
+
+    actions : (n, H) int64 in [0, A).
+
+    rewards : (n, H) float64 in [0, 1].
+
+    ``session.submit_many`` raises ``ValueError`` for other values, and then adds no user.
     """
 
     __repr__ = brief
@@ -61,14 +71,15 @@ def checked(given: Trajectory, layout: Layout) -> Trajectory: ...
 @overload
 def checked(given: Trajectories, layout: Layout, users: int) -> Trajectories: ...
 def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
-    """Copies with exact dtypes of one user's trajectory, or of so many users', or ``ValueError``.
+    """Return checked copies with exact dtypes, of one user's trajectory or of ``users`` of them.
 
-    Checks shapes against the horizon, indices against S and A, admissibility against the mask, and
-    rewards: finite, in [0, 1]. Nothing is clipped. The error names the first number that is broken. Copies
-    first, checks on the copies: what is added is what was checked, whatever happens outside.
+    Checks shapes against the horizon, indices against S and A, and admissibility against the mask. Rewards
+    must be finite and in [0, 1]. Nothing is clipped. Raises ``ValueError`` that names the first invalid
+    number. Data are copied first and the copies are checked: what is added is what was checked, even if the
+    original changes.
     """
     from discreet.core import (
-        trajectory_checks_kernels as trajectories_kernels,  # compiled code, only when it is used
+        trajectory_checks_kernels as trajectories_kernels,  # compiled code, loaded only when used
     )
 
     name, many = "trajectory" if users is None else "trajectories", () if users is None else (users,)
@@ -84,7 +95,7 @@ def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
         if value.dtype.kind not in ("iu" if part != "rewards" else "iufb"):
             allowed = "integer" if part != "rewards" else "real numbers"
             raise ValueError(f"{name}.{part} has dtype {value.dtype}: must be {allowed}")
-        # an unsigned integer above 2^63 becomes a negative one, which is as much out of range
+        # An unsigned integer above 2^63 becomes negative, which is also out of range.
         copies.append(np.ascontiguousarray(value, dtype))
     states, actions, rewards = map(np.atleast_2d, copies)
     user, code, step = trajectories_kernels.first_broken(states, actions, rewards, layout.row_index)

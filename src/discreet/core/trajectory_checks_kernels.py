@@ -1,4 +1,4 @@
-"""What a broken record is: the compiled check of :mod:`discreet.core.trajectories`."""
+"""Compiled check of records for :mod:`discreet.core.trajectories`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ Ints = NDArray[np.int64]
 
 @kernel
 def first_broken(states: Ints, actions: Ints, rewards: Floats, row_index: Ints) -> tuple[int, int, int]:
-    """(user, code, step) of the first number that is broken, or (-1, 0, 0).
+    """Return (user, code, step) of the first invalid number, or (-1, 0, 0).
 
-    Codes: 0 a state out of range, 1 an action out of range, 2 an action that is not admissible in its state,
-    3 a reward outside of [0, 1]. states (n, H + 1), actions (n, H), rewards (n, H); row_index (S, A), -1
-    where inadmissible.
+    Codes: 0 state out of range, 1 action out of range, 2 action not admissible in its state, 3 reward outside
+    [0, 1]. Shapes: states (n, H + 1), actions and rewards (n, H). row_index (S, A) is -1 where inadmissible.
     """
     all_states, all_actions = row_index.shape
     for i in range(states.shape[0]):
@@ -29,6 +28,6 @@ def first_broken(states: Ints, actions: Ints, rewards: Floats, row_index: Ints) 
                 return i, 1, h
             if row_index[states[i, h], actions[i, h]] < 0:
                 return i, 2, h
-            if not 0.0 <= rewards[i, h] <= 1.0:  # also NaN
+            if not 0.0 <= rewards[i, h] <= 1.0:  # rejects NaN too
                 return i, 3, h
     return -1, 0, 0

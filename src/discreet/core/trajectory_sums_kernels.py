@@ -1,4 +1,4 @@
-"""Compiled sums of many users' records at once: :meth:`CountSession.submit_many`."""
+"""Compiled sums over many users, for :meth:`CountSession.submit_many`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def add_trajectories(
     counts: Counts, sums: Floats,
 ) -> None:  # fmt: skip
     """Add some steps of checked users one after the other, by the very sums of one user.
+    Add some steps of checked users one after another, by the same code as for one user.
 
-    played (steps, R) : 0 where the public policy cannot act and nothing is added; (0, R): no such
-    restriction.
+    played (steps, R) : 0 where the public policy cannot act and nothing is added; (0, R): no restriction.
     """
     rows, last = np.empty(steps, np.int64), first + steps
     for i in range(states.shape[0]):

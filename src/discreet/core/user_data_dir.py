@@ -1,4 +1,4 @@
-"""Where a user's files are kept."""
+"""Folders for a user's files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PLACES = {"cache": (".cache",), "data": (".local", "share"), "state": (".local"
 
 
 def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
-    """``discreet`` in a user's folder for files of this kind: XDG's base directories.
+    """Return the folder ``discreet`` inside the user's XDG base directory of this kind.
 
-    ``$XDG_CACHE_HOME``, ``$XDG_DATA_HOME`` or ``$XDG_STATE_HOME`` if it is absolute (the XDG specification
-    ignores relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. Data are in
-    ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. Nothing is created.
-    Raises ``ValueError`` where there is no home folder.
+    The base is ``$XDG_CACHE_HOME``, ``$XDG_DATA_HOME`` or ``$XDG_STATE_HOME`` if it is absolute (the XDG
+    specification ignores relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. Data
+    are in ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. No folder is
+    created. Raises ``ValueError`` without a home folder.
     """
     variable, place = f"XDG_{kind.upper()}_HOME", _PLACES[kind]
     if kind == "data" and sys.platform == "win32":
