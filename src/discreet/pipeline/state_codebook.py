@@ -172,8 +172,7 @@ class Fit:
 
 
 def _points_apart(number: int, size: int) -> float:
-    """Return the spacing of a regular grid of ``number`` points, as a share of the ranges of ``size`` values.
-    """
+    """Return the spacing of a regular grid of ``number`` points, as a share of the ranges of the values."""
     return float(number ** (-1.0 / size))
 
 
@@ -340,7 +339,7 @@ def _read(
     maker.refuse_late()
     if not tables:
         raise ValueError("records: hold no row of anybody")
-    check_rules(local_files(places), declared.schema.dataset, ledger)  # the owner may have made a rule during a long read
+    check_rules(local_files(places), declared.schema.dataset, ledger)  # a rule may be new
     maker.warn()
     whole = pa.concat_tables(tables)
     owner = whole["person"].to_numpy()
@@ -420,7 +419,7 @@ def fit_codebook(
     guarantee = guaranteed(record, expected.delta, randomness.kind)
     purpose = purpose or f"codebook, {expected.what} of {', '.join(asked.names)}"
     reservation = None
-    rows = (expected.rounds + 2) * max(expected.number, asked.bins or 0)  # rows of the sums, the start, and the result
+    rows = (expected.rounds + 2) * max(expected.number, asked.bins or 0)  # of the sums, the start, the result
     with room_for(out, _PAGES + 32 * rows * (len(asked.names) + 2)):
         if ledger is not None:
             reservation = ledger.reserve(

@@ -258,8 +258,7 @@ def _check_signatures(
 
 
 def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
-    """Check the owner of the limit at the release and now: the key, or its successor according to the ledger.
-    """
+    """Check the owner of the limit at the release and now: the key, or its successor by the ledger."""
     stated = document["ledger"]
     told = None if stated is None else stated["after"].get("limit_key")
     if ledger is None or stated is None:
@@ -431,7 +430,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         for name, scale in record.scales.items()
     }
     told = release.facts.options.get(SITES, {})
-    shares = math.sqrt(told["honest"]) if told.get("noise") == "sites" else 1.0  # number of shares in the record
+    shares = math.sqrt(told["honest"]) if told.get("noise") == "sites" else 1.0  # shares in the record
     for name, law in release.facts.laws.items():
         if name in scales:
             scale = shares * float(law.scale)  # type: ignore[attr-defined]
@@ -485,8 +484,7 @@ _FIGURES = (".png", ".svg")
 
 
 def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[Check]:
-    """Compare a file with the recomputed one; numbers from another machine may differ in their last digits.
-    """
+    """Compare a file with the recomputed one; numbers may differ in their last digits between machines."""
     name, kind = f"{path.name} made again", path.suffix
     found, expected = path.read_bytes(), made.read_bytes()
     if kind in _FIGURES and not drawn:
@@ -512,7 +510,7 @@ def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[C
         yield Check(name, "the text", "the text" if same else "another text", same)
 
 
-_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # identifiers in a drawing, derived from its numbers
+_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # derived from a drawing's numbers
 _NUMBER = re.compile(r"(\d+\.\d+(?:e[+-]?\d+)?)")
 
 
