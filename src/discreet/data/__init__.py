@@ -1,1 +1,1 @@
-"""Files of trajectories: the public schema, readers, row checks, exact counts, writers. Sees raw data."""
+"""Files of trajectories: public schema, readers, row checks, exact counts, writers. Reads raw data."""

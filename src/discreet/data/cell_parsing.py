@@ -1,9 +1,9 @@
-"""Cells of records as numbers, row by row: who, when, which values; what cannot be read is an offence.
+"""Conversion of cells of records to numbers, row by row; unreadable cells are offences.
 
-A batch of a place's rows becomes a table of one form for all places: ``user`` and ``episode`` (text; no
-episode: null), ``time`` and ``begin`` (int64, microseconds; :data:`NEVER` where there is none), ``dated`` (no
-fact), ``place``, ``row`` (numbers), ``bad`` (a cell of the row is an offence) and one float64 column for each
-declared value, NaN where it is missing, the index of the category where it has categories.
+A batch of rows from any source becomes a table of one form: ``user`` and ``episode`` (text; no episode:
+null), ``time`` and ``begin`` (int64, microseconds; :data:`NEVER` if there is none), ``dated`` (not a fact),
+``place``, ``row`` (numbers), ``bad`` (a cell of the row is an offence) and one float64 column for each
+declared value: NaN if missing, the index of the category if it has categories.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NEVER = MISSING
-"""The time of a row that has none."""
+"""Time of a row without a time."""
 
 HEAD = ("reason", "file", "row", "user", "episode", "time", "column", "cell")
 _LONGEST = 300
@@ -41,9 +41,9 @@ _LONGEST = 300
 
 @dataclass
 class Offences:
-    """Rows that break the declaration: private, since they quote people's data and count their errors.
+    """Rows that break the declaration. Private: they quote user data and count users' errors.
 
-    seen : by reason, words of :data:`.words.NOTHING` that such cells hold
+    seen : by reason, words of :data:`.words.NOTHING` that such cells hold.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Offences:
         self._writer.writerow(HEAD)
 
     def add(self, reason: str, rows: Iterable[Sequence[Any]]) -> None:
-        """``rows``: file, row, user, episode, time, column, cell; None where there is none."""
+        """Add ``rows``: file, row, user, episode, time, column, cell; None if there is none."""
         for file, row, user, episode, time, column, cell in rows:
             self.counts[reason] += 1
             said = "" if cell is None else str(cell)
@@ -69,7 +69,7 @@ class Offences:
 
 
 def stamp(time: Any) -> str:
-    """A time as text; numbers of microseconds are counted from 1970 where they are of no calendar."""
+    """Return a time as text; microseconds without a calendar are counted from 1970."""
     if time is None or time == NEVER:
         return ""
     try:
@@ -79,13 +79,13 @@ def stamp(time: Any) -> str:
 
 
 class Reader:
-    """Reads places as a declaration says."""
+    """Reader of all sources, as a declaration specifies."""
 
     def __init__(self, declaration: Declaration, places: Sequence[Place]) -> None:
         self.declaration, self.places = declaration, places
         self.offences = Offences()
         self.counts: Counter[str] = Counter()
-        self.found: Counter[str] = Counter()  # cells of each value that were read and hold something
+        self.found: Counter[str] = Counter()  # non-empty cells of each value that were read
         self.values = dict(declaration.values)
         if declaration.end is not None:
             self.values["end"] = declaration.end
@@ -94,7 +94,7 @@ class Reader:
         self._check_columns()
 
     def _columns(self, place: Place) -> list[str]:
-        """The columns of a place that are read."""
+        """Return the columns of a source that are read."""
         declared = self.declaration
         wanted = [*declared.user, *declared.episode, *declared.columns]
         wanted += [declared.time.column] if declared.time is not None else []
@@ -107,7 +107,7 @@ class Reader:
         return [name for name in dict.fromkeys(wanted) if name in names]
 
     def _dated(self, own: Sequence[str]) -> bool:
-        """Whether rows of a place with these columns stand in time; else they are facts."""
+        """Return True if rows of a source with these columns have a time; otherwise they are facts."""
         time = self.declaration.time
         return time is None or time.column in own
 
@@ -145,7 +145,7 @@ class Reader:
                 )
 
     def tables(self, batch_rows: int) -> Iterator[pa.Table]:
-        """All rows, in one form."""
+        """Yield all rows, in one form."""
         for number, (place, own) in enumerate(zip(self.places, self.own, strict=True)):
             declared = self.declaration
             plain = declared.time is not None and declared.time.numbers is not None
@@ -169,9 +169,9 @@ class Reader:
         self._note_codes()
 
     def _written_otherwise(self, cells: Mapping[str, Any]) -> Iterator[tuple[str, Flags, str]]:
-        """Values with the rows, and the column, that hold a text of their ``where`` but for case and spaces.
+        """Yield values with the rows, and the column, that match their ``where`` except for case and spaces.
 
-        Such rows would be passed over in silence. A text that any value names is one of its own.
+        Such rows would be skipped silently. A text that any value names is that value's own.
         """
         every: dict[str, list[str]] = {}
         for value in self.values.values():
@@ -190,7 +190,7 @@ class Reader:
                     yield name, np.isin(place, near), column
 
     def _note_codes(self) -> None:
-        """Negative numbers as -9 where everything else is positive and no range is declared."""
+        """Note negative numbers such as -9 if all others are positive and no range is declared."""
         for name, (least, codes) in self._lows.items():
             if codes and 0 <= least < np.inf:
                 column = self.values[name].column
@@ -203,7 +203,7 @@ class Reader:
                 )
 
     def _watch(self, name: str, value: Value, found: Floats) -> None:
-        """Remember how low a value's numbers are, where no range is declared."""
+        """Record the lowest number of a value without a declared range."""
         if value.categories is not None or value.within == "count" or value.low > -np.inf:
             return
         codes = np.isin(found, SENTINELS)
@@ -254,7 +254,7 @@ class Reader:
         comma = isinstance(place, TextFile) and place.text.decimal == ","
         dated = self._dated(list(cells))
         if time is None:
-            stamps = (number << 40) + np.arange(first, first + size)  # places in their order
+            stamps = (number << 40) + np.arange(first, first + size)  # sources in their order
         elif dated:
             stamps, fault = times(place.name, cells[time.column], time, False, comma, declared.empty)
             if time.unreadable == "leave out":
@@ -306,7 +306,7 @@ class Reader:
 
 # --------------------------------------------------------------------------------------------- cells
 def flat(column: Any) -> Any:
-    """One Arrow array, plain instead of dictionary-encoded, text as large text."""
+    """Return one Arrow array, plain instead of dictionary-encoded, text as large text."""
     column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -322,7 +322,7 @@ def _is_text(column: Any) -> bool:
 
 
 def _text(column: Any) -> Any:
-    """Large text, null where empty; whole numbers without a point."""
+    """Return large text, null if empty; whole numbers without a decimal point."""
     if not _is_text(column):
         kind = column.type
         if pa.types.is_floating(kind):
@@ -338,14 +338,14 @@ def _text(column: Any) -> Any:
 
 
 def _joined(columns: list[Any], declared: Declaration) -> Any:
-    """Names as large text; null where a part is empty, or holds a word for nothing."""
+    """Return names as large text; null if a part is empty or holds a word for an empty cell."""
     parts = []
     for column in columns:
         kind = column.type
         if not (_is_text(column) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
             raise Broken(f"users and episodes must be integers or text, not {kind}{whole_names(kind)}")
         text = column.cast(pa.large_string())
-        if pa.types.is_integer(kind) and not declared.empty:  # says always something, in one way
+        if pa.types.is_integer(kind) and not declared.empty:  # never empty, and written in one way
             parts.append(text)
             continue
         coded = text.dictionary_encode()
@@ -361,7 +361,7 @@ def _joined(columns: list[Any], declared: Declaration) -> Any:
 
 
 def _unseen(names: Any) -> Flags:
-    """Where a name has no character that can be seen."""
+    """Mark names without a visible character."""
     out = np.zeros(len(names), bool)
     at = np.flatnonzero(
         ~np.asarray(pc.match_substring_regex(names, "[!-~]").to_numpy(zero_copy_only=False), bool)
@@ -371,12 +371,12 @@ def _unseen(names: Any) -> Flags:
 
 
 def _plain(text: str) -> str:
-    """A text without case, spaces, and forms of one character."""
+    """Return a text without case and spaces, in one Unicode form."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
-    """Where there is nothing, or a word for nothing: one of those that always are, or of ``more``."""
+    """Mark cells that are empty or hold a word for an empty cell: a standard one or one of ``more``."""
     words, trimmed = pa.array(EMPTY, pa.large_string()), pc.utf8_trim_whitespace(text)
     gone = pc.or_kleene(pc.is_null(text), pc.is_in(trimmed, value_set=words))
     found = np.asarray(gone.to_numpy(zero_copy_only=False), bool)
@@ -384,7 +384,7 @@ def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
 
 
 def _value(value: Value, cells: Mapping[str, Any], size: int, comma: bool) -> tuple[Floats, Flags, Flags]:
-    """A value's column of a batch; where it cannot be read; where it is outside of its range."""
+    """Return a value's column of a batch, and masks of unreadable cells and of cells outside the range."""
     nothing = np.zeros(size, bool)
     if value.column not in cells or any(name not in cells for name in value.where):
         return np.full(size, np.nan), nothing, nothing
@@ -424,7 +424,7 @@ def _number(name: str, column: Any, comma: bool, empty: Sequence[str] = ()) -> t
         try:
             found = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
-            truth = positions(text, ("false", "true"))  # as boolean columns of Parquet
+            truth = positions(text, ("false", "true"))  # as in boolean columns of Parquet
             found = np.where(truth < 0, parsed(text), truth)
     elif pa.types.is_null(kind):
         return np.full(len(column), np.nan), np.zeros(len(column), bool)
@@ -456,10 +456,10 @@ def _number(name: str, column: Any, comma: bool, empty: Sequence[str] = ()) -> t
 # ---------------------------------------------------------------------------------------------- time
 UNREADABLE, TWICE, SKIPPED = 1, 2, 3
 WRONG = {UNREADABLE: "cannot be read", TWICE: "exists twice", SKIPPED: "does not exist"}
-"""What a clock time may be that is none; where a daylight saving time ends and begins."""
+"""Reasons why a clock time does not exist or is ambiguous, at changes of daylight saving time."""
 
 _LAST = 253_402_300_800 * UNITS["second"]
-"""The end of the year 9999 from 1970, or from wherever numbers count: beyond it their unit is another."""
+"""End of the year 9999 from 1970, or from another origin: numbers beyond it have another unit."""
 
 _OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
 
@@ -467,8 +467,9 @@ _OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
 def times(
     name: str, column: Any, time: Time, optional: bool = False, comma: bool = False, empty: Sequence[str] = ()
 ) -> tuple[Ints, Ints]:
-    """Return (n,) microseconds, NEVER for none, and (n,) what is wrong with a cell: a key of ``WRONG``, or 0.
-    An empty cell is wrong unless ``optional``.
+    """Return (n,) microseconds, NEVER for none, and (n,) codes of faults: a key of ``WRONG``, or 0.
+
+    An empty cell is a fault unless ``optional``.
     """
     kind = column.type
     if time.numbers is not None:
@@ -505,7 +506,7 @@ def times(
         ),
         bool,
     )
-    offset &= ~bare_date  # whose last part looks like an offset
+    offset &= ~bare_date  # the last part of a bare date looks like an offset
     if time.format is not None:
         offset[:] = "%z" in time.format
     stamps, wrong = np.full(len(words) + 1, NEVER), np.zeros(len(words) + 1, np.int64)
@@ -514,7 +515,7 @@ def times(
         if not len(own):
             continue
         if zoned and time.zone is None:
-            wrong[own] = UNREADABLE  # an instant, beside a clock of unknown place
+            wrong[own] = UNREADABLE  # an instant, but the clock has no declared zone
             continue
         pandas: Any = of_extra("pandas", "pandas", "a time in text")
         read = pandas.to_datetime(
@@ -533,7 +534,7 @@ def times(
 
 
 def _placed(instants: Any, gone: Flags, zoned: bool, time: Time, optional: bool) -> tuple[Ints, Ints]:
-    """Clock times of the declared zone as instants; those that do not exist, or exist twice, are wrong."""
+    """Return clock times of the declared zone as instants; skipped and ambiguous times are faults."""
     wrong = np.where(gone & (not optional), UNREADABLE, 0)
     if time.zone is not None and not zoned:
         early, late = (

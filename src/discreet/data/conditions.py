@@ -1,8 +1,8 @@
-"""Conditions on values, as a person writes them: ``pressure < 65 and (lactate >= 2 or missing(lactate))``.
+"""Conditions on values, in text form: ``pressure < 65 and (lactate >= 2 or missing(lactate))``.
 
 Allowed are numbers, texts in quotes, the names of values, ``< <= > >= == !=``, ``and``, ``or``, ``not``,
-brackets and ``missing(name)``. A comparison with a value that is missing is false. Nothing is executed: the
-text is parsed, and what is not in this list is refused.
+brackets and ``missing(name)``. A comparison with a missing value is false. Nothing is executed: the text is
+parsed, and anything outside this list is rejected.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Condition:
-    """A parsed condition.
+    """Parsed condition.
 
-    text : as it was written. names : of the values that it reads, those inside ``missing`` apart.
+    text : as it was written. names : names of the values that it reads, except those only inside ``missing``.
     """
 
     text: str
@@ -44,7 +44,7 @@ class Condition:
     tree: ast.expr
 
     def of(self, values: Mapping[str, Floats]) -> Flags:
-        """Where it holds; values (n,), NaN where missing, categories by their index."""
+        """Return where the condition holds. values (n,), NaN if missing, categories by their index."""
         found: Flags = _holds(self.tree, values)
         return found
 
@@ -52,7 +52,7 @@ class Condition:
 def condition(name: str, text: Any, values: Mapping[str, Sequence[str] | None]) -> Condition:
     """Parse a condition on ``values``: name to the labels of its categories, None for numbers.
 
-    Raises ``ValueError`` where it is no condition, or reads a value or a label that is not declared.
+    Raises ``ValueError`` if the text is not a condition, or reads a value or a label that is not declared.
     """
     if not isinstance(text, str) or len(text) > 10_000:
         raise ValueError(f"{name} = {checks.said(text)}: must be a condition, as 'pressure < 65'")
@@ -72,7 +72,7 @@ def condition(name: str, text: Any, values: Mapping[str, Sequence[str] | None]) 
 def _checked(
     where: str, node: ast.expr, values: Mapping[str, Sequence[str] | None], read: set[str], asked: set[str]
 ) -> ast.expr:
-    """The tree with labels replaced by their indices; ``ValueError`` for anything that is not allowed."""
+    """Return the tree with labels replaced by indices. Raises ``ValueError`` for anything not allowed."""
 
     def known(name: str) -> str:
         if name not in values:
@@ -105,7 +105,7 @@ def _checked(
 
 
 def _side(where: str, node: ast.expr, labels: tuple[str, ...]) -> ast.expr:
-    """A value's name, or a number: a label's is its index."""
+    """Return a value's name or a number; for a label, its index."""
     if isinstance(node, ast.Name):
         return node
     sign = 1.0

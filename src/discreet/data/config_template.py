@@ -1,8 +1,8 @@
-"""The skeleton of a declaration, from the names and types of columns alone.
+"""Template of a declaration, from the names and types of columns alone.
 
-Nothing here reads a cell: of Parquet files the footer's names and types, of text the first line, of frames
-and data bases their columns. So a skeleton can be shown to anybody who may know how a table is laid out. A
-first line that looks like data is refused, since it would be copied.
+This module reads no cell. It reads the names and types in the footer of Parquet, the first line of text, and
+the columns of frames and data bases. So the template can be shown to anyone who may know the layout of a
+table. A first line that looks like data is rejected, because it would be copied.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ID = _set(
     "id ids no nr num nbr number nummer key code identifier uuid guid hash pseudonym pseudo anon anonymized "
     "anonymised deidentified unique study"
 )
-_BESIDE = _set("icu unit hospital record health system chart occurrence nhs")  # what may stand beside a noun
-_NOUNS = {  # of a person, of a stay: they stand alone, or with words for a number
+_BESIDE = _set("icu unit hospital record health system chart occurrence nhs")  # words beside a noun
+_NOUNS = {  # nouns for a user or an episode: alone, or with words for a number
     "user": _set(
         "patient patients patienten subject subjects person persons participant member user customer client "
         "insured proband respondent individual pat subj pid mrn usubjid subjid ptid patid uid uniquepid seqn "
@@ -45,7 +45,7 @@ _NOUNS = {  # of a person, of a stay: they stand alone, or with words for a numb
         "hospitalisation trajectory clm claim fallnummer"
     ),
 }
-_HINTS = {  # words of which a name has one, and words of which it has none
+_HINTS = {  # words of which a name must have one, and words of which it must have none
     "time": (
         _set(
             "time times date dates datetime dttm dtm dt timestamp stamp charted day days hour hours minute "
@@ -79,7 +79,7 @@ _HINTS = {  # words of which a name has one, and words of which it has none
         _set("visit"),
     ),
 }
-_LATER = _set("admit in out end stop start begin discharge disch order reg store")  # seldom the time of a row
+_LATER = _set("admit in out end stop start begin discharge disch order reg store")  # rarely the time of a row
 _NUMBERS_ROWS = re.compile(
     r"unnamed: ?\d+(\.\d+)?|__index_level_\d+__|row_?names|row_?id|\.\.\.1", re.IGNORECASE
 )
@@ -96,7 +96,7 @@ def skeleton(
     delimiter: str | None = None,
     encoding: str = "utf-8",
 ) -> str:
-    """A declaration (or, for rows that are trajectories already, a schema) to be filled in.
+    """Return a declaration template (or a schema template if the rows are trajectories already).
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def skeleton(
 
 
 def _columns(place: Place) -> dict[str, str]:
-    """Names and what is known of their types. A column at an end of a line of text may have no name."""
+    """Return names and known types of columns. A column at an end of a line of text may have no name."""
     names = place.names()
     if isinstance(place, TextFile):
         wrong = _wrong(place, names)
@@ -136,7 +136,7 @@ def _columns(place: Place) -> dict[str, str]:
 
 
 def _wrong(place: TextFile, names: Sequence[str]) -> str:
-    """Why a first line cannot name columns; quotes nothing of it, and counts the fields of others alone."""
+    """Return why a first line cannot name columns. It quotes no text and gives only field counts."""
     if any(_DATA.match(name) for name in names):
         return "it looks like a row of data, of which nothing is shown"
     named = [name for name in names if name.strip()]
@@ -155,7 +155,7 @@ def _wrong(place: TextFile, names: Sequence[str]) -> str:
 
 
 def _said(kind: Any) -> str:
-    """A type in a word; never more than its family, since an enumeration's type may hold values."""
+    """Return the family of a type in a word; the full type could hold values (an enumeration's does)."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     for test, word in (
@@ -175,13 +175,13 @@ def _said(kind: Any) -> str:
 
 @lru_cache(4096)
 def _words(name: str) -> frozenset[str]:
-    """The words of a column's name in small letters: PatientID, patient_id and patientid have two."""
+    """Return the words of a column's name in lower case: PatientID, patient_id and patientid have two."""
     apart = _CAPITAL.sub(" ", unicodedata.normalize("NFKC", name))
     return frozenset(part for word in _WORD.findall(apart.replace("_", " ")) for part in _parts(word.lower()))
 
 
 def _parts(word: str) -> tuple[str, ...]:
-    """The fewest known words that make up a word without a rest; else the word itself."""
+    """Return the fewest known words that make up the whole word; else the word itself."""
     ways: list[tuple[str, ...] | None] = [()]
     for end in range(1, len(word) + 1):
         begins = [
@@ -195,22 +195,22 @@ def _parts(word: str) -> tuple[str, ...]:
 
 @cache
 def _known() -> frozenset[str]:
-    """All words of the lists above."""
+    """Return all words of the lists above."""
     lists = [*_NOUNS.values(), *(part for pair in _HINTS.values() for part in pair)]
     return frozenset().union(_ID, _BESIDE, _LATER, *lists)
 
 
 def _like(role: str, columns: Mapping[str, str], taken: Sequence[str] = ()) -> list[str]:
-    """Columns that may have this part by a word of their names, the likeliest first."""
+    """Return columns that may have this role by a word of their names, the most likely first."""
     free = [name for name in columns if name not in taken]
     if role in _HINTS:
         own, barred = _HINTS[role]
         found = [name for name in free if _words(name) & own and not _words(name) & barred]
         return sorted(found, key=lambda name: bool(_words(name) & _LATER)) if role == "time" else found
     own, other = _NOUNS[role], _NOUNS["episode" if role == "user" else "user"]
-    whole = own | other | _ID | _BESIDE  # a patient's weight is no patient
+    whole = own | other | _ID | _BESIDE  # a patient's weight does not identify a patient
     found = [name for name in free if _words(name) & own and _words(name) <= whole]
-    if role == "user":  # a patient's stay is a stay; a bare number may be a person's, where nothing else is
+    if role == "user":  # a patient's stay is a stay; a bare number may identify a user if nothing else does
         found = [name for name in found if not _words(name) & other]
         found += [name for name in free if "id" in _words(name) <= _ID | {"record"}]
     return found
@@ -249,7 +249,7 @@ features = "protocol"        # one-hot, nothing to say
 
 
 def _schema(names: Mapping[str, str]) -> str:
-    """The columns are those of trajectories."""
+    """Return a schema template: the columns are those of trajectories."""
     own = [f"{part}_column = {quoted(name)}" for part, name in names.items() if part != name]
     sizes = 'states = 0                   # FILL IN: how many, or ["healthy", "ill"]\n'
     sizes += "actions = 0                  # FILL IN\n"
@@ -260,7 +260,7 @@ def _schema(names: Mapping[str, str]) -> str:
 
 
 def _declaration(columns: Mapping[str, str], left: Sequence[str]) -> str:
-    """Records: everything is to be made of them. ``left`` : columns that number rows."""
+    """Return a declaration template for raw records. ``left`` : columns that number rows."""
     users = _like("user", columns)
     episodes = _like("episode", columns, users)
     named = _like("time", columns, (*users, *episodes))
@@ -333,7 +333,7 @@ def _declaration(columns: Mapping[str, str], left: Sequence[str]) -> str:
 
 
 def _name(column: str, used: Mapping[str, str]) -> str:
-    """A value's name: letters, digits and _."""
+    """Return a value's name: letters, digits and _."""
     plain = re.sub(r"\W+", "_", column, flags=re.ASCII).strip("_").lower() or "value"
     plain = f"v_{plain}" if plain[0].isdigit() or plain in ("and", "or", "not", "missing") else plain
     name, number = plain, 2

@@ -1,24 +1,24 @@
-"""Names that may be one person: which are one for certain, and which only look alike.
+"""Detection of user names that may denote one user: certain and possible duplicates.
 
-A user is protected as one name. A person who is in a file as ``17`` and as ``17.0`` is two people to every
-mechanism: two times the stated epsilon holds for that person. There are two remedies:
+A user is protected as one name. A user who is in a file as ``17`` and as ``17.0`` is two users to every
+mechanism: two times the stated epsilon holds for that user. There are two remedies:
 
 :func:`folded`
-    One text for names that differ only in how a program, a keyboard or a spreadsheet writes them: spaces at
-    the ends and doubled spaces, case, leading zeros of numbers, characters that cannot be seen (zero-width,
-    soft hyphen, marks of direction, byte order mark, NUL), forms of one character (full-width, combined or
-    not, digits of other scripts, kinds of dashes and quotation marks), and whole numbers that passed through
-    floating point (``17.0``, ``17.``, ``+17``, ``1.7e1``, ``1e+05``). ``discreet prepare`` merges these where
-    ``names = "folded"`` is declared, and only then.
+    One text for names that differ only in how a program, a keyboard or a spreadsheet writes them. These are
+    spaces at the ends and doubled spaces, case, leading zeros of numbers, and invisible characters
+    (zero-width, soft hyphen, marks of direction, byte order mark, NUL). They are also forms of one character
+    (full-width, combined or not, digits of other scripts, kinds of dashes and quotation marks) and whole
+    numbers that passed through floating point (``17.0``, ``17.``, ``+17``, ``1.7e1``, ``1e+05``). ``discreet
+    prepare`` merges these only if ``names = "folded"`` is declared.
 :func:`alike`
-    One text for what also differs by separators between letters and digits (``A-17``, ``A17``, ``A 17``), by
-    the kind of a separator (``1-17``, ``1/17``), by punctuation at the ends (``'17``), by ``1e5`` for
-    ``100000``, by ``17,0`` or ``17.000``, and by Greek or Cyrillic letters that look like Latin ones. Only
-    the data's owner knows whether two such names are one person. So these are never merged; they are counted,
-    and a warning gives the count, never a name.
+    One text for further variants: separators between letters and digits (``A-17``, ``A17``, ``A 17``), the
+    kind of a separator (``1-17``, ``1/17``), punctuation at the ends (``'17``), ``1e5`` for ``100000``,
+    ``17,0`` or ``17.000``, and Greek or Cyrillic letters that look like Latin ones. Only the data's owner
+    knows whether two such names are one user. So these are never merged. They are counted, and a warning
+    gives the count, never a name.
 
 Neither function gives one text for ``1-17`` and ``117``, for ``-17`` and ``17``, or for ``1.1`` and ``1.10``:
-many data sets number the people of their sites like this.
+many data sets number the users of their sites like this.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from discreet.data import row_kernels as kernels
 __all__ = ["JOINT", "Alike", "Folded", "alike", "distinct", "folded", "hashed"]
 
 JOINT = "\x1f"
-"""Stands between the columns that name a person together."""
+"""Separator between the columns that together name a user."""
 
-_PLAIN = r"^[ -~]*$"  # ASCII without what cannot be seen
+_PLAIN = r"^[ -~]*$"  # ASCII without invisible characters
 _NOT_PLAIN = r"  |^[0-9.+-]+[eE][0-9+-]+$"
 _ZEROS = r"(^|[^0-9])0+([0-9])"
 _WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"  # 17.000 may be seventeen thousand
 _POWER = re.compile(r"\+?(?:\d+\.\d*|\.\d+|\d+(?=e[+-]))e[+-]?\d{1,3}")
 _BARE_POWER = re.compile(r"\d+e\d{1,3}")
 _LARGEST_POWER = 40
-# Have no width, though they are no format characters: default ignorable code points of Unicode
+# Characters without width that are not format characters: default ignorable code points of Unicode.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -60,7 +60,7 @@ _LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορτυχ
 
 
 def folded(names: Any) -> Any:
-    """Large text of an Arrow array of names, one for those that are one for certain."""
+    """Return large text from an Arrow array of names; names that certainly denote one user become equal."""
     coded = names.cast(pa.large_string()).dictionary_encode()
     low = pc.utf8_lower(pc.utf8_trim_whitespace(coded.dictionary))
     plain = pc.and_(
@@ -76,7 +76,7 @@ def folded(names: Any) -> Any:
 
 
 def _fold(name: str) -> str:
-    """:func:`folded`, of one name."""
+    """Return :func:`folded` for one name."""
     if name.isascii() and name.isprintable():
         text = " ".join(name.lower().split())
     else:
@@ -90,7 +90,7 @@ def _fold(name: str) -> str:
 
 @lru_cache(4096)
 def _seen(letter: str) -> str:
-    """Nothing, where a character cannot be seen and is no space."""
+    """Return "" for an invisible character that is not a space."""
     kind = unicodedata.category(letter)
     unseen = kind == "Cf" or (kind == "Cc" and not letter.isspace()) or _UNSEEN.match(letter)
     return "" if unseen else letter
@@ -98,7 +98,7 @@ def _seen(letter: str) -> str:
 
 @lru_cache(4096)
 def _usual(letter: str) -> str:
-    """The usual form of a digit, a dash, a quotation mark."""
+    """Return the usual form of a digit, a dash, a quotation mark."""
     kind = unicodedata.category(letter)
     if kind == "Nd":
         return str(unicodedata.decimal(letter))
@@ -108,7 +108,7 @@ def _usual(letter: str) -> str:
 
 
 def _written_out(power: str) -> str:
-    """A whole number of scientific notation by its digits; any other as it is."""
+    """Return a whole number in scientific notation as its digits; any other text unchanged."""
     number = Decimal(power)
     if number == number.to_integral_value() and number.adjusted() <= _LARGEST_POWER:
         return str(int(number))
@@ -116,12 +116,12 @@ def _written_out(power: str) -> str:
 
 
 def alike(name: str) -> str:
-    """One text for all names that look like this one."""
+    """Return one text for all names that look like this one."""
     return JOINT.join(_likeness(_fold(part)) for part in name.split(JOINT))
 
 
 def _likeness(text: str) -> str:
-    """Of a folded name: letters and digits, with "-" between two kinds of the same that are apart."""
+    """Return letters and digits of a folded name, with "-" between separated parts of the same kind."""
     text = text.translate(_LATIN)
     if _BARE_POWER.fullmatch(text):
         text = _written_out(text)
@@ -143,14 +143,14 @@ def _likeness(text: str) -> str:
 
 @lru_cache(4096)
 def _kind(letter: str) -> str:
-    """Digit, letter, or neither."""
+    """Return digit, letter, or neither."""
     if letter in "0123456789":
         return "digit"
     return "" if unicodedata.category(letter)[0] in "PSZ" or letter.isspace() else "letter"
 
 
 def hashed(keys: Any) -> NDArray[np.uint64]:
-    """(n,) numbers as they are, and hashes of texts: equal keys have equal ones."""
+    """Return (n,) numbers unchanged, and hashes of texts: equal keys have equal hashes."""
     if pa.types.is_integer(keys.type):
         return np.asarray(keys.to_numpy(zero_copy_only=False)).view(np.uint64)
     out = np.empty(len(keys), np.uint64)
@@ -159,8 +159,8 @@ def hashed(keys: Any) -> NDArray[np.uint64]:
 
 
 def _letters(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """(n + 1,) where each text begins and ends, and the bytes of all."""
-    if not len(texts):  # Arrow may hold nothing at all
+    """Return (n + 1,) the limits of each text, and the bytes of all."""
+    if not len(texts):  # Arrow may hold no buffer at all
         return np.zeros(1, np.int64), np.empty(0, np.uint8)
     _, offsets, letters = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
@@ -168,21 +168,21 @@ def _letters(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 
 
 def distinct(values: NDArray[np.uint64]) -> int:
-    """How many different ones there are; by sorting, many times faster than :func:`numpy.unique`'s table."""
+    """Return the number of distinct values, by sorting: many times faster than :func:`numpy.unique`."""
     ordered = np.sort(values)
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, ordered.size)
 
 
 @dataclass(frozen=True)
 class Folded:
-    """Hashes of what names look like, and whether that differs from any name."""
+    """Hashes of names' look-alike forms, and whether any form differs from its name."""
 
     hashes: NDArray[np.uint64]
     differ: bool
 
 
 class Alike:
-    """Counts names that look like another one. Holds 8 bytes a person, none of them a name."""
+    """Counter of names that look like another one. Holds 8 bytes a user, none of them a name."""
 
     def __init__(self) -> None:
         self._hashes: list[NDArray[np.uint64]] = []
@@ -190,8 +190,8 @@ class Alike:
 
     @staticmethod
     def looked_at(names: Any) -> Folded:
-        """Of an Arrow array of names, in any thread."""
-        if pa.types.is_integer(names.type) or not len(names):  # numbers cannot look alike
+        """Return the hashes of an Arrow array of names; safe in any thread."""
+        if pa.types.is_integer(names.type) or not len(names):  # no two numbers look alike
             return Folded(np.empty(0, np.uint64), False)
         texts = names.cast(pa.large_string())
         ends, letters = _letters(texts)
@@ -210,24 +210,24 @@ class Alike:
         return Folded(out, differ)
 
     def add(self, names: Any) -> None:
-        """An Arrow array of names; each person once over all calls."""
+        """Add an Arrow array of names; each user once over all calls."""
         self.take(self.looked_at(names))
 
     def take(self, names: Folded) -> None:
-        """The same, of names that were looked at before."""
+        """Add names that :meth:`looked_at` has hashed."""
         self._hashes.append(names.hashes)
         self._differ |= names.differ
 
     @property
     def count(self) -> int:
-        """People whose name looks like that of somebody before them."""
+        """Number of users whose name looks like that of an earlier user."""
         if not self._differ:
             return 0
         every = np.concatenate(self._hashes)
         return every.size - distinct(every)
 
     def warn(self, unit: str, column: str, remedy: str = "write names in one way") -> None:
-        """Say it, if there are any."""
+        """Warn if there are any."""
         count = self.count
         if count:
             warnings.warn(

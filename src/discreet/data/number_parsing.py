@@ -1,4 +1,4 @@
-"""Numbers that came as text."""
+"""Parser of numbers stored as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity)$"
 
 
 def parsed(texts: Any) -> NDArray[np.float64]:
-    """(n,) float64 of an Arrow column of text, without blanks around it: NaN where it is no number."""
+    """Return (n,) float64 from an Arrow column of text without surrounding blanks; NaN if not a number."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     kinds = pc.dictionary_encode(texts.cast(pa.large_string()))

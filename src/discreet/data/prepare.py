@@ -1,13 +1,13 @@
-"""From records as they are to the rows that a learner reads, by a declaration and nothing else.
+"""Conversion of raw records to trajectory rows, as declared in a TOML file.
 
-:func:`prepare` reads the places once, spreads people over parts that fit into memory, and makes of each
-person's rows, in order of time: steps on the declared grid, values, states, actions, rewards, next states,
-the outcome (:mod:`.declaration` says how). Every step is a function of one person's own rows and of the
-declaration, and every person who has a row in time is in the result, so that protecting the result's people
-is protecting theirs.
+:func:`prepare` reads the sources once and partitions users so that each partition fits into memory. From each
+user's rows, in order of time, it makes steps on the declared grid, values, states, actions, rewards, next
+states and the outcome (:mod:`.declaration` specifies how). Every step is a function of one user's own rows
+and of the declaration. Every user who has a row with a time is in the result. Therefore protecting the users
+of the result protects the users of the records.
 
 Nothing appears under the new folder's name unless every row obeys the declaration and :mod:`.validate` has
-read the result back. What breaks it is written, all of it, to a private file beside the folder.
+read the result back. All rows that break it are written to a private file beside the folder.
 """
 
 from __future__ import annotations
@@ -50,17 +50,23 @@ Ints = NDArray[np.int64]
 
 ROWS, SCHEMA, DECLARATION, COUNTS = "rows.parquet", "schema.toml", "prepare.toml", "private-counts.json"
 MEMORY = 2**31
-LATE = 0.01  # share of steps with an action above which later readings are warned of
+LATE = 0.01  # share of steps with an action; above it, later readings cause a warning
 _PARTITIONS = 256
-_NONE = np.iinfo(np.int64).max  # the time of an action that is not there
+_NONE = np.iinfo(np.int64).max  # time of an absent action
 
 
 class Refused(ValueError):
-    """Records that break the declaration: nothing was made.
+    """Records that break the declaration; nothing was made.
 
-    counts : by reason; path : the private file that holds them all; seen : by reason, well-known words for an
-    empty cell among them. The message says what helps. It quotes nobody's data (but such words), yet the
-    counts are people's, and no noise covers them: for the data's owner.
+    Parameters
+    ----------
+    counts : number of rows by reason
+    path : the private file that holds them all
+    seen : by reason, well-known words for an empty cell among them
+
+    The message states what helps. It quotes no user data (except such words). But the counts describe users
+    and
+    have no noise: they are for the data's owner.
     """
 
     def __init__(
@@ -117,20 +123,20 @@ def prepare(
     scratch: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Make rows of trajectories and a finished schema of records, as a declaration says.
+    """Make trajectory rows and a finished schema from records, as declared.
 
     Parameters
     ----------
     where, sql, reads, delimiter, decimal, encoding : as for :func:`discreet.data.row_batches.open_source`
-        Several files may have different columns. A file without the time column holds facts about people or
+        Several files may have different columns. A file without the time column holds facts about users or
         episodes.
     declaration : Declaration, or the file that holds it
     out : folder
         Must not exist, or be empty.
     offending : file, optional
-        Where offending rows are written (mode 0600); default ``OUT.offending.csv``.
-    memory, scratch : bytes that a part of the records may take, and the folder for temporary files (as large
-        as the records), where there is more than one part
+        File for offending rows (mode 0600); default ``OUT.offending.csv``.
+    memory, scratch : bytes that a partition of the records may take, and the folder for temporary files (as
+        large as the records), if there is more than one partition
     progress : callable, optional
 
     Raises
@@ -189,7 +195,7 @@ def prepare(
 
 
 def _rule_of_ends(declared: Declaration) -> Iterator[str]:
-    """Say that the schema has a rule which the declaration did not name."""
+    """Yield a note if the schema has a rule that the declaration did not name."""
     schema, labels = declared.schema, declared.schema.state_labels or ()
     if not declared.ruled or schema.outcomes is None or schema.return_bound is None:
         return
@@ -203,7 +209,7 @@ def _rule_of_ends(declared: Declaration) -> Iterator[str]:
 
 
 def _censored_ends(maker: Maker, schema: Schema) -> Iterator[str]:
-    """Say how many ends are censored, and what follows."""
+    """Yield a note with the number of censored ends and the consequences."""
     if schema.censored is None:
         return
     least, most = schema.returns.bounds(schema.horizon)
@@ -256,9 +262,9 @@ def _say_origin(path: Path, declared: Declaration) -> None:
 def parts(
     reader: Reader, memory: int, scratch: str | Path | None, progress: Progress | None
 ) -> Iterator[pa.Table]:
-    """Tables of whole people."""
+    """Yield tables of whole users."""
     size = sum(place.size for place in reader.places)
-    row = 8 * (8 + len(reader.values)) * 4  # bytes, with what is made of it on the way
+    row = 8 * (8 + len(reader.values)) * 4  # bytes, including temporary values
     number = min(_PARTITIONS, max(1, -(-size * row // memory)))
     known = [place.rows for place in reader.places]
     total = None if None in known else sum(count or 0 for count in known)
@@ -302,9 +308,9 @@ def parts(
 
 # -------------------------------------------------------------------------------------- making steps
 class Maker:
-    """Makes rows of trajectories of whole people, one part after the other.
+    """Maker of trajectory rows of whole users, one partition after the other.
 
-    Within a part, *rows* are those of the table; *order* lists rows by episode and time; *cells* are an
+    Within a partition, *rows* are those of the table; *order* lists rows by episode and time; *cells* are an
     episode's steps, and one more for the state after the last: those of episode i are start[i], ..,
     start[i + 1] - 1.
     """
@@ -318,13 +324,13 @@ class Maker:
         self.people = self.episodes = self.steps = self.acted_steps = self.censored = 0
         self.late_steps: Counter[str] = Counter()
         schema = declared.schema
-        self.absorbing = np.zeros(schema.layout.states + 1, bool)  # the last one: no state
+        self.absorbing = np.zeros(schema.layout.states + 1, bool)  # the last entry: no state
         self.absorbing[list(schema.terminal)] = True
         words = schema.state_labels or (), schema.action_labels or ()
         self.state_words, self.action_words = (pa.array(one, pa.string()) for one in words)
 
     def __call__(self, table: pa.Table) -> pa.Table | None:
-        """The finished rows; None where there is nobody."""
+        """Return the finished rows; None if there is no user."""
         if not table.num_rows:
             return None
         self.table = table
@@ -370,12 +376,12 @@ class Maker:
         )
 
     def refuse_late(self) -> None:
-        """Raise ``ValueError`` where the declaration is strict and states hold readings after actions."""
+        """Raise ``ValueError`` if the declaration is strict and states hold readings after actions."""
         if self.declared.strict and (said := self._said_of_late()):
             raise ValueError(f"records: {said} (refused by strict = true in [prepare])")
 
     def warn(self) -> None:
-        """Warn of readings taken after actions, values without a cell, and people with similar names."""
+        """Warn of readings taken after actions, values without a cell, and users with similar names."""
         if said := self._said_of_late():
             warnings.warn(said, UserWarning, stacklevel=4)
         declared, found = self.declared, self.reader.found
@@ -393,7 +399,7 @@ class Maker:
 
     # ------------------------------------------------------------------------ people and episodes
     def _number_episodes(self, user: Ints, dated: Flags) -> None:
-        """``episode`` (rows,): its number, -1 for facts of a person; ``owner``, ``names`` (episodes,)."""
+        """Set ``episode`` (rows,): its number, -1 for facts of a user; ``owner``, ``names`` (episodes,)."""
         names = _array(self.table, "episode").dictionary_encode()
         code = names.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
         width = len(names.dictionary) + 1
@@ -402,14 +408,14 @@ class Maker:
         self.user, self.episode = user, np.full(len(user), -1)
         self.episode[named] = index
         self.owner, self.names = known // width, names.dictionary.take(pa.array(known % width))
-        self.dated = np.zeros(len(known), bool)  # the others are known by facts alone
+        self.dated = np.zeros(len(known), bool)  # the others have facts only
         self.dated[self.episode[dated]] = True
         self.counts["episodes with facts only, left out"] += int((~self.dated).sum())
         self.bad = np.zeros(len(known), bool)
         self.bad[self.episode[_plain(self.table, "bad").astype(bool) & named]] = True
 
     def _note_episodes(self, reason: str, which: Any, column: str = "") -> None:
-        """Offending episodes, but those of which a cell is an offence already: it may be the reason."""
+        """Note offending episodes, except those with an offending cell, which may be the cause."""
         which = np.asarray(which)[~self.bad[which]]
         users = self.user_names.take(pa.array(self.owner[which])).to_pylist()
         names = self.names.take(pa.array(which)).to_pylist()
@@ -417,7 +423,7 @@ class Maker:
         self.offences.add(reason, (("", None, user, name, None, column, None) for user, name in rows))
 
     def _note_rows(self, reason: str, rows: Ints, column: str, cells: Floats | None = None) -> None:
-        """Offending rows, with the same exception; ``cells`` : what is wrong in each."""
+        """Note offending rows, with the same exception. ``cells`` : the offending cell of each."""
         good = ~self.bad[self.episode[rows]]
         held = [None] * int(good.sum()) if cells is None else cells[good].tolist()
         rows = rows[good]
@@ -435,7 +441,7 @@ class Maker:
 
     # ------------------------------------------------------------------------------- rows in time
     def _distinct(self, order: Ints) -> Ints:
-        """The rows in order without those that are equal to another one in all that is read."""
+        """Return the rows in order without those that equal another one in all columns that are read."""
         episode, time = self.episode[order], self.moment[order]
         again = np.zeros(len(order), bool)
         again[1:] = (episode[1:] == episode[:-1]) & (time[1:] == time[:-1])
@@ -449,7 +455,7 @@ class Maker:
         columns += [
             (_plain(self.table, f"v.{name}")[rows] + 0.0).view(np.int64) for name in self.reader.values
         ]
-        by_content = np.lexsort(columns)  # stable: the first of equals is the one that stays
+        by_content = np.lexsort(columns)  # stable: the first of equal rows is kept
         same = np.ones(len(rows) - 1, bool)
         for column in columns:
             same &= column[by_content][1:] == column[by_content][:-1]
@@ -460,7 +466,7 @@ class Maker:
         return np.delete(order, copies)
 
     def _grid(self, order: Ints) -> tuple[Ints, Ints]:
-        """The rows in order that lie in a cell, and their cells; sets ``start``, ``of``, ``last``."""
+        """Return the rows in order that lie in a cell, and their cells; sets ``start``, ``of``, ``last``."""
         declared, most = self.declared, self.declared.schema.horizon
         episode, time = self.episode[order], self.time[order]
         first = np.ones(len(order), bool)
@@ -496,11 +502,11 @@ class Maker:
         self.number = np.arange(len(self.of)) - self.start[self.of]
         inside = number <= most
         if declared.step is not None:
-            self.since = self.since[inside]  # of each row in a cell: time since its step began
+            self.since = self.since[inside]  # time since the step began, of each row in a cell
         return order[inside], (self.start[episode] + number)[inside]
 
     def _begins(self, first: Ints) -> Ints:
-        """When episodes begin, by the declared column; their first row where it is an offence."""
+        """Return the start times of episodes, by the declared column; their first row if it is an offence."""
         column = _plain(self.table, "begin")
         value = Value("begin", str(self.declared.begin), of="episode", within="same")
         found = self._fact(value, np.where(column == NEVER, np.nan, column.astype(np.float64)))
@@ -509,7 +515,7 @@ class Maker:
         return np.where(gone, first, np.where(gone, 0, found).astype(np.int64))
 
     def _rows_of_cells(self, order: Ints, cell: Ints) -> Ints:
-        """(cells,) the last row in a cell or before it, for messages; else the episode's first one."""
+        """Return (cells,) the last row in a cell or before it, for messages; else the episode's first row."""
         place = np.full(len(self.of), -1)
         place[cell] = np.arange(len(order))
         place = np.maximum.accumulate(place) if len(place) else place
@@ -520,9 +526,9 @@ class Maker:
 
     # ------------------------------------------------------------------------- before the action
     def _first_actions(self, order: Ints, cell: Ints) -> None:
-        """Set ``first`` (cells,): when its first action came since the step began; ``_NONE`` where none did.
+        """Set ``first`` (cells,): time of the first action since the step began; ``_NONE`` without an action.
 
-        It is a function of one person's rows and the declaration, as is every limit that follows from it.
+        It is a function of one user's rows and the declaration, as is every limit that follows from it.
         """
         self.late: dict[str, Flags] = {}
         self.first = np.full(int(self.start[-1]), _NONE)
@@ -543,7 +549,7 @@ class Maker:
             self.first = np.minimum(self.first, own)
 
     def _found(self, value: Value, order: Ints, cell: Ints) -> tuple[Floats, Floats]:
-        """Return (cells,) values of steps, and (cells,) values that later steps may carry on, of all rows."""
+        """Return (cells,) values of steps, and (cells,) values of all rows that later steps may carry on."""
         column, size = _plain(self.table, f"v.{value.name}")[order], int(self.start[-1])
 
         def gathered(used: Flags) -> Floats:
@@ -571,21 +577,21 @@ class Maker:
         return found, np.where(more, gathered(more[cell]), found)
 
     def _watch_late(self, value: Value, column: Floats, found: Floats, cell: Ints) -> None:
-        """Mark the cells of a state's value whose reading is later than the step's first action."""
+        """Mark the cells of a state's value with a reading later than the step's first action."""
         if self.declared.step is None or value.lag or value not in self.declared.states.reads:
             return
         used = ~np.isnan(column)
         if value.within in ("min", "max"):
             used &= column == found[cell]
         when = np.full(len(found), -1)
-        if value.within in ("first", "min", "max"):  # the earliest that says it
+        if value.within in ("first", "min", "max"):  # the earliest row that determines it
             when[cell[used][::-1]] = self.since[used][::-1]
         else:
             when[cell[used]] = self.since[used]  # rows are in order of time: the last one
         self.late[value.name] = when > self.first
 
     def _carriers(self, gone: Flags, held: Flags, carry: int) -> tuple[Flags, Ints]:
-        """Cells that are filled by an earlier one, and by which: the last that ``held`` a value."""
+        """Return cells that an earlier one fills, and that cell: the last that ``held`` a value."""
         here, begin = np.arange(len(gone)), self.start[self.of]
         source = np.maximum.accumulate(np.where(held, here, -1))
         source = np.concatenate([[-1], source[:-1]])
@@ -593,25 +599,25 @@ class Maker:
 
     # ------------------------------------------------------------------------------------- values
     def _fact(self, value: Value, column: Floats) -> Floats:
-        """(episodes,) one value for each, of rows in time and of facts, of the episode or its person."""
+        """Return (episodes,) one value each, from rows with a time and facts of the episode or its user."""
         which = self.order[~np.isnan(column[self.order])]
         group = self.episode[which]
         facts = self.undated[~np.isnan(column[self.undated])]
         if len(facts):
             own, shared = facts[self.episode[facts] >= 0], facts[self.episode[facts] < 0]
-            begin = np.searchsorted(self.owner, self.user[shared], "left")  # owners never fall
+            begin = np.searchsorted(self.owner, self.user[shared], "left")  # owners are sorted
             count = np.searchsorted(self.owner, self.user[shared], "right") - begin
             offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
             group = np.concatenate([group, self.episode[own], np.repeat(begin, count) + offset])
             which = np.concatenate([which, own, np.repeat(shared, count)])
-            order = np.argsort(group, kind="stable")  # facts come after rows in time
+            order = np.argsort(group, kind="stable")  # facts come after rows with a time
             which, group = which[order], group[order]
         return self._gathered(value, column[which], group, self.moment[which], which, len(self.owner))
 
     def _gathered(
         self, value: Value, column: Floats, group: Ints, time: Ints, rows: Ints, size: int
     ) -> Floats:
-        """(size,) one value for each group; ``column``, ``rows`` are in the order of group and time."""
+        """Return (size,) one value per group; ``column``, ``rows`` are in the order of group and time."""
         good = ~np.isnan(column)
         x, group, time, rows = column[good], group[good], time[good], rows[good]
         out = np.zeros(size) if value.within == "count" else np.full(size, np.nan)
@@ -638,7 +644,7 @@ class Maker:
         return out
 
     def _note_facts(self, reason: str, rows: Ints, group: Ints, value: Value) -> None:
-        """Rows of which some may be facts of a person, who has several episodes."""
+        """Note rows that may include facts of a user who has several episodes."""
         column = _plain(self.table, f"v.{value.name}") if value.name in self.reader.values else None
         own = self.episode[rows] >= 0
         held = None
@@ -650,7 +656,7 @@ class Maker:
     def _at_one_time(
         self, value: Value, x: Floats, group: Ints, time: Ints, rows: Ints, at: Ints, out: Floats
     ) -> None:
-        """The first or last value of each group; several at that one time are one by the tie's rule."""
+        """Set the first or last value of each group; the tie rule combines several at that one time."""
         change = np.concatenate([[True], (group[1:] != group[:-1]) | (time[1:] != time[:-1])])
         runs = np.flatnonzero(change)
         ends = np.append(runs[1:], len(x))
@@ -698,7 +704,7 @@ class Maker:
 
     # --------------------------------------------------------------------------------- trajectories
     def _rows(self, cells: Mapping[str, Floats], outcome: Floats | None) -> pa.Table | None:
-        """Steps, with what comes after the last one."""
+        """Return the steps, with the state after the last one."""
         declared, schema = self.declared, self.declared.schema
         most = schema.horizon
         state = declared.states.codes(cells)
@@ -739,14 +745,14 @@ class Maker:
         return self.finished(at, s, a, reward, after)
 
     def _first_terminal(self, state: Ints) -> Ints:
-        """(episodes,) number of the first cell in a terminal state; more than any where there is none."""
+        """Return (episodes,) number of the first cell in a terminal state; above any number if none."""
         first = np.full(len(self.owner), np.iinfo(np.int64).max)
         ended = self.absorbing[state]
         np.minimum.at(first, self.of[ended], self.number[ended])
         return first
 
     def _ends(self, state: Ints, outcome: Floats | None, first: Ints) -> tuple[Ints, Ints]:
-        """(episodes,) the number of steps, and the state after the last; -1: that of the next cell."""
+        """Return (episodes,) number of steps, and the state after the last; -1: that of the next cell."""
         declared, most = self.declared, self.declared.schema.horizon
         held = self.last + 1
         final = np.full(len(held), -1)
@@ -792,7 +798,7 @@ class Maker:
     def _check_known(
         self, partition: Partition, cells: Mapping[str, Floats], codes: Ints, used: Flags, what: str
     ) -> None:
-        """Every index that is used must be one; what is missing for it is told."""
+        """Check that every used index is valid; report what is missing."""
         unknown = used & (codes < 0)
         told = np.zeros(len(codes), bool)
         for value in partition.needs:
@@ -806,7 +812,7 @@ class Maker:
     def _check_counts(self) -> None:
         schema = self.declared.schema
         own = np.flatnonzero(self.dated)
-        before = np.searchsorted(self.owner[own], self.owner[own], "left")  # owners never fall
+        before = np.searchsorted(self.owner[own], self.owner[own], "left")  # owners are sorted
         if schema.contribute == "error":
             many = np.arange(len(own)) - before >= schema.episodes_per_user
             most = schema.episodes_per_user
@@ -814,7 +820,7 @@ class Maker:
             self._note_episodes(said, own[many])
 
     def finished(self, at: Ints, s: Ints, a: Ints, reward: Floats, after: Ints) -> pa.Table | None:
-        """The rows of the steps, which are the cells ``at``."""
+        """Return the rows of the steps in the cells ``at``."""
         if not len(at):
             return None
         episode = self.of[at]
@@ -842,7 +848,7 @@ class Maker:
 
 
 def _moments(time: Ints, then: Floats) -> Ints:
-    """(n,) numbers that order rows by time, and by ``then`` where that is given; equal where both are."""
+    """Return (n,) numbers that order rows by time, then by ``then`` if given; equal if both are equal."""
     if np.isnan(then).all():
         return time
     order = np.lexsort((then, time))
@@ -857,7 +863,7 @@ def _moments(time: Ints, then: Floats) -> Ints:
 
 
 def _by(group: Ints, time: Ints) -> Ints:
-    """The stable order by group, then time."""
+    """Return the stable order by group, then time."""
     if not len(group):
         return np.zeros(0, np.int64)
     low, span = int(time.min()), int(time.max()) - int(time.min()) + 1

@@ -1,7 +1,7 @@
-"""What ``discreet prepare`` does to records, declared in a TOML file before they are seen.
+"""Declaration of the steps of ``discreet prepare``: a TOML file written before records are seen.
 
-The file is a SCHEMA.toml (:mod:`.schema`) in which ``states``, ``actions`` and the column names are left out,
-and a section ``[prepare]`` that says how they are made of records as they are. ::
+The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and the column names. Its section
+``[prepare]`` declares how these are made from raw records. ::
 
     dataset = "ward-2024"
     unit = "patient"
@@ -26,20 +26,24 @@ and a section ``[prepare]`` that says how they are made of records as they are. 
 
     [prepare.states]
     product = ["pressure", "lactate"] # or rules = [...], or codebook = {...}
+
     [prepare.actions]
     product = ["dose"]
+
     [prepare.end]
     column = "outcome"
     states = { home = "discharged", died = "dead" }
     censored = ["transferred", ""]    # outcome not known: a terminal state "censored"
+
     [prepare.reward]
     on = { discharged = 1.0 }
 
-Nothing here is learned from records, so that nothing of it costs privacy: cut points, codebooks and scalings
-are the declarer's, and where they come from is declared under ``[provenance]``. No person is left out
-because of their values, since the number of people is published.
+Nothing here is learned from records, so nothing here costs privacy. The declarer chooses cut points,
+codebooks
+and scalings, and declares their origin under ``[provenance]``. No user is left out because of their values,
+because the number of users is published.
 
-Several values may stand for one label; all labels, cuts and files named here are public. Files lie beside the
+Several values may have one label; all labels, cuts and files named here are public. Files lie beside the
 declaration. Every key is described in ``docs/prepare.md``.
 """
 
@@ -85,7 +89,7 @@ UNITS = {
     "day": 86400 * SECOND,
 }
 MOST_LABELS = 100_000
-CENSORED = "censored"  # the terminal state of episodes whose outcome is not known
+CENSORED = "censored"  # terminal state of episodes with unknown outcome
 
 _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*$")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -93,11 +97,15 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 @dataclass(frozen=True)
 class Time:
-    """The column that orders rows.
+    """Column that orders rows.
 
-    format : of text, as ``strftime`` writes it; None: ISO 8601. zone : of stamps without one. numbers : the
-    unit of plain numbers. ambiguous : what a stamp of the doubled hour in autumn is. then : a column of
-    numbers that orders rows of one time.
+    Parameters
+    ----------
+    format : format of text, as in ``strftime``; None: ISO 8601
+    zone : zone of stamps without one
+    numbers : unit of plain numbers
+    ambiguous : meaning of a stamp in the doubled hour in autumn
+    then : column of numbers that orders rows with equal times
     """
 
     column: str
@@ -119,14 +127,14 @@ class Value:
     where : column to texts: only rows that hold one of them there (item codes of long tables)
     within : one of ``WITHIN``; of: "step" or "episode"; ties : one of ``TIES``
     low, high : float; outside : "refuse" or "missing"
-    unreadable : "refuse" or "missing", for a cell that is no number or none of the categories
+    unreadable : "refuse" or "missing", for a cell that is not a number or not one of the categories
     lag : steps by which a value is late
     before : "action": only rows before the step's first action count; None: all rows of the step
-    carry : steps for which a value stands in for missing ones after it
-    missing : "refuse", "category", or the number (of a category: its index) that stands for it
+    carry : steps for which a value replaces missing ones after it
+    missing : "refuse", "category", or the number that replaces it (for a category: its index)
     categories : texts of the file to indices; None for numbers
     labels : names of the bins or categories; cuts : between bins; closed : the end that belongs to a bin
-    empty : texts that stand for an empty cell, beside those that always do
+    empty : texts that mean an empty cell, in addition to the standard ones
     """
 
     __repr__ = brief
@@ -153,12 +161,12 @@ class Value:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the parts into which it divides: labels, and a last one for missing ones."""
+        """Names of the parts into which the value divides: labels, and a last one for missing values."""
         own = self.labels or ()
         return (*own, "missing") if self.missing == "category" else own
 
     def codes(self, values: Floats) -> Ints:
-        """(n,) the part of each value; missing ones are the last part, or -1."""
+        """Return (n,) the part of each value; missing values are the last part, or -1."""
         gone = np.isnan(values)
         if self.categories is not None:
             found = np.where(gone, 0, values).astype(np.int64)
@@ -171,11 +179,14 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """How values become one index: a state's or an action's. One of three ways.
+    """Map from values to one index, of a state or an action, in one of three ways.
 
-    labels : of the indices. product : values whose parts are combined, the last one running fastest.
-    rules : conditions, of which the first that holds counts; None holds always. centres : (k, d) in scaled
-    units of the values ``reads``, shift and scale (d,).
+    Parameters
+    ----------
+    labels : labels of the indices
+    product : values whose parts are combined; the last one varies fastest
+    rules : conditions; the first that holds counts; None holds always
+    centres : (k, d) in scaled units of the values ``reads``, with shift and scale (d,)
     """
 
     __repr__ = brief
@@ -190,14 +201,14 @@ class Partition:
 
     @property
     def needs(self) -> tuple[Value, ...]:
-        """The values that must not be missing where an index is needed."""
+        """Values that must not be missing if an index is needed."""
         if self.rules is None:
             return self.reads
         compared = frozenset[str]().union(*(rule.names for rule in self.rules if rule is not None))
         return tuple(value for value in self.reads if value.name in compared)
 
     def codes(self, values: Mapping[str, Floats]) -> Ints:
-        """(n,) indices; -1 where a value is missing or no rule holds."""
+        """Return (n,) indices; -1 if a value is missing or no rule holds."""
         if self.product is not None:
             out = np.zeros(len(values[self.reads[0].name]), np.int64)
             bad = np.zeros(len(out), bool)
@@ -222,8 +233,8 @@ class Partition:
 
 
 def nearest(points: Floats, centres: Floats, rows: int = 2**14) -> Ints:
-    """(n,) the nearest centre (k, d) of each point (n, d), the first of equals; -1 for NaN."""
-    middle = centres.mean(axis=0)  # less is lost by subtraction
+    """Return (n,) the nearest centre (k, d) of each point (n, d), the first of equals; -1 for NaN."""
+    middle = centres.mean(axis=0)  # reduces cancellation
     own = centres - middle
     squares = (own**2).sum(axis=1)
     out = np.empty(len(points), np.int64)
@@ -236,26 +247,27 @@ def nearest(points: Floats, centres: Floats, rows: int = 2**14) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """A checked ``[prepare]`` section with the schema that comes out of it.
+    """Checked ``[prepare]`` section with the schema that it produces.
 
     Parameters
     ----------
     schema : Schema
         Finished: what ``discreet learn`` reads.
     user, episode : columns; folded : whether names are compared as :func:`.alike.folded` writes them
-    empty : texts that stand for an empty cell in every column, beside those that always do
+    empty : texts that mean an empty cell in every column, in addition to the standard ones
     time : Time or None (then rows keep their order)
     step : microseconds, None: every row is a step; begin : column of an episode's time 0, None: its first row
-    before, duplicates, long : what happens to rows before it, to equal rows, to steps after the last
+    before, duplicates, long : treatment of rows before it, of equal rows, of steps after the last
     values : by name; states, actions : Partition
     end : Value of an episode's outcome, with terminal labels; end_missing : the label of no outcome, None
         refuses
     reward : name of a value, or None; on : reward on arrival at a label
     ruled : whether the schema's ``outcomes`` were made of ``on``, which pays at ends only
-    decision : microseconds after a step began at which a step without an action counts as decided, None
-        where no value has ``before``
-    strict : whether readings after the action are refused, not only warned of
-    files : public files that the declaration reads; text : of the declaration
+    decision : microseconds after the start of a step at which a step without an action counts as decided,
+    None
+        if no value has ``before``
+    strict : whether readings after the action are rejected instead of only warned of
+    files : public files that the declaration reads; text : text of the declaration
     """
 
     __repr__ = brief
@@ -292,7 +304,7 @@ class Declaration:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Columns that values are made of, and how each is read: "number" or "text"."""
+        """Return the columns that values are made of, each with its kind: "number" or "text"."""
         found: dict[str, str] = {}
         for value in (*self.values.values(), *(() if self.end is None else (self.end,))):
             kind = "number" if value.categories is None and value.within != "count" else "text"
@@ -308,7 +320,7 @@ class Declaration:
 def read_declaration(path: str | Path, *, fitting: bool = False) -> Declaration:
     """Read and check the declaration in ``path`` and the files that it names.
 
-    ``fitting`` : its codebook of states is still to be made, one centre stands in for it.
+    ``fitting`` : its codebook of states does not exist yet; one centre replaces it.
 
     Raises
     ------
@@ -331,7 +343,7 @@ _MADE = (
 def parse_declaration(
     content: Mapping[str, Any], folder: str | Path = ".", text: str = "", *, fitting: bool = False
 ) -> Declaration:
-    """The declaration in a parsed TOML document; files that it names are looked up in ``folder``."""
+    """Return the declaration in a parsed TOML document; files that it names are looked up in ``folder``."""
     folder = Path(folder)
     if "prepare" not in content:
         raise ValueError("prepare is missing: must be a section [prepare] that says what is done to records")
@@ -428,7 +440,7 @@ def parse_declaration(
 
 
 def _told(named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, Value], end: Value | None) -> str:
-    """Which columns of the records form a person, in a line for readers."""
+    """Return a line for readers with the columns of the records that identify a user."""
     parts = [f"{what}: {', '.join(columns)}" for what, columns in named if columns]
     for one in (*values.values(), *([] if end is None else [end])):
         rows = "; ".join(f"{column} is {' or '.join(texts)}" for column, texts in one.where.items())
@@ -455,7 +467,7 @@ def _listed(terminal: Any) -> Any:
 
 
 def _terminal(given: Any, end_labels: Sequence[str]) -> Any:
-    """The schema's ``terminal`` with the labels of outcomes in front."""
+    """Return the schema's ``terminal`` with the labels of outcomes in front."""
     own = _listed(given)
     own = own if isinstance(own, list) else [own]
     every = [*end_labels, *(one for one in own if one not in end_labels)]
@@ -627,7 +639,7 @@ def _range(name: str, value: Any) -> tuple[float, float]:
 
 
 def _categories(name: str, value: Any) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None]:
-    """Texts to indices, and labels."""
+    """Return texts to indices, and labels."""
     if value is None:
         return None, None
     if isinstance(value, Mapping):
@@ -721,7 +733,7 @@ def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
 
 
 def _tells(value: Value, label: str) -> bool:
-    """Whether a label names its value already, as bins do that are named after their cuts."""
+    """Return True if a label contains its value's name already, as bins named after their cuts do."""
     return value.cuts is not None and value.name in label and label != "missing"
 
 
@@ -794,7 +806,7 @@ def _codebook(
 
 
 def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[Value | None, tuple[str, ...], int | None]:
-    """The outcome's value, the labels of terminal states, and which of them stands for no outcome."""
+    """Return the outcome's value, the labels of terminal states, and the label of no outcome."""
     if asked is None:
         return None, (), None
     given = table_of("prepare.end", asked)
@@ -830,7 +842,7 @@ def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[Value | None, tuple[s
 
 
 def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
-    """The texts of censored ends; "" is the empty cell."""
+    """Return the texts of censored ends; "" is the empty cell."""
     name = "prepare.end.censored"
     if not isinstance(asked, list) or not asked:
         raise ValueError(f"{name} = {checks.said(asked)}: must be a list of texts of the column, not empty")
@@ -849,7 +861,7 @@ def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
 def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema's keys for the rewards of ends, if ``on`` pays at ends only; else {}.
 
-    A learner that knows the rule knows between which numbers a return lies, not only each step's reward.
+    A learner that knows the rule knows the bounds of a return, not only each step's reward.
     """
     on, ends = _named_table(asked, "on"), _listed(plain.get("terminal", []))
     reward, censored = _named_table(plain, "reward"), plain.get("censored")
@@ -877,7 +889,7 @@ def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
-    """A table within a table, {} where one of them is none: others say what is wrong then."""
+    """Return a table within a table; {} if either is not a table: other checks report the error."""
     found = asked.get(key) if isinstance(asked, Mapping) else None
     return found if isinstance(found, Mapping) else {}
 

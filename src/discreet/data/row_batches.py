@@ -1,15 +1,15 @@
-"""Rows of trajectories in column batches of one form, from whatever place holds them.
+"""Rows of trajectories in column batches of one form, from any supported source.
 
-Whatever the source, a batch is an Arrow table with the columns ``user``, ``episode`` (int64 or text),
+For every source, a batch is an Arrow table with the columns ``user``, ``episode`` (int64 or text),
 ``step``, ``state``, ``action``, ``next_state`` (int64: indices, steps from 0), ``reward`` (float64, in the
-file's units) and ``number`` (int64: the row's place in the whole source); where the schema has groups of
-users, also ``group`` (int64). What cannot be read as a number or is no label of the schema is kept as a code
-that no check passes, never repaired: :mod:`.validate` counts it. Only one batch is in memory at a time. Which
-places can be read: :mod:`.places`, and Minari.
+file's units) and ``number`` (int64: the row's position in the whole source). If the schema has groups of
+users, it also has ``group`` (int64). A cell that is not a number or not a label of the schema is kept as a
+code that no check passes. It is never repaired: :mod:`.validate` counts it. Only one batch is in memory at a
+time. :mod:`.places` lists the supported sources; Minari is another.
 
-A user's or episode's name is an integer where every place says so, else a text; ``7`` in a CSV file and
-7 in a Parquet file are the same user, ``07`` and `` 7`` are others: a data set must write a name in
-one way, or one person counts as two (:mod:`.alike` counts such names). CSV values that are empty, ``NA``,
+A user's or episode's name is an integer if every source says so, else a text. ``7`` in a CSV file and
+7 in a Parquet file are the same user, ``07`` and `` 7`` are others. A data set must write a name in
+one way, or one user counts as two (:mod:`.alike` counts such names). CSV values that are empty, ``NA``,
 ``NaN`` or ``null`` are empty.
 """
 
@@ -55,14 +55,16 @@ Progress = Callable[[str, int, int | None], None]
 """Called as ``progress(what, rows done, rows in all or None)`` after every batch."""
 
 BATCH_ROWS = 2**17
-UNREADABLE = -1  # the code of a value that is no index and no label
+UNREADABLE = -1  # code of a value that is neither an index nor a label
 _EXACT = 2.0**53
 _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
 
 
 @dataclass
 class Source:
-    """Where the rows are: places in a fixed order, or one Minari dataset. Holds no rows of files itself."""
+    """Source of rows: files and tables in a fixed order, or one Minari dataset. Holds no rows of files
+    itself.
+    """
 
     __repr__ = brief
 
@@ -72,14 +74,15 @@ class Source:
 
     @property
     def malformed(self) -> list[tuple[str, int]]:
-        """Lines (place, line from 1; 0: not known) that were skipped in the last pass since their number of
-        fields was wrong; they have no row number.
+        """Lines (place, line from 1; 0: not known) skipped in the last pass for a wrong number of fields.
+
+        They have no row number.
         """
         return [(place.name, line) for place in self.places for line in place.malformed]
 
     @property
     def files(self) -> list[Path]:
-        """The files on this machine that are read."""
+        """Files on this machine that are read."""
         if self.minari is not None:
             folder = Path(_minari(self.minari).storage.data_path)
             return [folder / "metadata.json", *folder.rglob("*")]
@@ -87,7 +90,7 @@ class Source:
 
     @cached_property
     def rows(self) -> int | None:
-        """The number of rows, where the places say so without being read."""
+        """Number of rows, if the source states it without being read."""
         counts = [place.rows for place in self.places]
         if self.minari is not None or None in counts:
             return None
@@ -95,14 +98,14 @@ class Source:
 
     @cached_property
     def size(self) -> int:
-        """Rows, or a generous guess from the size of the files."""
+        """Number of rows, or a generous estimate from the size of the files."""
         if self.minari is not None:
             return int(_minari(self.minari).total_steps)
         return sum(place.size for place in self.places)
 
     @cached_property
     def _text(self) -> tuple[bool, bool]:
-        """Whether users, and episodes, are read as text."""
+        """Return whether users, and episodes, are read as text."""
         if self.minari is not None:
             return False, False
         names = self.schema.columns
@@ -121,9 +124,9 @@ class Source:
         users_only: bool = False,
         pool: Pool | None = None,
     ) -> Iterator[pa.Table]:
-        """All rows in order. ``users_only``: only the column ``user``, cheaply.
+        """Yield all rows in order. ``users_only``: only the column ``user``, which is cheap.
 
-        ``pool`` : threads that bring batches into one form while others are read and worked on.
+        ``pool`` : threads that convert batches while others are read and processed.
         Raises as :meth:`worked` does.
         """
         for table, _ in self.worked(lambda _: None, batch_rows, progress, what, users_only, pool):
@@ -138,12 +141,12 @@ class Source:
         users_only: bool,
         pool: Pool | None,
     ) -> Iterator[tuple[pa.Table, R]]:
-        """:meth:`batches`, each with ``work`` of it, which is done in the thread that made the batch.
+        """Yield :meth:`batches` with the result of ``work``, which runs in the thread that made the batch.
 
         Raises
         ------
         ValueError
-            If a file is no table of its kind, or lacks a column, or a column cannot hold what it should.
+            If a file is not a table of its kind, or lacks a column, or a column has a wrong type.
         """
         done = 0
         try:
@@ -159,7 +162,7 @@ class Source:
     def _tables(
         self, work: Callable[[pa.Table], R], batch_rows: int, users_only: bool, pool: Pool | None
     ) -> Iterator[tuple[pa.Table, tuple[R] | None]]:
-        """Batches, with what work found in them; None for those without rows."""
+        """Yield batches with the result of ``work``; None for those without rows."""
 
         def one(part: tuple[pa.Table, int]) -> tuple[pa.Table, tuple[R] | None]:
             table = self._users(part[0]) if users_only else self._canonical(*part)
@@ -205,7 +208,7 @@ class Source:
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
-        """One column of ours, whatever its type in the file."""
+        """Convert one column, of any type in the file."""
         self._check_type(name, column.type)
         if name in ("user", "episode"):
             return _key(column, self._text[name == "episode"])
@@ -214,7 +217,7 @@ class Source:
         return _reals(column) if name == "reward" else _codes(column, self._labels(name))
 
     def _labels(self, name: str) -> tuple[str, ...] | None:
-        """Of what one column of ours holds."""
+        """Return the labels of one of the canonical columns."""
         if name == "action":
             return self.schema.action_labels
         if name == "group" and self.schema.groups is not None:
@@ -222,7 +225,7 @@ class Source:
         return self.schema.state_labels if name in ("state", "next_state") else None
 
     def _check_type(self, name: str, kind: Any) -> None:
-        """Raise :class:`Broken` unless cells of this type can be told to be right or wrong."""
+        """Raise :class:`Broken` unless cells of this type can be checked."""
         if _textual(kind) or pa.types.is_null(kind) or pa.types.is_integer(kind):
             return
         if name in ("user", "episode"):
@@ -234,7 +237,7 @@ class Source:
             raise Broken(f"the column of {name} must hold {held}, not {kind}")
 
     def check_types(self) -> None:
-        """Raise :class:`Broken` if a place states a type of a column that no row of it could be read from."""
+        """Raise :class:`Broken` if a source states a column type from which no row could be read."""
         wanted = _wanted(self.schema, users_only=False)
         for place in self.places:
             stated = place.types() or {}
@@ -248,7 +251,7 @@ class Source:
                     raise Broken(f"{place.name}: {error}") from None
 
     def place(self, number: int) -> str:
-        """Where row ``number`` is, in words, with what it holds: private, for the owner's terminal only."""
+        """Return the location and content of row ``number``: private, for the owner's terminal only."""
         before = 0
         for raw in self._raw(BATCH_ROWS, users_only=False):
             if number < before + raw.num_rows:
@@ -284,33 +287,35 @@ def open_source(
     decimal: str = ".",
     encoding: str = "utf-8",
 ) -> Source:
-    """Rows of trajectories: files, folders, object stores, frames, a DuckDB data base, or Minari.
+    """Open rows of trajectories: files, folders, object stores, frames, a DuckDB data base, or Minari.
 
     Parameters
     ----------
     where : path, URI, frame, or a list of them
         ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder with all those
-        below it, ``s3://bucket/folder`` and whatever else :mod:`pyarrow.fs` reads, an Arrow, pandas or
+        below it, ``s3://bucket/folder`` and every other store that :mod:`pyarrow.fs` reads, an Arrow, pandas
+        or
         Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in which
         every episode is one user and both observations and actions are integers. Files are read in the
         order given, a folder's in the order of their paths.
     schema : Schema
     sql : str, optional
-        A query in place of ``?table=``.
+        A query instead of ``?table=``.
     reads : list of files, optional
-        With ``duckdb://`` alone: all that the query reads. It can read nothing else, and a query of a data
-        base nothing but that.
+        With ``duckdb://`` alone: all files that the query reads. It can read nothing else. A query of a data
+        base can read only that data base.
     delimiter, decimal, encoding : str
-        How CSV files are written. No delimiter: the one of comma, semicolon, tab and bar under which the
+        Format of CSV files. Without a delimiter: the one of comma, semicolon, tab and bar under which the
         first line has the schema's columns.
 
     Raises
     ------
     ValueError
-        If there is no such file, or none of these kinds, or a column of the schema is missing, or a label of
-        the schema cannot be told from an empty cell.
+        If there is no such file, or it is of another kind, or a column of the schema is missing, or a label
+        of
+        the schema cannot be distinguished from an empty cell.
     ImportError
-        If Minari or DuckDB is asked for and not installed.
+        If Minari or DuckDB is requested and not installed.
     """
     if isinstance(where, str) and where.startswith("minari:"):
         name = where.removeprefix("minari:")
@@ -334,7 +339,7 @@ def open_source(
 
 
 def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
-    """The file's names of the columns to read, and ours."""
+    """Return the file's names of the columns to read, and the canonical names."""
     wanted = {getattr(schema.columns, part.name): part.name for part in fields(schema.columns)}
     if not schema.reads_rewards:
         del wanted[schema.columns.reward]
@@ -355,7 +360,7 @@ def _require(place: Place, wanted: dict[str, str]) -> None:
 
 
 def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
-    """The same rows in batches of about ``batch_rows``, never more: small files one after the other."""
+    """Yield the same rows in batches of at most about ``batch_rows``; joins small files."""
     held: list[pa.Table] = []
     rows = 0
     for table in tables:
@@ -369,7 +374,7 @@ def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]
 
 
 def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
-    """Each with the number of its first row."""
+    """Yield each table with the number of its first row."""
     done = 0
     for table in tables:
         yield table, done
@@ -377,7 +382,7 @@ def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
 
 
 class Pool:
-    """Threads for work that does without Python's lock most of the time; none where ``workers`` is 1."""
+    """Threads for work that mostly releases Python's lock; none if ``workers`` is 1."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -391,16 +396,16 @@ class Pool:
             self._threads.shutdown(cancel_futures=True)
 
     def submit(self, work: Callable[[T], R], item: T) -> Future[R]:
-        """Begin. Not where there are no threads."""
+        """Start work. Not allowed without threads."""
         assert self._threads is not None
         return self._threads.submit(work, item)
 
 
 def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """``work`` of every item, in their order; as many at once as the pool has threads, and one ahead.
+    """Yield ``work`` of every item, in order; as many at once as the pool has threads, and one ahead.
 
-    What is done is handed on at once: steps that follow each other all begin with the first item. An error,
-    of an item or of work, comes after all that is before it, as it would from one thread.
+    A finished result is yielded at once: successive steps all begin with the first item. An error
+    of an item or of work comes after all earlier results, as it would from one thread.
     """
     if pool is None or pool.workers == 1:
         yield from map(work, items)
@@ -425,7 +430,7 @@ def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> I
 
 
 def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
-    """The same items; a thread of its own gets the next ones, at most so many, while one is worked on."""
+    """Yield the same items; a separate thread fetches up to ``most`` next ones while one is processed."""
     reader = ThreadPoolExecutor(1, "ahead")
     try:
         coming = deque(reader.submit(next, items, None) for _ in range(most))
@@ -437,10 +442,10 @@ def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
 
 
 def _one(table: pa.Table, name: str) -> Any:
-    """A column as one Arrow array, plain instead of dictionary-encoded."""
+    """Return a column as one Arrow array, plain instead of dictionary-encoded."""
     column = table[name]
     if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
-        # each has words of its own, which together may be too many for the numbers that stand for them
+        # Each chunk has its own dictionary; together they may have too many words for the index type.
         return pa.concat_arrays([_plain(chunk) for chunk in column.chunks])
     column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
@@ -452,17 +457,17 @@ def _plain(column: Any) -> Any:
     if not pa.types.is_dictionary(column.type):
         return column
     words = column.dictionary
-    if pa.types.is_string_view(words.type):  # Polars'; Arrow takes none of them
+    if pa.types.is_string_view(words.type):  # Polars' type; Arrow's take does not support it
         words = words.cast(pa.large_string())
     return words.take(column.indices)
 
 
 def _key(column: Any, as_text: bool) -> Any:
-    """Users or episodes without nulls: ``MISSING`` or an empty text stand for them."""
+    """Return users or episodes without nulls: ``MISSING`` or an empty text replace them."""
     if not as_text:
         try:
             return _filled(column.cast(pa.int64()), MISSING)
-        except pa.ArrowInvalid:  # whose words hold the number
+        except pa.ArrowInvalid:  # its words hold the number
             raise Broken("users and episodes must be integers below 2^63, or text") from None
     return _filled(column.cast(pa.large_string()), "")
 
@@ -476,7 +481,7 @@ def _textual(kind: Any) -> bool:
 
 
 def _whole(column: Any) -> Ints:
-    """Integers; ``MISSING`` where empty, ``UNREADABLE`` where it is no whole number."""
+    """Return integers; ``MISSING`` if empty, ``UNREADABLE`` if not a whole number."""
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), MISSING)
@@ -485,7 +490,7 @@ def _whole(column: Any) -> Ints:
         whole = np.asarray(filled.to_numpy(zero_copy_only=False))
         if (
             np.count_nonzero(whole == MISSING) > column.null_count
-        ):  # a cell that holds our code for an empty one
+        ):  # a cell that holds the code of an empty one
             whole = np.where((whole == MISSING) & column.is_valid().to_numpy(False), UNREADABLE, whole)
         return whole
     empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
@@ -502,7 +507,7 @@ def _whole(column: Any) -> Ints:
 
 
 def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
-    """Indices; through the labels if the schema has them."""
+    """Return indices; through the labels if the schema has them."""
     if labels is None or pa.types.is_null(column.type):
         return _whole(column)
     text = column.cast(pa.large_string())
@@ -513,7 +518,7 @@ def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
 
 
 def _reals(column: Any) -> NDArray[np.float64]:
-    """Rewards; NaN where empty or no number."""
+    """Return rewards; NaN if empty or not a number."""
     if _textual(column.type):
         return parsed(column)
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
@@ -531,7 +536,7 @@ def _minari(name: str) -> Any:
 
 
 def _minari_batches(name: str, batch_rows: int) -> Iterator[pa.Table]:
-    """Every episode as the one episode of one user, in the order of their numbers."""
+    """Yield every episode as the only episode of one user, in the order of their numbers."""
     held: list[pa.Table] = []
     rows = 0
     for episode in _minari(name).iterate_episodes():

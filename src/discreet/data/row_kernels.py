@@ -1,4 +1,4 @@
-"""Compiled passes over raw rows: check them, put them together."""
+"""Compiled passes over raw rows: checks and assembly."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def check_rows(
 ) -> None:  # fmt: skip
     """Check whole users' rows, sorted by user, episode, step, row number, against the schema.
 
-    ``found[kind]`` is raised by the number of offending rows, ``first[kind]`` lowered to the least row
-    number among them (-1: none yet). A step that is out of range or a repetition is counted as that and
-    takes no part in the sequence of its episode.
+    ``found[kind]`` is increased by the number of offending rows, ``first[kind]`` lowered to the least row
+    number among them (-1: none yet). A step that is out of range or repeated is counted as that and is left
+    out
+    of the sequence of its episode.
     """
     states, actions = row_index.shape
     n, episodes, before = step.shape[0], 0, -1
@@ -58,7 +59,7 @@ def check_rows(
             _note(ACTION, number[i], found, first)
         if good_s and good_a and row_index[s, a] < 0:
             _note(INADMISSIBLE, number[i], found, first)
-        if read_rewards and not low <= reward[i] <= high:  # NaN is not
+        if read_rewards and not low <= reward[i] <= high:  # NaN fails
             _note(REWARD, number[i], found, first)
         if good_s and absorbing[s] and z != s and z != MISSING:
             _note(LEFT, number[i], found, first)
@@ -85,11 +86,13 @@ def assemble(
     low: float, high: float, absorbing: Bytes, terminal: int, idle: Ints, known: Floats, arrival: Floats,
     states: Ints, actions: Ints, rewards: Floats,
 ) -> None:  # fmt: skip
-    """Put checked rows together as episodes; ``keep`` has one entry an episode.
+    """Assemble checked rows as episodes; ``keep`` has one entry an episode.
 
-    states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1] are filled; ``idle`` (S,) is what is played
-    in a terminal state; known (0, S, A): rewards come from the rows. arrival (S,): what is paid on arrival in
-    a state, once, in place of both; (0,): nothing of the kind.
+    Fills states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1]. ``idle`` (S,) is the action in a
+    terminal
+    state. known (0, S, A): rewards come from the rows. arrival (S,): reward on arrival in a state, once,
+    instead
+    of both; (0,): no such rewards.
     """
     horizon, pays = actions.shape[1], (0.0 - low) / (high - low)
     episode, out, i, n = 0, 0, 0, state.shape[0]
@@ -130,7 +133,7 @@ _FNV, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 @inlined
 def _mixed(fnv: np.uint64) -> np.uint64:
-    """The last steps of splitmix64."""
+    """Return the last steps of splitmix64."""
     mixed = (fnv ^ (fnv >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
@@ -138,7 +141,7 @@ def _mixed(fnv: np.uint64) -> np.uint64:
 
 @kernel
 def hash_texts(ends: Ints, letters: Bytes, out: NDArray[np.uint64]) -> None:
-    """64 bits of each text, letters[ends[i]:ends[i + 1]]: FNV-1a, and the last steps of splitmix64."""
+    """Write 64 bits for each text letters[ends[i]:ends[i + 1]]: FNV-1a, then the end of splitmix64."""
     for i in range(out.shape[0]):
         fnv = _FNV
         for at in range(ends[i], ends[i + 1]):
@@ -158,10 +161,13 @@ def _is_digit(letter: int) -> bool:
 
 @kernel
 def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) -> bool:
-    """``hash_texts`` of what ASCII names look like: ``alike.alike``, in one pass without a copy.
+    """Write ``hash_texts`` of the look-alike form of ASCII names, as ``alike.alike``, in one pass without a
+    copy.
 
-    ``odd`` becomes 1 where that is not plain to see (other characters, numbers with a point or a power, names
-    without a letter or digit): ``out`` holds nothing there. Returns whether any other text was changed.
+    ``odd`` becomes 1 if the form is not simple (other characters, numbers with a point or a power, names
+    without
+    a letter or digit): ``out`` holds nothing there. Returns True if the form of any other text differs from
+    it.
     """
     changed = False
     for i in range(out.shape[0]):
@@ -174,7 +180,7 @@ def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) 
             if letter >= 127 or (letter < 32 and letter != 31 and not _is_space(letter)):
                 strange = True
                 break
-            if letter == 31:  # between the columns of a name
+            if letter == 31:  # separator between the columns of a name
                 if kind == 0 or tail or (numeric and (powers == 1 or points > 0)):
                     strange = True
                     break

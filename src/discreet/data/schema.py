@@ -1,10 +1,10 @@
-"""SCHEMA.toml: all that is public about a file of trajectories, written by hand before the data are seen.
+"""SCHEMA.toml: all public facts about a file of trajectories, written by hand before the data are seen.
 
-Everything here is a declaration, and the noise rests on it: sizes fix the cells that get noise, the
-horizon and the episodes per user fix the sensitivity, the reward's range fixes the scale. Where a
-declaration comes from is declared too (``[provenance]``); ``"this data"`` is a leak that no noise
-covers, and the statement has to print it; ``"private release"`` is this data too, through a release that the
-ledger holds (:mod:`discreet.pipeline.state_codebook`). Nothing in this module reads a person's row. ::
+All facts here are declarations, and the noise depends on them: sizes fix the cells that get noise, the
+horizon and the episodes per user fix the sensitivity, the reward's range fixes the scale. The origin of a
+declaration is declared too (``[provenance]``). ``"this data"`` is a leak that no noise covers, and the
+statement has to print it. ``"private release"`` is this data too, through a release that the
+ledger holds (:mod:`discreet.pipeline.state_codebook`). Nothing in this module reads a user's row. ::
 
     dataset = "icu-2024"            # the population; a ledger is keyed by it
     horizon = 20
@@ -22,20 +22,23 @@ ledger holds (:mod:`discreet.pipeline.state_codebook`). Nothing in this module r
     # censored = "transferred"      # with outcomes: a terminal state of those whose outcome is not known
     return_bound = 1.0              # or [-1.0, 1.0]: range of an episode's return, if less than all steps
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
+
     [provenance]
     states = "literature"           # "protocol", "literature", "other data", "private release", "this data"
+
     [groups]                        # public groups of users, for decision points only; may be left out
     column = "sex"                  # holds one label a user, the same in all rows
     labels = ["female", "male", "other"]                    # at most 12
+
     [declared]                      # for the data protection officer's page; all may be left out
     controller = "..."              # also contact, purpose, legal_basis, recipients, retention, columns
 
-Files named in a schema lie beside it and are public: a mask is ``.npy`` (S, A) of bool or a table
-(``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs; known rewards are
+Files named in a schema lie beside it and are public. A mask is ``.npy`` (S, A) of bool or a table
+(``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs. Known rewards are
 ``.npy`` (S, A) or (H, S, A), in the file's units, or a table with ``state``, ``action``, ``reward`` and
-perhaps ``step``; features are ``.npy`` (S, A, d). ``reward.scaled = true`` says that the known rewards' file
-holds them in [0, 1] already, as :func:`write_schema` does, so that they come back to the last bit. With
-``reward.outcomes`` the file needs no column of rewards, and ``low`` and ``high`` follow if they are not
+optionally ``step``. Features are ``.npy`` (S, A, d). ``reward.scaled = true`` says that the known rewards'
+file holds them in [0, 1] already, as :func:`write_schema` does, so that they are read back to the last bit.
+With ``reward.outcomes`` the file needs no column of rewards, and ``low`` and ``high`` follow if they are not
 given.
 """
 
@@ -66,9 +69,9 @@ FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",
 )  # fmt: skip
-ALL_FACTS = (*FACTS, "groups")  # with the one that few schemas have
+ALL_FACTS = (*FACTS, "groups")  # with an optional one
 DECLARED = ("controller", "contact", "purpose", "legal_basis", "recipients", "retention", "columns")
-"""What may be declared for the page of a data protection officer: one line each."""
+"""Keys that may be declared for the page of a data protection officer: one line each."""
 _LARGEST = 2**31 - 1
 _LONGEST = 500  # characters of a declared line
 MOST_GROUPS = 12
@@ -76,7 +79,7 @@ MOST_GROUPS = 12
 
 @dataclass(frozen=True)
 class Columns:
-    """What the file calls its seven columns."""
+    """Names of the seven columns in the file."""
 
     user: str = "user"
     episode: str = "episode"
@@ -97,7 +100,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Groups:
-    """Public groups that users belong to, each to one.
+    """Public groups of users; every user belongs to one.
 
     column : name of the column in the file. labels : labels of the groups, at most 12. All labels are public.
     The group of a user is private.
@@ -121,23 +124,23 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """The public facts about a data set of trajectories; checked, with all its files loaded.
+    """Public facts about a data set of trajectories; checked, with all files loaded.
 
     Parameters
     ----------
     dataset, unit : str
-        The population (a ledger's key) and what one neighbour is.
+        The population (a ledger's key), and the unit of one neighbour.
     layout : Layout
         S, A, H and the mask of admissible actions.
     columns : Columns
     first_step : 0 or 1
         The number of an episode's first step in the file.
     episodes_per_user, contribute : int >= 1, "error" or "random"
-        A user counts for at most m episodes; with more the file is refused, or m are chosen at random.
+        A user counts for at most m episodes; with more the file is rejected, or m are chosen at random.
     state_labels, action_labels : tuple of str, optional
         The file's names of the indices 0, 1, ..; None: the file holds indices.
     stationary : bool
-        The world's transitions and rewards are the same at every step: learners may pool the steps.
+        The MDP's transitions and rewards are the same at every step: learners may pool the steps.
     terminal : tuple of int
         Absorbing states. An episode that ends in one before step H stays there, with the first
         admissible action and reward 0; one without a last next state ends in the first of them.
@@ -147,29 +150,29 @@ class Schema:
     low, high : float
         The range of rewards in the file; learned from as (r - low) / (high - low).
     outcomes : mapping of terminal states to float, optional
-        What is earned on arrival there, by rule, in the file's units; nothing else is earned, and the file's
+        Reward on arrival there, by rule, in the file's units. There are no other rewards, and the file's
         rewards are not read.
     return_bound : (float, float), optional
-        The least and the most that an episode can earn, in the file's units; what lies beyond counts as the
-        bound. None: what all steps, or one outcome, could earn.
+        The least and the largest return of an episode, in the file's units; returns beyond it are clipped
+        to it. None: the range that all steps, or one outcome, allow.
     censored : int, optional
-        A terminal state of episodes whose outcome is not known. In a release they count as the middle between
-        the least and the most; a gain is evaluated with what is worst and what is best for it. Needs
-        ``outcomes``, which must not name it. Decision points are the only learner that takes it.
+        A terminal state of episodes with unknown outcome. In a release they count as the middle between
+        the least and the largest; a gain is evaluated at the worst and at the best value. Needs
+        ``outcomes``, which must not name it. Only decision points support it.
     known : (1 or H, S, A) float64, optional
         Known mean rewards, already scaled to [0, 1]; then the file's rewards are not read.
     features, feature_bound : (S, A, d) float64, optional; float
         None: one-hot. The l2 norm of each feature vector is at most the bound.
-    provenance : mapping of facts to where they come from
+    provenance : mapping of facts to their origin
     declared : mapping of :data:`DECLARED` to one line of text each
-        What a data protection officer asks beside the numbers; printed as it stands.
+        Facts, other than the numbers, for a data protection officer; printed unchanged.
     groups : Groups, optional
-        Public groups of users, for decision points: outcome and gain are told for each.
+        Public groups of users, for decision points: outcome and gain are reported for each.
 
     Raises
     ------
     ValueError
-        Naming the key, its value, and what is allowed.
+        With the key, its value, and the accepted values.
     """
 
     __repr__ = brief
@@ -260,7 +263,7 @@ class Schema:
             raise ValueError("reward.outcomes: must not name the censored state, whose outcome is open")
 
     def _check_arrays(self) -> None:
-        """Known rewards and features: shapes, ranges; copies that nobody can change, 0 where inadmissible."""
+        """Check shapes and ranges of known rewards and features; make read-only copies, 0 if inadmissible."""
         shape = (self.layout.states, self.layout.actions)
         if self.known is not None:
             slots = len(self.known) if np.ndim(self.known) == 3 and len(self.known) == self.horizon else 1
@@ -290,18 +293,18 @@ class Schema:
 
     @cached_property
     def returns(self) -> Returns:
-        """How an episode's return is added up, in the file's units."""
+        """Rule that adds up an episode's return, in the file's units."""
         least, most = self.return_bound or (None, None)
         return Returns(self.low, self.high, self.terminal, self.outcomes, least, most, self.censored)
 
     @property
     def named(self) -> Named:
-        """What reads public tables that use its labels."""
+        """Reader of public tables that use its labels."""
         layout = self.layout
         return Named(layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels)
 
     def spec(self, users: int | None = None) -> Spec:
-        """What a learner is told of the world: layout, ``users``, known rewards, how returns are added up."""
+        """Return what a learner is told: layout, ``users``, known rewards, and how returns are added up."""
         known = self.known
         if known is not None:
             known = np.broadcast_to(known, (self.horizon, *known.shape[1:]))
@@ -310,17 +313,17 @@ class Schema:
 
     @property
     def reads_rewards(self) -> bool:
-        """Are rewards read from the file? (Else they are known, or follow from where an episode ends.)"""
+        """True if rewards are read from the file; otherwise they are known, or follow from the end."""
         return self.known is None and self.outcomes is None
 
     @property
     def from_this_data(self) -> tuple[str, ...]:
-        """The facts that were read off the private data itself: each is a leak to be printed."""
+        """Facts that were read off the private data itself: each is a leak that must be printed."""
         return tuple(fact for fact in ALL_FACTS if self.provenance.get(fact) == "this data")
 
     @property
     def unstated(self) -> tuple[str, ...]:
-        """The facts in use whose provenance nobody stated."""
+        """Facts in use without a stated provenance."""
         used = {
             "mask": self.layout.mask is not None,
             "stationary": self.stationary,
@@ -332,7 +335,7 @@ class Schema:
 
     @cached_property
     def hash(self) -> str:
-        """``sha256:`` and 64 digits over all facts, files by content: layout and comments do not matter."""
+        """``sha256:`` and 64 digits over all facts, files by content; layout and comments do not matter."""
         plain: dict[str, Any] = {
             part.name: getattr(self, part.name)
             for part in fields(self)
@@ -364,7 +367,7 @@ class Schema:
 
 
 def _digest(array: NDArray[Any] | None) -> str | None:
-    """Shape, type and content of an array, independent of the machine's byte order."""
+    """Return a digest of shape, type and content of an array, independent of the byte order."""
     if array is None:
         return None
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
@@ -383,7 +386,7 @@ def read_schema(path: str | Path) -> Schema:
 
 
 def read_toml(path: str | Path, parse: Callable[[dict[str, Any], Path, str], Made]) -> Made:
-    """What ``parse`` makes of a TOML file's content, its folder and its text; errors name the file."""
+    """Apply ``parse`` to a TOML file's content, its folder and its text; errors name the file."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"schema = {str(path)!r}: no such file")
@@ -399,7 +402,7 @@ def read_toml(path: str | Path, parse: Callable[[dict[str, Any], Path, str], Mad
 
 
 def read_rewards(path: str | Path, schema: Schema) -> Floats:
-    """Known mean rewards (1 or H, S, A), scaled to [0, 1], from a file as ``reward.known`` names them.
+    """Read known mean rewards (1 or H, S, A), scaled to [0, 1], from a file like ``reward.known``'s.
 
     Raises ``ValueError`` if it cannot be read, or a reward is missing or outside the schema's range.
     """
@@ -411,11 +414,10 @@ def read_rewards(path: str | Path, schema: Schema) -> Floats:
 
 
 def write_schema(schema: Schema, path: str | Path) -> None:
-    """Write a schema to ``path`` (SCHEMA.toml), and beside it ``.npy`` files named after it for a mask,
-    rewards, features.
+    """Write a schema to ``path`` (SCHEMA.toml), and ``.npy`` files for mask, rewards and features beside it.
 
-    :func:`read_schema` gives the same facts back, with the same hash. Raises ``OSError`` where the folder
-    cannot be written.
+    The ``.npy`` files are named after it. :func:`read_schema` gives the same facts back, with the same hash.
+    Raises ``OSError`` if the folder cannot be written.
     """
     path = Path(path)
 
@@ -479,7 +481,7 @@ def write_schema(schema: Schema, path: str | Path) -> None:
 
 
 def quoted(text: str) -> str:
-    """A TOML string; JSON's escapes of quotes and backslashes are TOML's."""
+    """Return a TOML string; JSON's escapes of quotes and backslashes are TOML's."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -496,7 +498,7 @@ _OPTIONAL = (
 
 
 def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema:
-    """The schema in a parsed TOML document; files that it names are looked up in ``folder``."""
+    """Return the schema in a parsed TOML document; files that it names are looked up in ``folder``."""
     folder = Path(folder)
     check_keys("", content, (*_REQUIRED, *_OPTIONAL), _REQUIRED)
     horizon = checks.integer("horizon", content["horizon"], 1, _LARGEST)
@@ -563,7 +565,7 @@ def _groups(value: Any) -> Groups | None:
 
 
 def _outcomes(value: Any, states: int, labels: tuple[str, ...] | None) -> dict[int, float] | None:
-    """Rewards on arrival, by the index of the state."""
+    """Return rewards on arrival, by the index of the state."""
     if value is None:
         return None
     found = {}
@@ -591,7 +593,7 @@ def _return_bound(value: Any) -> tuple[float, float] | None:
 
 
 def _censored(value: Any, states: int, labels: tuple[str, ...] | None) -> int | None:
-    """The index of the censored state."""
+    """Return the index of the censored state."""
     if value is None:
         return None
     if labels is None:
@@ -600,7 +602,7 @@ def _censored(value: Any, states: int, labels: tuple[str, ...] | None) -> int | 
 
 
 def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:
-    """``ValueError`` on a key that is not allowed, or required and missing."""
+    """Raise ``ValueError`` on a key that is not allowed, or required and missing."""
     for key in given:
         if key not in allowed:
             raise ValueError(f"unknown key {where}{key}: must be one of {', '.join(allowed)}")
@@ -610,16 +612,16 @@ def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], req
 
 
 def text_of(name: str, value: Any) -> str:
-    """A text of one line, or ``ValueError``."""
+    """Return a text of one line; raise ``ValueError`` otherwise."""
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
-    if value.strip() == "FILL IN":  # of a skeleton
+    if value.strip() == "FILL IN":  # from a template
         raise ValueError(f"{name} = {value!r}: is to be filled in")
     return value
 
 
 def table_of(name: str, value: Any) -> Mapping[str, Any]:
-    """A table, or ``ValueError``."""
+    """Return a table; raise ``ValueError`` otherwise."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} = {checks.said(value)}: must be a table")
     return value
@@ -628,7 +630,7 @@ def table_of(name: str, value: Any) -> Mapping[str, Any]:
 def _names(
     name: str, value: Any, extra: tuple[str, ...]
 ) -> tuple[int, tuple[str, ...] | None, Mapping[str, Any]]:
-    """Size, labels if there are any, and the other keys of ``states`` or ``actions``."""
+    """Return size, labels if there are any, and the other keys of ``states`` or ``actions``."""
     more: dict[str, Any] = {}
     if isinstance(value, Mapping):
         check_keys(f"{name}.", value, ("count", "labels", *extra), ())
@@ -681,7 +683,7 @@ def _file(name: str, value: Any, folder: Path) -> Path:
     path = folder / text_of(name, value)
     try:
         there = path.is_file()
-    except OSError:  # a name longer than names can be
+    except OSError:  # the name is longer than the system allows
         there = False
     if not there:
         raise ValueError(f"{name} = {checks.said(value)}: must be a file, in the folder of the schema")
@@ -714,7 +716,7 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
 
 @dataclass(frozen=True)
 class Named:
-    """Reads public tables by (state, action), which may use labels."""
+    """Reader of public tables by (state, action), which may use labels."""
 
     horizon: int
     states: int
@@ -723,7 +725,7 @@ class Named:
     action_labels: tuple[str, ...] | None
 
     def mask(self, path: Path) -> NDArray[np.bool_]:
-        """(S, A) True where admissible."""
+        """Return (S, A), True if admissible."""
         if path.suffix == ".npy":
             array = _array("actions.mask", path)
             if array.shape != (self.states, self.actions) or array.dtype != bool:
@@ -738,7 +740,7 @@ class Named:
         return mask
 
     def rewards(self, path: Path, layout: Layout, low: float, high: float) -> Floats:
-        """(1 or H, S, A) scaled to [0, 1]; 0 at inadmissible pairs."""
+        """Return (1 or H, S, A) scaled to [0, 1]; 0 at inadmissible pairs."""
         shape = (self.states, self.actions)
         if path.suffix == ".npy":
             array = _array("reward.known", path)
@@ -769,7 +771,7 @@ class Named:
         return np.where(admissible, (table - low) / (high - low), 0.0)
 
     def pair(self, name: str, rows: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Indices of the columns ``state`` and ``action``; ``name`` is the table's in messages."""
+        """Return indices of the columns ``state`` and ``action``; ``name`` is the table's in messages."""
         return (
             self.index(name, "state", rows["state"], self.states, self.state_labels),
             self.index(name, "action", rows["action"], self.actions, self.action_labels),
@@ -778,7 +780,7 @@ class Named:
     def index(
         self, name: str, column: str, values: Any, size: int, labels: tuple[str, ...] | None = None
     ) -> NDArray[np.int64]:
-        """Indices of one column; ``ValueError`` where a value is no label, or out of range."""
+        """Return indices of one column. Raises ``ValueError`` if a value is not a label, or out of range."""
         array = np.asarray(values)
         if labels is not None:
             index = {label: i for i, label in enumerate(labels)}
@@ -798,9 +800,9 @@ class Named:
 def read_public_table(
     name: str, path: Path, allowed: Sequence[str], required: Sequence[str]
 ) -> dict[str, NDArray[Any]]:
-    """The columns of a small public table; ``name`` is what it is called in messages.
+    """Read the columns of a small public table; ``name`` is its name in messages.
 
-    Raises ``ValueError`` where it cannot be read, or a column is unknown, missing or there twice.
+    Raises ``ValueError`` if it cannot be read, or a column is unknown, missing or duplicated.
     """
     import pyarrow as pa
     from pyarrow import csv, parquet

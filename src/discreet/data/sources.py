@@ -1,27 +1,27 @@
-"""Where tables of rows lie, whatever wrote them: files, folders, object stores, frames in memory, SQL.
+"""Sources of tables of rows: files, folders, object stores, frames in memory, SQL.
 
-A *place* is one table of columns with names. :func:`places_of` makes places of what a person names:
+A *place* is one table with named columns. :func:`places_of` makes places from the user's argument:
 
 ==========================  ==============================================================================
 ``.parquet``                a file of columns; its types are in its footer
-``.csv``, ``.tsv``, ``.txt``  text, perhaps compressed (``.csv.gz``, ``.bz2``, ``.zst``); any delimiter
-a folder                    all such files but ``.txt`` in it and below it, in the order of their paths
-``s3://``, ``gs://``, ...   the same on an object store, whatever :mod:`pyarrow.fs` reads
-a frame                     an Arrow table, a pandas or Polars frame: what gives Arrow columns
+``.csv``, ``.tsv``, ``.txt``  text, optionally compressed (``.csv.gz``, ``.bz2``, ``.zst``); any delimiter
+a folder                    all such files except ``.txt`` in it and below it, in the order of their paths
+``s3://``, ``gs://``, ...   the same on an object store that :mod:`pyarrow.fs` reads
+a frame                     an Arrow table, a pandas or Polars frame, or another object with Arrow columns
 ``duckdb://file.db``        a table (``?table=visits``) or a query of a DuckDB data base, opened for reading
 ``duckdb://``               a query over files that are named beside it (``reads``)
 ==========================  ==============================================================================
 
-Endings may be written in capitals; names that begin with a dot or an underscore are left out of a folder, as
-tools put their own notes there. A place is read as often as one likes, always in the same order.
+Extensions may be in capitals. In a folder, names that begin with a dot or an underscore are left out, because
+tools put their own notes there. A place can be read any number of times, always in the same order.
 
-A query reads what is named, and nothing else: a data base its own file, ``duckdb://`` the files in
-``reads``. So an owner's rule over those files (:mod:`discreet.ledger.owner_rules`) holds for what a query
-makes of them. DuckDB itself sees to it (``enable_external_access``, ``lock_configuration``): views over other
-files, ``ATTACH``, addresses on the net and ``SET`` are refused.
+A query reads only the named files: a data base its own file, ``duckdb://`` the files in
+``reads``. So an owner's rule over those files (:mod:`discreet.ledger.owner_rules`) holds for the results of
+a query. DuckDB itself enforces this (``enable_external_access``, ``lock_configuration``): views over other
+files, ``ATTACH``, network addresses and ``SET`` are rejected.
 
 The delimiter of a text file is declared, or is the only one of comma, semicolon, tab and bar under which its
-first line holds the columns that are asked for: that line alone decides, never a row.
+first line holds the requested columns. That line alone decides, never a row.
 """
 
 from __future__ import annotations
@@ -54,68 +54,66 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
-"""What stands for an empty cell in text."""
+"""Texts that mean an empty cell."""
 
 MISSING = -(2**63)
-"""What stands for an empty cell in columns of integers. Compiled code holds it: it never changes."""
+"""Value of an empty cell in integer columns. Compiled code holds it: it never changes."""
 
-COUNTED = ".tally"  # how parts end that were counted elsewhere (discreet.pipeline.partial_aggregates)
+COUNTED = ".tally"  # extension of partial aggregates (discreet.pipeline.partial_aggregates)
 DELIMITERS = (",", ";", "\t", "|")
-_SMALL = 2**16  # rows of a file whose columns one thread reads sooner than many
-_LONGEST_LINE = 2**20  # bytes of a block of text, at least
+_SMALL = 2**16  # rows of a file whose columns one thread reads faster than several
+_LONGEST_LINE = 2**20  # least bytes of a block of text
 _TEXT = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", re.IGNORECASE)
-_NOTES = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)  # in a folder perhaps a licence, a word to the reader
-_DELIMITER_LINE = re.compile(r"^\"?sep=(.)\"?$", re.IGNORECASE)  # of spreadsheets, above the names of columns
+_NOTES = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)  # in a folder, these may be a licence or notes
+_DELIMITER_LINE = re.compile(r"^\"?sep=(.)\"?$", re.IGNORECASE)  # written by spreadsheets above the names
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_LOOKED_THROUGH = 30  # lines, for the names of columns
+_LOOKED_THROUGH = 30  # lines that are searched for the names of columns
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _DUCKDB = "duckdb://"
-_COLUMNS = 8  # of a batch as :mod:`.readers` makes it
+_COLUMNS = 8  # columns of a batch of :mod:`.readers`
 _BYTE_ORDER = b"\xef\xbb\xbf"
 
 
 class Broken(ValueError):
-    """A source that cannot be read at all: no table, a column that is missing or of the wrong type."""
+    """Source that cannot be read at all: not a table, or a column is missing or of the wrong type."""
 
 
 class Spread(Protocol):
-    """``work`` of every item, in their order, perhaps in threads; an error of a thread is the caller's."""
+    """Function that applies ``work`` to every item, in order, optionally in threads. Exceptions propagate."""
 
     def __call__(self, work: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]: ...
 
 
 class Place(Protocol):
-    """One table of columns with names."""
+    """One table with named columns."""
 
     @property
     def name(self) -> str:
-        """For messages; never holds a key to a store."""
+        """Name for messages; never holds a key to a store."""
         ...
 
     @property
     def rows(self) -> int | None:
-        """How many, where that is known without reading."""
+        """Number of rows, if known without reading."""
         ...
 
     @property
     def size(self) -> int:
-        """Rows, or a generous guess."""
+        """Number of rows, or a generous estimate."""
         ...
 
     @property
     def malformed(self) -> list[int]:
-        """Lines of text (from 1; 0: not known) that were skipped in the last pass, of another number of
-        fields.
-        """
+        """Lines of text (from 1; 0: not known) skipped in the last pass for a wrong number of fields."""
         ...
 
     def types(self) -> Mapping[str, Any] | None:
-        """Arrow types by column, where the place states them; text does not."""
+        """Arrow types by column, if the place states them; text does not."""
         ...
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """All columns, in their order; ``wanted`` helps to tell a delimiter."""
+        """Return all columns, in their order; ``wanted`` helps to find a delimiter."""
         ...
 
     def batches(
@@ -125,19 +123,24 @@ class Place(Protocol):
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """The wanted columns, in pieces. Text is read as ``types``, and as text from the first cell on that
-        is none of its type. ``spread``: reads parts of a file in threads, in their order.
+        """Yield the wanted columns, in pieces.
+
+        Text is read as ``types``, and as text from the first cell on that does not have its type. ``spread``:
+        reads
+        parts of a file in threads, in order.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Text:
-    """How text files are written.
+    """Format of text files.
 
-    delimiter : one character; None: told by the first line.
-    decimal : "." or ",".
-    encoding : as Python names it.
+    Parameters
+    ----------
+    delimiter : one character; None: found from the first line
+    decimal : "." or ","
+    encoding : Python's name of it
     """
 
     delimiter: str | None = None
@@ -159,7 +162,7 @@ class Text:
 
     @property
     def plain(self) -> bool:
-        """Whether it is UTF-8, which is read as it is."""
+        """True if the encoding is UTF-8, which is read directly."""
         return codecs.lookup(self.encoding).name == "utf-8"
 
 
@@ -169,7 +172,7 @@ def _file_size(fs: Any, path: str) -> int:
 
 @dataclass
 class ParquetFile:
-    """A file of columns."""
+    """File of columns."""
 
     name: str
     fs: Any
@@ -177,29 +180,29 @@ class ParquetFile:
     malformed: list[int] = field(default_factory=list)
 
     def _open(self) -> tuple[Any, Any, Any]:
-        """Bytes, the file, columns and types."""
+        """Return bytes, the file, columns and types."""
         try:
             content = self.fs.open_input_file(self.path)
             file = parquet.ParquetFile(content, page_checksum_verification=True)
-            return content, file, file.schema_arrow  # names are decoded here, and may be no text
+            return content, file, file.schema_arrow  # names are decoded here, and may be invalid text
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Broken(f"{self.name}: not a Parquet file ({error})") from None
 
     @cached_property
     def _footer(self) -> tuple[Any, int]:
-        """(columns and types, number of rows)."""
+        """Return (columns and types, number of rows)."""
         _, file, columns = self._open()
         with file:
             return columns, int(file.metadata.num_rows)
 
     @property
     def rows(self) -> int:
-        """In the footer."""
+        """Number of rows in the footer."""
         return self._footer[1]
 
     @property
     def size(self) -> int:
-        """Its rows."""
+        """Number of rows."""
         return self.rows
 
     @cached_property
@@ -207,11 +210,11 @@ class ParquetFile:
         return {one.name: one.type for one in self._footer[0]}
 
     def types(self) -> Mapping[str, Any]:
-        """In the footer."""
+        """Types in the footer."""
         return self._types
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """In the footer."""
+        """Return the names in the footer."""
         return list(self._footer[0].names)
 
     def batches(
@@ -221,9 +224,11 @@ class ParquetFile:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Row group by row group. With threads, row groups of one column are read in several at once, where
-        they are no larger than a batch of all columns: many are sooner read one after the other, each column
-        in another thread.
+        """Yield row group by row group.
+
+        With threads and a single column, several row groups are read at once, if they are no larger than a
+        batch of
+        all columns. With many columns, reading row groups in sequence, one thread per column, is faster.
         """
         content, file, columns = self._open()
         with file:
@@ -232,7 +237,7 @@ class ParquetFile:
             facts = file.metadata
 
             def read(groups: list[int]) -> pa.Table:
-                one = parquet.ParquetFile(  # a reader is one thread's
+                one = parquet.ParquetFile(  # a reader belongs to one thread
                     content, metadata=facts, page_checksum_verification=True
                 )
                 return _sound(self.name, one.read_row_groups(groups, list(wanted), use_threads=False))
@@ -247,13 +252,14 @@ class ParquetFile:
                 threads = self.rows > _SMALL
                 for batch in file.iter_batches(batch_rows, columns=list(wanted), use_threads=threads):
                     yield _sound(self.name, pa.Table.from_batches([batch]).select(list(wanted)))
-            except OSError as error:  # pyarrow's name for a damaged page
+            except OSError as error:  # pyarrow's exception for a damaged page
                 raise Broken(f"{self.name}: cannot be read ({error})") from None
 
 
 def _sound(name: str, table: pa.Table) -> pa.Table:
-    """The table; raise :class:`Broken` where a column is not what its type says. Texts are not checked to be
-    UTF-8 by whoever wrote or made them.
+    """Return the table; raise :class:`Broken` if a column does not have its stated type.
+
+    The program that wrote or made a text does not guarantee that it is UTF-8.
     """
     for column, cells in zip(table.column_names, table.columns, strict=True):
         try:
@@ -265,7 +271,7 @@ def _sound(name: str, table: pa.Table) -> pa.Table:
 
 
 def _groups(facts: Any, most: int) -> list[list[int]]:
-    """Row groups in their order, together as long as they have no more rows; none, where one has more."""
+    """Return row groups in order, joined up to ``most`` rows; none if one has more."""
     parts: list[list[int]] = []
     held = 0
     for number in range(facts.num_row_groups):
@@ -282,7 +288,7 @@ def _groups(facts: Any, most: int) -> list[list[int]]:
 
 @dataclass
 class TextFile:
-    """A file of lines, the first of which names the columns."""
+    """File of lines; the first names the columns."""
 
     name: str
     fs: Any
@@ -293,7 +299,7 @@ class TextFile:
 
     @cached_property
     def size(self) -> int:
-        """A row takes ten bytes at least, or two where it is compressed."""
+        """Estimate of rows: a row takes at least ten bytes, or two if compressed."""
         found = _TEXT.search(self.path)
         return _file_size(self.fs, self.path) // (2 if found is not None and found.group(2) else 10)
 
@@ -304,7 +310,7 @@ class TextFile:
 
     @cached_property
     def _first_lines(self) -> list[str]:
-        """The first lines, as many as are at hand when the first of them is."""
+        """Return the first lines, as many as are available when the first one is."""
         held = b""
         try:
             with self._stream() as stream:
@@ -324,23 +330,23 @@ class TextFile:
 
     @property
     def _said_delimiter(self) -> str | None:
-        """Of a first line ``sep=;``, as spreadsheets write it, which is no line of names."""
+        """Return the delimiter in a first line ``sep=;`` of a spreadsheet, which is not a line of names."""
         found = _DELIMITER_LINE.match(self._first_lines[0])
         return None if found is None else found.group(1)
 
     @property
     def _above(self) -> int:
-        """Lines above the names of columns."""
+        """Return the number of lines above the names of columns."""
         return 0 if self._said_delimiter is None else 1
 
     @property
     def _head(self) -> str:
-        """The line of names."""
+        """Return the line of names."""
         lines = self._first_lines
         return lines[self._above] if len(lines) > self._above else ""
 
     def line_of(self, wanted: Sequence[str]) -> int | None:
-        """Which line (from 1) below the first names these columns, where one does."""
+        """Return the number (from 1) of a line below the first that names these columns, or None."""
         for number, line in enumerate(self._first_lines[1:], 2):
             for delimiter in DELIMITERS if self.text.delimiter is None else (self.text.delimiter,):
                 try:
@@ -352,7 +358,7 @@ class TextFile:
         return None
 
     def wider_line(self) -> int | None:
-        """Which line (from 1) has more than one field, where the line of names has one."""
+        """Return the number (from 1) of a line with more than one field, if the line of names has one."""
         for number, line in enumerate(self._first_lines[self._above + 1 :], self._above + 2):
             if any(one in line for one in DELIMITERS if self.text.delimiter in (None, one)):
                 return number
@@ -365,7 +371,7 @@ class TextFile:
             raise Broken(f"{self.name}: not a CSV file ({error})") from None
 
     def delimiter(self, wanted: Sequence[str]) -> str:
-        """The declared one, or the only one that fits the first line; a comma where none does."""
+        """Return the declared one, or the only one that fits the first line; a comma if none does."""
         known = self.text.delimiter or self._said_delimiter
         if known is not None:
             return known
@@ -381,11 +387,11 @@ class TextFile:
         return fits[0] if fits else ","
 
     def types(self) -> None:
-        """Text has none."""
+        """None: text has no types."""
         return
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """Of the first line."""
+        """Return the names in the first line."""
         return self._split(self.delimiter(wanted))
 
     def batches(
@@ -395,10 +401,11 @@ class TextFile:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Numbers at full speed; after the first cell that is none, text, in which it can be told which.
+        """Yield numbers at full speed; after the first invalid cell, text that identifies it.
 
-        With threads, blocks of lines are read apart from each other as long as nothing is wrong with them:
-        what is, is read again by one thread from the first line on, which alone can number it.
+        With threads, blocks of lines are read independently while they are valid. If a block is invalid, one
+        thread
+        reads again from the first line, because only it can number the lines.
         """
         done = 0
         ways: list[Callable[[], Iterator[pa.Table]]] = [lambda: self._pass(wanted, batch_rows, {})]
@@ -428,7 +435,7 @@ class TextFile:
     def _in_blocks(
         self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any], spread: Spread
     ) -> Iterator[pa.Table]:
-        """The rows of plain blocks of lines, parsed in threads. ``ArrowInvalid`` at the first that is not."""
+        """Yield rows of plain blocks of lines, parsed in threads; ``ArrowInvalid`` at the first other one."""
         delimiter = self.delimiter(wanted)
         parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=False)
         convert = self._convert_options(wanted, types)
@@ -444,7 +451,7 @@ class TextFile:
             head = next(blocks, b"")
             line = head[: head.find(b"\n") + 1]
             first = arrow_csv.read_csv(pa.BufferReader(line), parse_options=parse)
-            if first.num_rows:  # lines end in two ways
+            if first.num_rows:  # two kinds of line ends
                 raise pa.ArrowInvalid("not plain")
             names = first.column_names
             rest = itertools.chain([head[len(line) :]], blocks)
@@ -454,7 +461,7 @@ class TextFile:
 
     @staticmethod
     def _block_size(batch_rows: int) -> int:
-        """Bytes that are parsed at once."""
+        """Return the number of bytes parsed at once."""
         return max(_LONGEST_LINE, 40 * batch_rows)
 
     def _convert_options(self, wanted: Sequence[str], types: Mapping[str, Any]) -> Any:
@@ -472,9 +479,9 @@ class TextFile:
             self.malformed.append(int(row.number or 0))
             return "skip"
 
-        # Arrow reads ahead in a thread of its own, also when nobody wants the rest. So the stream is left
-        # to it: closed from here, its number may be the next file's, and the read under way then takes
-        # bytes of that.
+        # Arrow reads ahead in its own thread, even if the rest is not needed. So Arrow keeps the stream: if
+        # it were closed here, its file descriptor could be reused for the next file, and the pending read
+        # would take bytes of that file.
         with (
             arrow_csv.open_csv(
                 self._stream(),
@@ -497,8 +504,9 @@ class TextFile:
 
 
 def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
-    """All bytes, in blocks of about ``size`` that end where a line does. ``ArrowInvalid`` where none does, or
-    they cannot be read.
+    """Yield all bytes, in blocks of about ``size`` that end at a line end.
+
+    Raises ``ArrowInvalid`` if there is no line end, or they cannot be read.
     """
     held = b""
     try:
@@ -510,7 +518,7 @@ def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
                 yield held + more[:end]
                 held = b""
             held += more[end:]
-    except OSError as error:  # pyarrow's name for what cannot be unpacked
+    except OSError as error:  # pyarrow's exception for a failed decompression
         raise pa.ArrowInvalid(str(error)) from None
     if held:
         yield held
@@ -518,7 +526,7 @@ def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
 
 @dataclass
 class Frame:
-    """A table in memory."""
+    """Table in memory."""
 
     name: str
     table: pa.Table
@@ -526,20 +534,20 @@ class Frame:
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """Number of rows."""
         return int(self.table.num_rows)
 
     @property
     def size(self) -> int:
-        """All of them."""
+        """Number of rows."""
         return self.rows
 
     def types(self) -> Mapping[str, Any]:
-        """Of the columns."""
+        """Types of the columns."""
         return {one.name: one.type for one in self.table.schema}
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """Of the columns."""
+        """Return the names of the columns."""
         return list(self.table.column_names)
 
     def batches(
@@ -549,7 +557,7 @@ class Frame:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """Slices, without a copy."""
+        """Yield slices, without a copy."""
         chosen = _sound(self.name, self.table.select(list(wanted)))
         for start in range(0, chosen.num_rows, batch_rows):
             yield chosen.slice(start, batch_rows)
@@ -557,9 +565,9 @@ class Frame:
 
 @dataclass
 class Query:
-    """A table or a query of a DuckDB data base; rows come in the order of the wanted columns.
+    """Table or query of a DuckDB data base; rows come in the order of the wanted columns.
 
-    path : of the data base; empty: none, and ``reads`` are the files that the query may read.
+    path : path of the data base. Empty: none, and ``reads`` are the files that the query may read.
     """
 
     name: str
@@ -590,14 +598,14 @@ class Query:
             raise Broken(f"{self.name}: {' '.join(str(error).split())}") from None
 
     def _connected(self, duckdb: Any) -> Any:
-        """A connection that reaches the named files alone, and that no query can widen."""
-        # names are tables, never variables of Python; spilled rows lie where nobody else's files do
+        """Return a connection that reaches only the named files; no query can widen its access."""
+        # Names are tables, never variables of Python; spilled rows go to a folder of this process alone.
         shut = {"python_enable_replacements": False, "temp_directory": _scratch()}
         if self.path:  # given to connect: other readers of the same file in this process share it
             shut |= {"enable_external_access": False, "lock_configuration": True}
             return duckdb.connect(self.path, read_only=True, config=shut)
         base = duckdb.connect(":memory:", config=shut)
-        # DuckDB before 1.4 compares paths as they are written
+        # DuckDB before 1.4 compares paths as they are written.
         forms = {form for file in self.reads for form in (file, os.path.abspath(file), os.path.relpath(file))}
         listed = ", ".join("'" + form.replace("'", "''") + "'" for form in sorted(forms))
         base.execute(f"SET allowed_paths = [{listed}]")  # while access is on
@@ -607,7 +615,7 @@ class Query:
 
     @cached_property
     def rows(self) -> int:
-        """Counted by the data base."""
+        """Number of rows, counted by the data base."""
         return sum(
             batch.column(0)[0].as_py()
             for batch in self._read(f"SELECT count(*) FROM ({self.sql})")
@@ -616,7 +624,7 @@ class Query:
 
     @property
     def size(self) -> int:
-        """Counted by the data base."""
+        """Number of rows, counted by the data base."""
         return self.rows
 
     @cached_property
@@ -624,11 +632,11 @@ class Query:
         return {one.name: one.type for one in next(self._read(f"SELECT * FROM ({self.sql}) LIMIT 0")).schema}
 
     def types(self) -> Mapping[str, Any]:
-        """As DuckDB gives them to Arrow."""
+        """Types that DuckDB gives to Arrow."""
         return self._types
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
-        """Of the query."""
+        """Return the names of the query's columns."""
         return list(self._types)
 
     def batches(
@@ -638,7 +646,7 @@ class Query:
         types: Mapping[str, Any] | None = None,
         spread: Spread | None = None,
     ) -> Iterator[pa.Table]:
-        """In order: a query alone has none, and two passes have to agree."""
+        """Yield rows in a fixed order: a query alone has none, and two passes have to agree."""
         listed = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
         for batch in self._read(f"SELECT {listed} FROM ({self.sql}) ORDER BY {listed}", batch_rows):
             yield pa.table(batch)
@@ -646,7 +654,7 @@ class Query:
 
 @cache
 def _scratch() -> str:
-    """A folder of this process alone (mode 0700) for what DuckDB spills; its own would be open to queries."""
+    """Return a folder of this process (mode 0700) for DuckDB's spill; queries could read DuckDB's own."""
     folder = tempfile.mkdtemp(prefix="discreet-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -661,7 +669,7 @@ def _duckdb() -> Any:
 
 
 def instead(place: Place, name: str, wanted: Sequence[str]) -> str:
-    """What a place has where a column was looked for, to end a message with; "" where nothing is like it."""
+    """Return the end of a message: which similar column a place has; "" if there is none."""
     names = place.names(wanted)
     plain = [one for one in names if _likeness(one) == _likeness(name)]
     near = plain or difflib.get_close_matches(name, names, 1, 0.8)
@@ -673,14 +681,14 @@ def instead(place: Place, name: str, wanted: Sequence[str]) -> str:
 
 
 def whole_names(kind: Any) -> str:
-    """What to do where people are numbered by floating point, to end a message with."""
+    """Return the end of a message: what to do if users are numbered by floating point."""
     if not pa.types.is_floating(kind):
         return ""
     return "; give whole numbers or text (in pandas dtype 'Int64' or str), as before a gap made 17.0 of 17"
 
 
 def _likeness(name: str) -> str:
-    """A column's name without case, spaces and signs."""
+    """Return a column's name without case, spaces and signs."""
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -691,7 +699,7 @@ def places_of(
     sql: str | None = None,
     reads: Sequence[str | Path] | None = None,
 ) -> tuple[Place, ...]:
-    """The places that a person names: one of the kinds above, or a list of them.
+    """Return the places in an argument: one of the kinds above, or a list of them.
 
     Parameters
     ----------
@@ -700,14 +708,14 @@ def places_of(
     sql : str, optional
         A query, for ``duckdb://file.db``, or for ``duckdb://`` alone, which reads files.
     reads : list of files, optional
-        All that a query of ``duckdb://`` alone may read, each by its name: no folder, no pattern.
+        All files that a query of ``duckdb://`` alone may read, each by its name: no folder, no pattern.
 
     Raises
     ------
     Broken
-        If there is no such file, or none of these kinds, or one is given twice.
+        If there is no such file, or it is of another kind, or one is given twice.
     ImportError
-        If DuckDB is asked for and not installed.
+        If DuckDB is requested and not installed.
     """
     text = text or Text()
     given = list(where) if isinstance(where, list | tuple) else [where]
@@ -735,7 +743,7 @@ def places_of(
 
 
 def local_files(places: Iterable[Place]) -> list[Path]:
-    """The files on this machine that places read; an object store, a table in memory has none."""
+    """Return the files on this machine that places read; an object store or a table in memory has none."""
     found: list[Path] = []
     for place in places:
         if isinstance(place, Query):
@@ -746,12 +754,12 @@ def local_files(places: Iterable[Place]) -> list[Path]:
 
 
 def _plain(item: Any) -> str:
-    """What was named, without the key to a store that a URI may hold."""
+    """Return the named source without a store key that a URI may hold."""
     return re.sub(r"://[^/@]*@", "://", str(item)) if isinstance(item, str | Path) else type(item).__name__
 
 
 def _real(path: str, folders: dict[str, str]) -> str:
-    """Where a file is, whatever it is called; ``folders`` holds those that were looked up."""
+    """Return a file's real path, whatever its name; ``folders`` holds those that were looked up."""
     if os.path.islink(path):
         return os.path.realpath(path)
     folder, name = os.path.split(path)
@@ -797,7 +805,7 @@ def _local(path: Path, text: Text) -> list[Place]:
 
 
 def _below(folder: str) -> list[str]:
-    """Files in a folder and below it, in the order of their paths, part by part."""
+    """Return files in a folder and below it, in the order of their paths, part by part."""
     found: list[str] = []
     for within, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if _shown([name])]
@@ -806,7 +814,7 @@ def _below(folder: str) -> list[str]:
 
 
 def _stored(uri: str, text: Text) -> list[Place]:
-    """Files on whatever a URI names; a name in a message holds the path alone, never a key."""
+    """Return the files that a URI names; a name in a message holds only the path, never a key."""
     scheme = uri.split("://", 1)[0]
     try:
         fs, path = arrow_fs.FileSystem.from_uri(uri)

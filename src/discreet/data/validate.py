@@ -1,25 +1,25 @@
-"""Every row against the schema, and rows of people put together as episodes, in bounded memory.
+"""Check of every row against the schema, and assembly of users' rows as episodes, in bounded memory.
 
-Nothing may be spent on data that break a declaration: an undetected 21st step, a second episode or a
-reward of 1.2 is more than the noise was calibrated for. So :func:`episodes` checks every row while it
-reads, and ends with a :class:`DataError` that counts all offences if there was one; what it has yielded
-before is provisional until it ends.
+Budget must not be spent on data that break a declaration: an undetected 21st step, a second episode or a
+reward of 1.2 exceeds what the noise was calibrated for. So :func:`episodes` checks every row while it
+reads. If there was an offence, it ends with a :class:`DataError` that counts all offences. The episodes that
+it has yielded before are provisional until it ends.
 
-One person's rows may lie anywhere. If those of every user lie together (the users in any order), which a
-first pass over their column alone tells, the rows stream through; steps and episodes of one user may be in
-any order. (Many small files are read once, and held, where that takes no more than ``memory`` bytes: a file
-costs more to open than to read.) Otherwise rows are spread by a hash of their user over partitions, small
-enough to be sorted in memory: temporary files without a name (mode 0600, unlinked as soon as they are opened
-where the system can), so that nothing stays behind, even after kill -9. Memory is a few batches a thread,
-plus the rows of one user and 8 bytes a user, or partitions, or small files, of about ``memory`` bytes
-together.
+One user's rows may be anywhere. A first pass over the users' column tells whether every user's rows are
+together (the users in any order). If so, the rows are streamed; steps and episodes of one user may be in
+any order. (Many small files are read once, and held, if that takes no more than ``memory`` bytes: a file
+costs more to open than to read.) Otherwise rows are spread by a hash of their user over partitions that are
+small enough to be sorted in memory. Partitions are temporary files without a name (mode 0600, unlinked as
+soon as they are opened if the system allows it), so that nothing remains, even after kill -9. Memory is a few
+batches a thread, plus the rows of one user and 8 bytes a user, or partitions, or small files, of about
+``memory`` bytes together.
 
-Units of whole users are sorted, checked and put together in threads
-(:class:`~discreet.data.row_batches.Pool`), and taken in their order: what is found and which episodes count
-does not depend on how many there are.
+Units of whole users are sorted, checked and assembled in threads
+(:class:`~discreet.data.row_batches.Pool`), and taken in order. The offences found and the episodes that count
+do not depend on the number of threads.
 
-Which m episodes of a user count under ``contribute = "random"`` depends on a secret key and on the names
-of the user's episodes alone, not on the order of rows, their contents, or other people.
+Which m episodes of a user count under ``contribute = "random"`` depends only on a secret key and on the names
+of the user's episodes, not on the order of rows, their contents, or other users.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
 
 MEMORY = 2**28
-_SMALL = 2**15  # rows of a file that is sooner held than opened again
-_HELD = 64  # bytes a row of a batch takes, about
-_ROW = 160  # bytes a row takes while a partition is sorted and checked, about
+_SMALL = 2**15  # rows of a file that is faster to hold than to open again
+_HELD = 64  # approximate bytes for a row of a batch
+_ROW = 160  # approximate bytes for a row while a partition is sorted and checked
 _PARTITIONS = 256  # files open at once
-_MOST_HASHES = 2**25  # of users whose rows lie together in no order: 256 MB
+_MOST_HASHES = 2**25  # users whose rows are together but unsorted: 256 MB
 
 KINDS = (
     "empty cell", "state", "action", "reward", "inadmissible action", "step", "repeated step", "missing step",
     "broken chain", "short episode", "left terminal", "too many episodes", "group", "two groups",
     "malformed line",
 )  # fmt: skip
-"""The kinds of offences, in the order of the kernel's codes and then of :data:`GROUP` and :data:`TWO_GROUPS`;
+"""Kinds of offences, in the order of the kernel's codes and then of :data:`GROUP` and :data:`TWO_GROUPS`;
 the last is the CSV reader's.
 """
 GROUP, TWO_GROUPS = kernels.KINDS, kernels.KINDS + 1
@@ -72,16 +72,16 @@ _CODES = kernels.KINDS + 2
 
 
 class DataError(ValueError):
-    """Rows that break the schema: the first of them, and how many of each kind.
+    """Rows that break the schema: the first of them, and the number of each kind.
 
-    The text and the attributes are PRIVATE. They quote a person's row and count people's errors, which
-    no noise covers: show them to the data's owner, on his terminal, and store them nowhere.
+    The text and the attributes are PRIVATE. They quote a user's row and count users' errors, which
+    no noise covers: show them to the data's owner, on their terminal, and store them nowhere.
 
     Attributes
     ----------
     counts : mapping of a kind (one of ``KINDS``) to the number of offending rows
     first : (kind, row number in the whole source, from 0)
-        The least row number of all; of a malformed line, the number of the line.
+        The least row number of all; for a malformed line, the number of the line.
     """
 
     def __init__(self, text: str, counts: Mapping[str, int], first: tuple[str, int]) -> None:
@@ -98,13 +98,13 @@ class Checked:
     ----------
     trajectories : n episodes
     user : (n,) int64
-        The user of each episode: 0, 1, .. over all batches, never falling.
+        The user of each episode: 0, 1, .. over all batches, never decreasing.
     rows : int
         Rows read so far.
     names : Arrow array
         Names of these users in the file, in their order; users without a counted episode are included.
     group : (n,) int64, optional
-        The group of an episode's user, where the schema has groups.
+        The group of an episode's user, if the schema has groups.
     """
 
     trajectories: Trajectories
@@ -131,22 +131,22 @@ def episodes(
     batch_rows : int
         Rows read at once.
     memory : int
-        Bytes, about, that rows of many small files may take, which then are read once, or partitions
+        Approximate bytes for the rows of many small files, which then are read once, or for partitions
         while they are sorted.
     scratch : folder, optional
-        Where the partitions go (as large as the data); the system's temporary folder.
+        Folder for the partitions (as large as the data); default: the system's temporary folder.
     key : bytes, optional
-        Chooses the episodes under ``contribute = "random"``; default: fresh from the system. A key
-        that is known to others says who was left out.
+        Chooses the episodes under ``contribute = "random"``; default: fresh from the system. Anyone who
+        knows the key can tell who was left out.
     progress : callable, optional
     workers : int, optional
-        Threads; default: one for each processor. What is found and which episodes count does not depend on
-        it; the order in which people are numbered may, where their rows do not lie together.
+        Threads; default: one for each processor. The offences found and the episodes that count do not depend
+        on it. The order in which users are numbered may, if their rows are not together.
 
     Raises
     ------
     DataError
-        After the last row, if any broke the schema; from the first offence on nothing more is yielded.
+        After the last row, if any broke the schema; nothing more is yielded after the first offence.
     ValueError
         If the source cannot be read.
     """
@@ -156,7 +156,7 @@ def episodes(
     key = secrets.token_bytes(32) if key is None else key
     check = _Check(source.schema, key)
     _keep_freed_memory()
-    told: deque[tuple[str, int, int | None]] = deque()  # by threads, for the caller's
+    told: deque[tuple[str, int, int | None]] = deque()  # messages from threads to the caller's thread
 
     def note(*now: Any) -> None:
         told.append(now)
@@ -177,7 +177,7 @@ def episodes(
             held = None
             units = _partitioned(source, batch_rows, memory, scratch, stack, note, pool)
         found = in_order(pool, check.looked_at, units)
-        if workers > 1:  # nobody waits while what is yielded is worked on
+        if workers > 1:  # threads stay busy while the caller processes the yielded batch
             found = stack.enter_context(closing(ahead(found, workers + 1)))
         for unit in found:
             tell()
@@ -189,19 +189,20 @@ def episodes(
 
 
 def _keep_freed_memory() -> None:
-    """Let the allocator keep up to 64 MB of what is freed, which is then there without a page fault.
+    """Let the allocator keep up to 64 MB of freed memory, which is then available without a page fault.
 
-    glibc gives the end of a heap back to the system as soon as twice the largest block that was ever freed
-    lies idle there: arrays of some MB, made and dropped in turn, would be faulted in anew every time, in
-    which threads wait for each other. So a large block is freed here, and never touched. Elsewhere that does
-    nothing.
+    glibc returns the end of a heap to the system as soon as twice the largest block that was ever freed
+    is idle there. Arrays of some MB that are made and dropped in turn would cause page faults again each
+    time,
+    and threads wait for each other during page faults. So a large block is freed here, and never touched. On
+    other systems this has no effect.
     """
     np.empty(2**25 - 2**16, np.uint8)
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What a check found: all of it private until declared (the number of users is public by assumption)."""
+    """Results of a check: all private until declared (the number of users is public by assumption)."""
 
     users: int
     episodes: int
@@ -218,9 +219,9 @@ def check(source: Source, **how: Any) -> Totals:
 
 # ------------------------------------------------------------------------------------- the order of users
 def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
-    """Whether keys never fall: by value, and (texts only) by length then value. ``free``: where they may.
+    """Return whether keys never decrease: by value, and (texts only) by length then value.
 
-    Of many equal keys that follow each other the first is enough.
+    ``free``: where they may. Of many equal consecutive keys the first is enough.
     """
     if len(keys) < 2:
         return True, True
@@ -238,18 +239,18 @@ def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
 
 
 class _Look(NamedTuple):
-    """What one batch says of the order of users."""
+    """Facts in one batch about the order of users."""
 
     rising: tuple[bool, bool]
     first: Any
     last: Any  # (1,) the first and the last key
     begins: Ints  # rows where another user begins
-    hashes: NDArray[np.uint64]  # of these users
-    back: bool  # in no order, and two of them have one hash
+    hashes: NDArray[np.uint64]  # hashes of the users that begin
+    back: bool  # unsorted, and two of them have one hash
 
 
 def _look(keys: Any) -> _Look:
-    """In any thread."""
+    """Return the facts of a batch; safe in any thread."""
     begins = _where(_changes(keys))
     firsts = keys.take(pa.array(begins))
     rising, own = _rising(firsts), hashed(firsts)
@@ -261,10 +262,10 @@ _Batch = tuple[pa.Table, _Look]
 
 
 class _Together:
-    """Whether the rows of every user lie together: users rise, or none comes back after another one.
+    """Test whether the rows of every user are together: users are sorted, or none returns after another one.
 
-    The second is told by 8 bytes a user (numbers themselves, or hashes of names: two users with one hash are
-    taken for one who came back), up to :data:`_MOST_HASHES` users.
+    The second test takes 8 bytes a user (numbers themselves, or hashes of names: two users with one hash are
+    taken for one who returned), up to :data:`_MOST_HASHES` users.
     """
 
     def __init__(self) -> None:
@@ -274,7 +275,7 @@ class _Together:
         self._users = 0
 
     def add(self, found: _Look) -> bool:
-        """The next rows; False where it is certain that those of a user do not lie together."""
+        """Add the next rows; False if the rows of some user are certainly not together."""
         ends = found.first if self._last is None else pa.concat_arrays([self._last, found.first])
         self._rising = tuple(  # type: ignore[assignment]
             all(both) for both in zip(self._rising, _rising(ends), found.rising, strict=True)
@@ -297,7 +298,7 @@ class _Together:
 def _looked(
     source: Source, batch_rows: int, progress: Progress | None, what: str, users_only: bool, pool: Pool
 ) -> Iterator[tuple[pa.Table, _Look]]:
-    """Batches, each with what it says of the order."""
+    """Yield batches, each with its facts on the order."""
     return source.worked(
         lambda table: _look(_array(table, "user")), batch_rows, progress, what, users_only, pool
     )
@@ -306,7 +307,7 @@ def _looked(
 def _together(
     source: Source, batch_rows: int, progress: Progress | None, pool: Pool, held: deque[_Batch] | None
 ) -> bool:
-    """Whether the rows of every user lie together. ``held``: takes all batches, which are then read once."""
+    """Return True if the rows of every user are together. ``held``: keeps all batches, read only once."""
     users = _Together()
     for table, found in _looked(source, batch_rows, progress, "look at the order", held is None, pool):
         if not users.add(found):
@@ -317,7 +318,7 @@ def _together(
 
 
 def _kept(held: deque[_Batch], progress: Progress, rows: int | None) -> Iterator[_Batch]:
-    """Batches that were read before, each for the last time."""
+    """Yield batches that were read before, each for the last time."""
     done = 0
     while held:
         table, found = held.popleft()
@@ -327,7 +328,7 @@ def _kept(held: deque[_Batch], progress: Progress, rows: int | None) -> Iterator
 
 
 def _streamed(batches: Iterator[_Batch]) -> Iterator[Callable[[], pa.Table]]:
-    """Makers of tables of whole users, from rows where every user's lie together."""
+    """Yield makers of tables of whole users, from rows in which every user's are together."""
     users, held = _Together(), list[pa.Table]()
 
     def check() -> None:
@@ -337,7 +338,7 @@ def _streamed(batches: Iterator[_Batch]) -> Iterator[Callable[[], pa.Table]]:
     for table, found in batches:
         if not users.add(found):
             check()
-        cut = int(found.begins[-1])  # where the last user of the batch begins
+        cut = int(found.begins[-1])  # start of the last user of the batch
         if cut == 0 and held and _array(held[-1], "user")[-1] == found.first[0]:
             held.append(table)
             continue
@@ -357,10 +358,10 @@ def _partitioned(
     source: Source, batch_rows: int, memory: int, scratch: str | Path | None, stack: ExitStack,
     progress: Progress | None, pool: Pool,
 ) -> Iterator[Callable[[], pa.Table]]:  # fmt: skip
-    """Makers of tables of whole users, from rows in any order."""
+    """Yield makers of tables of whole users, from rows in any order."""
     at_once = pool.workers + 1 if pool.workers > 1 else 1
     parts = min(_PARTITIONS, max(1, -(-source.size * _ROW * at_once // memory)))
-    if source.size * _ROW <= memory:  # all of it fits
+    if source.size * _ROW <= memory:  # all rows fit into memory
         number = min(_PARTITIONS, at_once) if source.size > batch_rows else 1
         kept: list[list[pa.Table]] = [[] for _ in range(number)]
         for table, ends in _spread(source, batch_rows, len(kept), progress, pool):
@@ -396,7 +397,7 @@ def _partitioned(
 def _spread(
     source: Source, batch_rows: int, parts: int, progress: Progress | None, pool: Pool
 ) -> Iterator[tuple[pa.Table, list[tuple[int, int]]]]:
-    """Batches whose rows are sorted by the partition of their user, with (begin, end) of each partition."""
+    """Yield batches with rows sorted by their user's partition, with (begin, end) of each partition."""
 
     def work(table: pa.Table) -> tuple[pa.Table, list[tuple[int, int]]]:
         if parts == 1:
@@ -411,8 +412,8 @@ def _spread(
 
 
 def partition_of(users: Any, parts: int) -> NDArray[np.uint8]:
-    """The partition of each user, by a hash of its name."""
-    mixed = hashed(users) * np.uint64(0x9E3779B97F4A7C15)  # numbers in a row are spread too
+    """Return the partition of each user, by a hash of its name."""
+    mixed = hashed(users) * np.uint64(0x9E3779B97F4A7C15)  # spreads consecutive numbers too
     return ((mixed >> np.uint64(33)) % np.uint64(parts)).astype(np.uint8)
 
 
@@ -425,7 +426,7 @@ def _array(table: pa.Table, name: str) -> Any:
 
 
 def _changes(keys: Any) -> Flags:
-    """(n,) 1 where a key differs from the one before; 1 at the first."""
+    """Return (n,) 1 if a key differs from the one before; 1 at the first."""
     out = np.ones(len(keys), np.uint8)
     if len(keys) > 1:
         if pa.types.is_integer(keys.type):
@@ -440,7 +441,7 @@ def _changes(keys: Any) -> Flags:
 # ------------------------------------------------------------------------------------------ whole users
 @dataclass(frozen=True)
 class _Unit:
-    """What was found in some rows of whole users: offences as in ``check_rows``, else their episodes."""
+    """Results for some rows of whole users: offences as in ``check_rows``, else their episodes."""
 
     rows: int
     users: int
@@ -454,7 +455,7 @@ class _Unit:
 
 
 class _Check:
-    """Sorts, checks and assembles one table of whole users after the other."""
+    """Check that sorts, checks and assembles one table of whole users after the other."""
 
     def __init__(self, schema: Schema, key: bytes) -> None:
         self.schema, self.key = schema, key
@@ -475,7 +476,7 @@ class _Check:
         self.alike = Alike()
 
     def looked_at(self, unit: Callable[[], pa.Table]) -> _Unit:
-        """Whole users, checked and put together: depends on nobody else, in any thread."""
+        """Check and assemble whole users, independently of other users; safe in any thread."""
         table, new_user, new_episode = _sorted(unit(), self.schema.horizon)
         schema, layout = self.schema, self.schema.layout
         found, first = np.zeros(_CODES, np.int64), np.full(_CODES, -1, np.int64)
@@ -518,7 +519,7 @@ class _Check:
         return unit_of(Trajectories(states, actions, rewards), user[keep != 0], own)
 
     def taken(self, unit: _Unit) -> Checked | None:
-        """One unit after the other: the episodes, with numbers of their users that go on."""
+        """Take one unit after the other; returns the episodes, with users numbered consecutively."""
         self.rows += unit.rows
         self.found += unit.found
         for kind in np.flatnonzero(unit.first >= 0):
@@ -532,7 +533,7 @@ class _Check:
         return Checked(unit.trajectories, user, self.rows, unit.names, unit.group)
 
     def _choose(self, table: pa.Table, starts: Ints, user: NDArray[Any], keep: Flags) -> None:
-        """Of users with more than m episodes keep the m whose keyed hashes are the least."""
+        """For users with more than m episodes, keep the m with the smallest keyed hashes."""
         begins = np.flatnonzero(np.diff(user, prepend=-1))
         sizes = np.diff(begins, append=len(user))
         users, names = table["user"], table["episode"]
@@ -549,7 +550,7 @@ class _Check:
             keep[begin + np.array(order[self.schema.episodes_per_user :])] = 0
 
     def finish(self, source: Source) -> None:
-        """Raise the one error that tells of all."""
+        """Raise one error that lists all offences."""
         counts = {KINDS[i]: int(count) for i, count in enumerate(self.found) if count}
         if source.malformed:
             counts["malformed line"] = len(source.malformed)
@@ -569,7 +570,7 @@ class _Check:
         raise DataError(f"{text}. Offending rows in all: {listed}", counts, (kind, number))
 
     def _reason(self, code: int) -> str:
-        """What is wrong, and what is allowed."""
+        """Return the fault, and the accepted values."""
         schema, layout = self.schema, self.schema.layout
 
         def index(labels: tuple[str, ...] | None, size: int) -> str:
@@ -612,14 +613,14 @@ def _check_groups(group: Ints, number: Ints, new_user: Flags, found: Ints, first
 
 
 def _read_only(table: pa.Table, name: str) -> NDArray[Any]:
-    """A column for a kernel, which is compiled for arrays that cannot be written: Arrow's need no copy."""
+    """Return a read-only column for a kernel, which is compiled for such arrays: Arrow's need no copy."""
     values: NDArray[Any] = _array(table, name).to_numpy(zero_copy_only=False)
     values.flags.writeable = False
     return values
 
 
 def _where(flags: Flags) -> Ints:
-    """Where there is a 1: many times faster than of bytes."""
+    """Return the indices of ones; many times faster than on bytes."""
     return np.flatnonzero(flags.view(np.bool_))
 
 
@@ -630,7 +631,7 @@ def _nameless(keys: Any) -> Flags:
 
 
 def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
-    """The table by user, episode, step, row number; where users and where episodes begin."""
+    """Return the table by user, episode, step, row number, and where users and where episodes begin."""
     users, names = _array(table, "user"), _array(table, "episode")
     new_user = _changes(users)
     new_episode = new_user | _changes(names)
@@ -644,11 +645,11 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
     ):
         return table, new_user, new_episode
     user, name = _code(users), _code(names)
-    # by its own first row: by its name's, the order of one's episodes would depend on who is beside one
+    # By the episode's first row: by its name's first row, the order would depend on neighbouring users.
     one = _code(pa.array(user * (int(name.max(initial=0)) + 1) + name))
     pair = user * (int(one.max(initial=0)) + 1) + one
-    clipped = np.clip(step, -1, horizon)  # beyond them the order does not matter
-    order = np.lexsort((clipped, pair))  # stable: rows come by rising number
+    clipped = np.clip(step, -1, horizon)  # the order outside this range does not matter
+    order = np.lexsort((clipped, pair))  # stable: rows keep rising numbers
     table = table.take(pa.array(order))
     user, pair = user[order], pair[order]
     new_user, new_episode = np.ones(len(user), np.uint8), np.ones(len(user), np.uint8)
@@ -657,8 +658,8 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
 
 
 def _apart(firsts: Any) -> bool:
-    """Does nobody come back after another one? ``firsts``: of users whose rows follow each other, one key."""
-    # two hashes that differ are of two users; equal ones are looked at
+    """Return True if no user returns after another one. ``firsts``: one key for each run of a user's rows."""
+    # Different hashes are of different users; equal hashes are compared.
     return (
         any(_rising(firsts))
         or distinct(hashed(firsts)) == len(firsts)
@@ -667,5 +668,5 @@ def _apart(firsts: Any) -> bool:
 
 
 def _code(keys: Any) -> Ints:
-    """Numbers 0, 1, .. of keys in the order of their first appearance."""
+    """Return numbers 0, 1, .. of keys in the order of their first appearance."""
     return np.asarray(keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)

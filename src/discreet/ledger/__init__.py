@@ -1,1 +1,1 @@
-"""What outlives a process: states of sessions, each continued once, and the ledger of a data set."""
+"""State that outlives a process: saved sessions, each continued once, and the ledger of a data set."""

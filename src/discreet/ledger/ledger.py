@@ -1,64 +1,63 @@
-"""The ledger: every release about a dataset's people, what they cost together, and the owner's limit.
+"""Ledger of all releases about a dataset's users, their total cost, and the owner's limit.
 
-A ledger is one SQLite file, with one table of entries that are only ever added:
+A ledger is one SQLite file, with one append-only table of entries:
 
 ==========  ==========================================================================================
 ``begin``   the first one: a random identity and the version of the library
-``limit``   the owner's total for one dataset, (epsilon, delta), perhaps signed; the latest one holds
-``reserve`` what is about to be spent on one dataset: the records of all mechanisms of one release
+``limit``   the owner's total for one dataset, (epsilon, delta), optionally signed; the latest one holds
+``reserve`` budget about to be spent on one dataset: the records of all mechanisms of one release
 ``mark``    a reservation whose files were published, with their SHA-256
 ``owner``   the limit of one dataset was handed over to another key
 ==========  ==========================================================================================
 
-The order of a release is: reserve, draw the noise, write the files aside, rename them, mark. A reservation
-is on the disk before :meth:`Ledger.reserve` returns, so nothing is ever drawn that the ledger does not know.
-A crash leaves a reservation without a mark: it counts as spent, since noise may have been drawn and seen.
-Nothing here takes an entry back.
+The order of a release is: reserve, draw the noise, write the files under a hidden name, rename them, mark. A
+reservation is on the disk before :meth:`Ledger.reserve` returns, so the ledger knows every release before
+its noise is drawn. A crash leaves a reservation without a mark. It counts as spent, because noise may have
+been drawn and seen. No function removes an entry.
 
 *Datasets* are populations. Entries of one name compose, entries of two names never do: each name's total
-protects a person only as far as nobody is in two of them. A dataset that gets a new name starts from
-nothing; whether the people are new too is known to its owner alone, who answers for it. New rows about the
-same people are the same dataset.
+protects a user only if no user is in two of them. A dataset with a new name starts at zero. Only its owner
+knows whether the users are new too, and is responsible for it. New rows about the same users are the same
+dataset. Names are therefore compared before one is accepted. A new name that differs from one in the ledger
+only by case, spaces or Unicode form is rejected, because its total would silently start at zero.
 
-Names are therefore compared before one is taken in: a new name that differs from one in the ledger by case,
-spaces or Unicode form only is refused, since its total would start from nothing unseen.
-
-*What is stored* is public: noise, sensitivities, limits, numbers of users, times, names and purposes as the
+*Stored content* is public: noise, sensitivities, limits, numbers of users, times, names and purposes as the
 owner typed them, and hashes of published files. No row of data, no noise, no seed.
 
-*The limit* is a privacy filter (:mod:`discreet.accounting.privacy_filter`): a reservation with which the
+*The limit* is a privacy filter (:mod:`discreet.accounting.privacy_filter`). A reservation with which the
 composition would pass the owner's total raises :class:`BudgetError` and records nothing.
 
-*The chain.* An entry's text holds its number and the SHA-256 of the entry before; its own hash stands beside
-it. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry; it is written aside and
-renamed after each commit, under the ledger's lock. Every opening checks all hashes, and that the head is in
-the chain, so that an edited, shortened, replaced or missing ledger is a :class:`LedgerError`. A crash
-between commit and head leaves a chain longer than its head, which is in order: the next writer brings the
-head up. A head that is missing is an error too, unless the ledger holds its first entry alone (a crash
-during creation): were it accepted, who deletes the head could shorten the chain unseen. There is no repair
-command. Who knows that the ledger is whole, by comparing its last hash with the one in the latest privacy
-statement, can write that line by hand.
+*The chain.* An entry's text holds its number and the SHA-256 of the entry before; its own hash is stored
+with it. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry. It is written under a
+temporary name and renamed after each commit, under the ledger's lock. Every opening checks all hashes, and
+that the head is in the chain. So an edited, shortened, replaced or missing ledger is a :class:`LedgerError`.
+A crash between commit and head leaves a chain longer than its head. This is valid: the next writer updates
+the head. A missing head is an error too, unless the ledger holds only its first entry (a crash during
+creation). If it were accepted, anyone who deletes the head could shorten the chain unnoticed. There is no
+repair command. An operator who knows that the ledger is whole, because its last hash is the one in the latest
+privacy statement, can write that line by hand.
 
-*Signed limits.* A limit may be signed with an owner's key (:mod:`discreet.ledger.signatures`). What is
-signed is the entry but for the signature (with its number and the hash of the entry before it) and the
-ledger's identity, so that it holds in this ledger and at this place only. From then on a limit of that
-dataset by anybody else, or a reservation that sets the limit aside, is refused, and a chain that holds one is
-damaged: whoever runs can spend, but not move the limit. Signed limits cannot be opened without
+*Signed limits.* A limit may be signed with an owner's key (:mod:`discreet.ledger.signatures`). The signature
+covers the entry except the signature (with its number and the hash of the entry before it) and the
+ledger's identity, so that it is valid only in this ledger and at this place. From then on, a limit of that
+dataset by any other key, or a reservation that bypasses the limit, is rejected, and a chain that holds one is
+damaged. Operators can spend, but not change the limit. Signed limits cannot be opened without
 ``cryptography``.
 
-*Handing over.* Keys are lost, and people leave. An entry ``owner`` names the key that may change a dataset's
-limit from then on. It is signed, as a limit is, with the key that may do so until then, or with the
-*recovery key*, whose public half a signed limit declared: once, and nobody changes it. So who can only write
-the ledger takes nothing over: nothing that he adds has either signature, and what he takes away is the
-head's and the statements' to tell. Who holds a key can ask whether the owner of now has the limit from him
-(:meth:`Ledger.heirs`): only entries after one that he signed himself count, since what stands before his
-own signature is under it, and a forged beginning that merely names his key is not.
+*Handing over.* Keys are lost, and owners leave. An entry ``owner`` names the key that may change a dataset's
+limit from then on. It is signed, as a limit is, with the key that could do so until then, or with the
+*recovery key*. A signed limit declares the public half of the recovery key, once; it cannot be changed. So a
+party that can only write the ledger cannot take over a limit: no entry that they add has either signature.
+Entries that they remove are detected by the head and the statements. The holder of a key can ask whether the
+present owner has the limit from them (:meth:`Ledger.heirs`). Only entries after one that the holder signed
+count, because the holder's signature covers the entries before it; it does not cover a forged beginning that
+merely names the key.
 
-*What cannot be seen here.* Entries themselves have no key: who can write both files can forge reservations
-and marks, or put back an older pair, from before a limit, or delete both. The witnesses are the statements,
-each of which holds the hash of its own reservation and the key of the limit that bound it:
-:meth:`Ledger.contains` tells whether this ledger knows it. Locks and durability are as good as the file
-system's: on a network file system they may be none, so keep the ledger on a local disk.
+*What this module cannot detect.* Entries themselves have no key. A party that can write both files can forge
+reservations and marks, restore an older pair from before a limit, or delete both. The evidence is in the
+statements. Each holds the hash of its own reservation and the key of the limit that bound it:
+:meth:`Ledger.contains` tells whether this ledger knows it. Locks and durability are those of the file
+system. On a network file system there may be none, so keep the ledger on a local disk.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ COLUMNS = (
 
 _ROUNDING = 1e-9  # relative: a third of a limit may be spent three times
 _WAIT_SECONDS = 60.0
-_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the journal's removal included
+_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, including the removal of the journal
 
 PathLike = str | os.PathLike[str]
 Kind = Literal["begin", "limit", "reserve", "mark", "owner"]
@@ -118,13 +117,13 @@ _TEXTS = (
 
 
 class LedgerError(ValueError):
-    """The ledger is missing, damaged, shortened, replaced, locked or not writable."""
+    """Ledger that is missing, damaged, shortened, replaced, locked or not writable."""
 
 
 class BudgetError(ValueError):
-    """A reservation that would pass the owner's limit; nothing was recorded.
+    """Reservation that would pass the owner's limit; nothing was recorded.
 
-    dataset; spent, asked, together : epsilon at the limit's delta of what the ledger holds, of the
+    dataset; spent, asked, together : epsilon at the limit's delta of the ledger's reservations, of the
     reservation alone, and of both by the filter; limit : (epsilon, delta).
     """
 
@@ -148,11 +147,11 @@ def _epsilon(value: float) -> str:
 
 
 def default_path() -> Path:
-    """Where a user's ledger is: ``$DISCREET_LEDGER``, else ``discreet/ledger.sqlite`` in the folder for user
-    data.
+    """Return the path of a user's ledger.
 
+    It is ``$DISCREET_LEDGER``, else ``discreet/ledger.sqlite`` in the folder for user data.
     That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS
-    ``~/Library/Application Support``. Raises ``LedgerError`` where there is no home folder.
+    ``~/Library/Application Support``. Raises ``LedgerError`` if there is no home folder.
     """
     chosen = os.environ.get(PATH_VARIABLE)
     if chosen:
@@ -168,16 +167,22 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger. ``text`` is what is hashed; everything else was read from it.
+    """One line of the ledger. ``text`` is hashed; all other fields were read from it.
 
-    number : 1, 2, ...; hash, previous : SHA-256, hexadecimal; time : UTC, ISO 8601; dataset : empty for
-    ``begin``.
-    epsilon, delta : of a limit; of a reservation, computed from its records at the delta of its statement
-    (None: it has no epsilon there), and ``method`` tells how. records, users, purpose, checked : of a
-    reservation; ``checked`` is false where the owner's limit was set aside. reservation, files : of a mark.
-    key, signature : of a limit that was signed and of ``owner``, the public key in hexadecimal; else empty.
-    recovery : of a signed limit, the public key that may hand over too, or empty. to : of ``owner``, whose
-    the limit is from then on.
+    Parameters
+    ----------
+    number : 1, 2, ..
+    hash, previous : SHA-256, hexadecimal
+    time : UTC, ISO 8601
+    dataset : empty for ``begin``
+    epsilon, delta : values of a limit. For a reservation, computed from its records at the delta of its
+        statement (None: it has no epsilon there); ``method`` tells how.
+    records, users, purpose, checked : values of a reservation; ``checked`` is false if the owner's limit was
+        bypassed
+    reservation, files : values of a mark
+    key, signature : of a signed limit and of ``owner``, the public key in hexadecimal; else empty
+    recovery : of a signed limit, the public key that may hand over too, or empty
+    to : of ``owner``, the key that owns the limit from then on
     """
 
     number: int
@@ -204,7 +209,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Reservation:
-    """What :meth:`Ledger.reserve` recorded: number and hash of its entry, which a statement should hold."""
+    """Result of :meth:`Ledger.reserve`: number and hash of its entry, for the statement."""
 
     __repr__ = brief
 
@@ -215,17 +220,18 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Totals:
-    """What all reservations of one dataset cost together, marked or not.
+    """Total cost of all reservations of one dataset, marked or not.
 
-    reservations, unmarked : how many; an unmarked one counts as spent.
-    epsilon, delta, method : the least epsilon at this delta (infinite where there is none) and how it was
-    found.
-    pure : sum of epsilons, None where some noise has none. mu : of Gaussian DP, if all noise is continuous
-    Gaussian.
-    rho : of zCDP. limit : the owner's (epsilon, delta), None if unset.
-    filtered, rule : epsilon at the limit's delta by the filter that the limit is held against; None without
-    limit.
-    limit_key : the public key whose holder alone can change the limit, None if it is not signed.
+    Parameters
+    ----------
+    reservations, unmarked : numbers of reservations; an unmarked one counts as spent
+    epsilon, delta, method : least epsilon at this delta (infinite if there is none) and its method
+    pure : sum of epsilons, None if some noise has none
+    mu : of Gaussian DP, if all noise is continuous Gaussian
+    rho : of zCDP
+    limit : the owner's (epsilon, delta), None if unset
+    filtered, rule : epsilon at the limit's delta by the filter that enforces the limit; None without limit
+    limit_key : public key whose holder alone can change the limit, None if it is not signed
     """
 
     __repr__ = brief
@@ -247,12 +253,14 @@ class Totals:
 
 @dataclass(frozen=True)
 class Certified:
-    """What the filter certifies of the reservations of one dataset, however later ones depend on earlier.
+    """Guarantee of the filter for the reservations of one dataset, however later ones depend on earlier ones.
 
-    reservations : how many.
-    epsilon, delta, rule : the least epsilon at this delta and by which rule; infinite where there is none.
-    pure, rho : sums of pure epsilons (None where some noise has none) and of zCDP.
-    mu : of Gaussian DP, where the Gaussian filter is the rule of this dataset; else None.
+    Parameters
+    ----------
+    reservations : number of reservations
+    epsilon, delta, rule : least epsilon at this delta and its rule; infinite if there is none
+    pure, rho : sums of pure epsilons (None if some noise has none) and of zCDP
+    mu : of Gaussian DP, if the Gaussian filter is the rule of this dataset; else None
     """
 
     __repr__ = brief
@@ -275,12 +283,12 @@ def _canonical(content: Mapping[str, Any]) -> str:
 
 
 def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> Entry:
-    """One entry, checked against its hash and the entry before. Raises ``LedgerError``."""
+    """Read one entry; check it against its hash and the entry before. Raises ``LedgerError``."""
     if not isinstance(text, str) or _digest(text) != stored:
         raise LedgerError(f"{where}: entry {number} was changed (its hash does not fit)")
     try:
         content = json.loads(text)
-        if _canonical(content) != text or not text.isprintable():  # so says it nothing twice, and no NaN
+        if _canonical(content) != text or not text.isprintable():  # excludes duplicate keys and NaN
             raise ValueError("its text is not in the form in which ledgers write")
         values = {
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
@@ -301,7 +309,7 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> En
 
 
 def _check_types(entry: Entry, content: Mapping[str, Any]) -> None:
-    """``ValueError`` where a value is none that such an entry has: whoever forges one can hash it too."""
+    """Raise ``ValueError`` if a value is invalid for such an entry: a forger can compute the hash too."""
     checks.choice("kind", entry.kind, get_args(Kind))
     for name in _TEXTS:
         _line(name, content.get(name, ""))
@@ -317,7 +325,7 @@ def _check_types(entry: Entry, content: Mapping[str, Any]) -> None:
             continue
         checks.real(name, value, 0.0, math.inf if name == "epsilon" else 1.0, open_high=name == "delta")
     for record in entry.records:
-        filters.zcdp_loss(record)  # whole numbers may have any size
+        filters.zcdp_loss(record)  # integers may have any size
     if type(entry.checked) is not bool:
         raise ValueError(f"checked = {checks.said(entry.checked)}: must be true or false")
     if not isinstance(entry.files, Mapping) or not isinstance(content.get("records", []), list):
@@ -330,7 +338,7 @@ def _check_types(entry: Entry, content: Mapping[str, Any]) -> None:
 def _parse_chain(
     where: str, rows: Sequence[tuple[Any, Any, Any]], known: Sequence[Entry] = ()
 ) -> list[Entry]:
-    """The entries of rows (number, text, hash) that come after the ``known`` ones."""
+    """Return the entries of rows (number, text, hash) that come after the ``known`` ones."""
     found = list(known)
     owners = _owners(found)
     for row_number, text, stored in rows:
@@ -349,7 +357,7 @@ def _parse_chain(
 
 @dataclass(frozen=True)
 class _Owner:
-    """Public keys, or empty: whose the limit is, and who may hand it over besides."""
+    """Public keys, or empty: the owner of the limit, and the recovery key."""
 
     key: str = ""
     recovery: str = ""
@@ -360,7 +368,7 @@ _SIGNED: dict[str, signatures.Kind] = {"limit": "discreet limit, 1", "owner": "d
 
 
 def _owners(entries: Sequence[Entry], before: Mapping[str, _Owner] | None = None) -> dict[str, _Owner]:
-    """Dataset to who signed its limit, or was handed it, which nobody else can change."""
+    """Return, by dataset, the key that signed its limit or received it. No other key can change it."""
     found = dict(before or {})
     for entry in entries:
         if entry.key:
@@ -370,12 +378,12 @@ def _owners(entries: Sequence[Entry], before: Mapping[str, _Owner] | None = None
 
 
 def _signed_part(content: Mapping[str, Any], identity: str) -> dict[str, Any]:
-    """What the signature of an entry covers: all of it, in this ledger."""
+    """Return what the signature of an entry covers: all of it, in this ledger."""
     return {**{key: value for key, value in content.items() if key != "signature"}, "ledger": identity}
 
 
 def _check_signed(where: str, entry: Entry, first: Entry, owner: _Owner) -> None:
-    """A limit that was signed may be changed with that key only, and not be set aside."""
+    """Check that a signed limit is changed only with its key, and is not bypassed."""
     if entry.kind == "reserve" and owner.key and not entry.checked:
         raise LedgerError(
             f"{where}: entry {entry.number} sets aside a limit that was signed with the key {owner.key}"
@@ -412,7 +420,7 @@ def _check_signed(where: str, entry: Entry, first: Entry, owner: _Owner) -> None
 
 
 def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
-    """Why the holder of a key cannot hand a limit over to another one; empty if he can."""
+    """Return why the holder of a key cannot hand a limit over to another one; empty if they can."""
     if not owner.key:
         return "it is signed by nobody"
     if not key or key not in (owner.key, owner.recovery):
@@ -424,7 +432,7 @@ def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
 
 
 def _cannot_declare(owner: _Owner, key: str, recovery: str) -> str:
-    """Why a limit that is signed with a key cannot declare a recovery key; empty if it can."""
+    """Return why a limit that is signed with a key cannot declare a recovery key; empty if it can."""
     if not key:
         return "it is not signed"
     if owner.recovery:
@@ -442,15 +450,16 @@ def _identity_of(first: Entry) -> str:
 
 
 class Ledger:
-    """An open ledger: what was released of a dataset's people, what it costs them together, and the limit.
+    """Open ledger: releases about a dataset's users, their total cost, and the limit.
 
-    Made by :meth:`open`, which checks all of it, and a context manager. Any number of processes may use one
+    Made by :meth:`open`, which checks the whole ledger; a context manager. Any number of processes may use
+    one
     ledger at once; one object belongs to one thread of one process.
 
     Parameters
     ----------
     path, connection, readonly, timeout
-        Of the file, by :meth:`open` alone; seconds of waiting for another process's lock.
+        Set by :meth:`open` only; ``timeout`` in seconds, for another process's lock.
 
     Raises
     ------
@@ -483,15 +492,15 @@ class Ledger:
 
         Parameters
         ----------
-        path : default :func:`default_path`.
-        create : make one, with mode 0600, where neither a ledger nor its head is.
-        readonly : change nothing at all, not even a head that a crash left behind; never creates.
-        timeout : seconds to wait for another process's lock.
+        path : default :func:`default_path`
+        create : make one, with mode 0600, if neither a ledger nor its head exists
+        readonly : change nothing, not even a head that a crash left behind; never creates
+        timeout : seconds to wait for another process's lock
 
         Raises
         ------
         LedgerError
-            If it is missing while its head is there (or while ``create`` is false), damaged, edited,
+            If it is missing while its head exists (or while ``create`` is false), damaged, edited,
             shortened, replaced, without a head, locked for too long or not writable.
         """
         chosen = path if path is not None else default_path()
@@ -504,7 +513,7 @@ class Ledger:
                 where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
             elif not readonly:
-                os.close(os.open(where, os.O_RDWR))  # else SQLite would fall back to reading, and fail later
+                os.close(os.open(where, os.O_RDWR))  # else SQLite would open it read-only, and fail later
             uri = f"{where.as_uri()}?mode={'ro' if readonly else 'rw'}"
             connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None)
         ledger = cls(where, connection, readonly, timeout)
@@ -521,7 +530,7 @@ class Ledger:
         return ledger
 
     def _begin(self, create: bool) -> None:
-        """Check everything under the lock; begin a new ledger; write a head that lags behind."""
+        """Check everything under the lock; begin a new ledger; update a head that lags behind."""
         with self._locked():
             names = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")]
             if "entries" not in names:
@@ -580,7 +589,7 @@ class Ledger:
                     self._reload()
 
     def entries(self, dataset: str | None = None) -> tuple[Entry, ...]:
-        """Every entry in order, or those of one dataset; others' new ones included."""
+        """Return every entry in order, or those of one dataset, including other processes' new ones."""
         self.check()
         return tuple(entry for entry in self._entries if dataset is None or entry.dataset == dataset)
 
@@ -588,19 +597,20 @@ class Ledger:
         return [entry for entry in self._entries if entry.dataset == dataset]
 
     def contains(self, hash: str) -> bool:
-        """Is an entry with this hash in the chain? What ``discreet verify`` asks of a statement's."""
+        """Return True if an entry with this hash is in the chain. ``discreet verify`` uses it."""
         return any(entry.hash == hash for entry in self.entries())
 
     def limit(self, dataset: str) -> tuple[float, float] | None:
-        """The owner's (epsilon, delta) for this dataset; None if none was set."""
+        """Return the owner's (epsilon, delta) for this dataset; None if none was set."""
         return _limit(self.entries(_name(dataset)))
 
     def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Totals:
-        """What is spent on a dataset; ``ValueError`` if its name is no name, or delta not in [0, 1).
+        """Return the total spent on a dataset. Raises ``ValueError`` if the name is invalid, or delta not in
+        [0, 1).
 
-        delta : at which epsilon is told; default the limit's, else the least positive one of the
+        delta : delta of the returned epsilon; default: the limit's, else the least positive one of the
         reservations.
-        upto : count entries up to this number only, as a statement does that tells of before and after.
+        upto : count entries only up to this number, as a statement does that gives totals before and after.
         """
         if delta is not None:
             delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
@@ -608,10 +618,11 @@ class Ledger:
         return _totals(dataset, entries, delta)
 
     def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Certified:
-        """What the filter certifies at ``delta`` of a dataset's reservations, up to entry ``upto``.
+        """Return the filter's guarantee at ``delta`` for a dataset's reservations, up to entry ``upto``.
 
-        A first reservation alone is told as it was recorded, if this is its delta. Raises ``ValueError`` if
-        the dataset's name is no name, or ``delta`` is not in [0, 1).
+        A first reservation alone is returned as it was recorded, if this is its delta. Raises ``ValueError``
+        if
+        the dataset's name is invalid, or ``delta`` is not in [0, 1).
         """
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         made = [
@@ -641,7 +652,7 @@ class Ledger:
         )
 
     def export(self, to: PathLike | TextIO, format: Literal["jsonl", "csv"] = "jsonl") -> None:
-        """Write all entries to a path (aside, then renamed; must not exist) or an open text stream.
+        """Write all entries to a path (under a hidden name, then renamed) or an open text stream.
 
         Raises ``ValueError`` if the path exists, or ``format`` is another word.
 
@@ -679,10 +690,10 @@ class Ledger:
     ) -> Entry:
         """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
-        It binds later reservations, also where more than that is spent already. ``key`` signs it
+        It binds later reservations, even if more than that is spent already. ``key`` signs it
         (:func:`discreet.ledger.signatures.read_private_key`): from then on only its holder can change it,
         or hand it over (:meth:`hand_over`). ``recovery``, a public key in hexadecimal, may hand it over too;
-        it is declared once, with a signed limit. ``ValueError`` where the name is nearly that of another
+        it is declared once, with a signed limit. Raises ``ValueError`` if the name is nearly that of another
         dataset, the limit is signed with another key, or the recovery key cannot be declared.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
@@ -707,10 +718,11 @@ class Ledger:
             return self._append("limit", dataset, key, epsilon=epsilon, delta=delta, **more)
 
     def hand_over(self, dataset: str, to: str, key: PrivateKey) -> Entry:
-        """From now on the dataset's limit is the holder's of the public key ``to``, in hexadecimal.
+        """Hand the dataset's limit over to the holder of the public key ``to``, in hexadecimal.
 
         ``key`` is the one that may change the limit until now, or the recovery key that was declared with it.
-        ``ValueError`` if it is neither, or ``to`` is no other key. Reservations go on as they were.
+        Raises ``ValueError`` if it is neither, or ``to`` is not a different key. Reservations continue
+        unchanged.
         """
         dataset = _name(dataset)
         if not isinstance(key, PrivateKey):
@@ -722,17 +734,18 @@ class Ledger:
             return self._append("owner", dataset, key, to=to)
 
     def owner(self, dataset: str) -> str | None:
-        """The public key whose holder alone can change the dataset's limit, in hexadecimal; None if anybody
-        can.
+        """Return the public key whose holder alone can change the dataset's limit, in hexadecimal.
+
+        None if any operator can.
         """
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
 
     def recovery(self, dataset: str) -> str | None:
-        """The public key that may hand the limit over besides, None if none was declared."""
+        """Return the public key that may hand the limit over too, None if none was declared."""
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).recovery or None
 
     def heirs(self, dataset: str, key: str) -> tuple[str, ...]:
-        """This key and those that the limit was handed over to since it signed; empty if it never did."""
+        """Return this key and those that got the limit after its signature; empty if it never signed."""
         entries = self.entries(_name(dataset))
         own = next((i for i, entry in enumerate(entries) if entry.key == key != ""), None)
         if own is None:
@@ -750,20 +763,22 @@ class Ledger:
         limit_check: bool = True,
         once: bool = False,
     ) -> Reservation:
-        """Record what is about to be spent; it is on the disk before this returns. Draw no noise before.
+        """Record budget about to be spent; it is on the disk before this returns. Draw no noise before.
 
         Parameters
         ----------
-        dataset : the population, as the schema names it.
-        records : of all mechanisms of this release; what is decided together is reserved together.
-        delta : of the release's own statement, in [0, 1).
-        users : how many people, if their number is public.
-        purpose : one line for the reader of the ledger, e.g. the command; public.
-        limit_check : False sets the owner's limit aside for this one, which the entry tells for good; refused
-            where the limit is signed.
-        once : True gives the reservation of the same records, delta, users and purpose that is not marked
-            yet, if there is one, and records nothing. Only for releases that are marked before their noise is
-            drawn, and whose ``purpose`` is of them alone: then what is not marked was never drawn.
+        dataset : the population, as the schema names it
+        records : records of all mechanisms of this release; what is decided together is reserved together
+        delta : delta of the release's own statement, in [0, 1)
+        users : number of users, if public
+        purpose : one line for the reader of the ledger, e.g. the command; public
+        limit_check : False bypasses the owner's limit for this one; the entry records it permanently.
+        Rejected if
+            the limit is signed.
+        once : True returns the unmarked reservation of the same records, delta, users and purpose, if there
+        is
+            one, and records nothing. Only for releases that are marked before their noise is
+            drawn, and whose ``purpose`` identifies them: then an unmarked one was never drawn.
 
         Raises
         ------
@@ -772,7 +787,7 @@ class Ledger:
         ValueError
             If an argument is not allowed, or the dataset's name is nearly that of another one.
         LedgerError
-            If the ledger is not in order or cannot be written. Should the entry be in it after all (the
+            If the ledger is invalid or cannot be written. If the entry is in it anyway (the
             disk filled between entry and head), it counts as spent.
         """
         dataset, records = _name(dataset), tuple(records)
@@ -820,7 +835,7 @@ class Ledger:
         return Reservation(dataset, entry.number, entry.hash)
 
     def _unmarked(self, dataset: str, content: Mapping[str, Any]) -> Entry | None:
-        """The last reservation of the same content that nothing was published under."""
+        """Return the last reservation of the same content without published files."""
         marked = {entry.reservation for entry in self._entries}
         for entry in reversed(self._entries):
             if entry.kind != "reserve" or entry.dataset != dataset or entry.number in marked:
@@ -852,7 +867,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone with the file; rolls back what was not committed."""
+        """Hold the file exclusively; roll back what was not committed."""
         if self._readonly:
             raise LedgerError(f"{self}: was opened for reading only")
         self._connection.execute("BEGIN IMMEDIATE")
@@ -867,9 +882,9 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Inside: alone, all entries read, head checked; what is appended is committed on the way out.
+        """Hold the file with all entries read and the head checked; commit new entries at exit.
 
-        The head is written under a second lock, from what is then the last entry: so heads never go back.
+        The head is written under a second lock, from the last entry at that time: so heads never go back.
         """
         with _clear_errors(self._path, self._timeout):
             before = len(self._entries)
@@ -879,14 +894,14 @@ class Ledger:
                     yield
                     self._connection.execute("COMMIT")
             except BaseException:
-                del self._entries[before:]  # perhaps not committed: to be read again
+                del self._entries[before:]  # perhaps not committed: read again
                 raise
             with self._locked():
                 self._catch_up()
                 self._write_head()
 
     def _check_name(self, dataset: str) -> None:
-        """A new name must not look like one that is held already."""
+        """Check that a new name does not look like an existing one."""
         held = {entry.dataset for entry in self._entries if entry.dataset}
         alike = sorted(name for name in held if _key(name) == _key(dataset))
         if dataset not in held and alike:
@@ -921,7 +936,9 @@ class Ledger:
         self._check_head(_read_head(self._path))
 
     def _reload(self, tries: int = 1) -> None:
-        """Read everything again. Without a lock the head is read first, as the chain may only grow after."""
+        """Read everything again. Without a lock the head is read first, because the chain may only grow
+        after.
+        """
         for left in reversed(range(tries)):
             head = _read_head(self._path)
             rows = self._connection.execute(
@@ -965,7 +982,7 @@ def _head_path(path: Path) -> Path:
 
 
 def _read_head(path: Path) -> tuple[int, str] | None:
-    """(number, hash) of the entry that must be in the chain; None where there is no such file."""
+    """Return (number, hash) of the entry that must be in the chain; None if there is no such file."""
     head = _head_path(path)
     try:
         with open(head, encoding="utf-8") as file:
@@ -980,7 +997,7 @@ def _read_head(path: Path) -> tuple[int, str] | None:
 
 
 def _write_aside(target: Path, text: str) -> None:
-    """Replace a file by one rename, mode 0600, down to the disk. One writer at a time."""
+    """Replace a file by one rename, mode 0600, synced to disk. One writer at a time."""
     aside = target.with_name(f".{target.name}.part")
     with open(aside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(text)
@@ -991,7 +1008,7 @@ def _write_aside(target: Path, text: str) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode: another file under this name is another ledger."""
+    """Return device and inode: another file under this name is another ledger."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -1012,7 +1029,7 @@ def _check_there(path: Path, create: bool) -> None:
 
 @contextmanager
 def _clear_errors(path: Path, timeout: float) -> Iterator[None]:
-    """Errors of SQLite and of the file system, as what they mean for a ledger."""
+    """Convert errors of SQLite and of the file system to their meaning for a ledger."""
     try:
         yield
     except sqlite3.Error as error:
@@ -1035,7 +1052,7 @@ def _library() -> str:
 
 
 def read_export(lines: Iterator[str] | TextIO) -> tuple[Entry, ...]:
-    """The entries of a ``jsonl`` export, its chain checked. Raises ``LedgerError`` if it is not in order."""
+    """Return the entries of a ``jsonl`` export, with its chain checked. Raises ``LedgerError`` if invalid."""
     rows = []
     for number, line in enumerate(lines, 1):
         try:
@@ -1063,7 +1080,7 @@ def _name(dataset: Any) -> str:
 
 
 def _key(dataset: str) -> str:
-    """One text for all names that look the same."""
+    """Return one text for all names that look the same."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", dataset).casefold())
     return "".join(folded.split())
 
@@ -1087,7 +1104,7 @@ def _reserved(entries: Sequence[Entry]) -> list[tuple[Record, ...]]:
 def _alone(
     entries: Sequence[Entry], records: tuple[Record, ...], known: Mapping[float, float]
 ) -> dict[float, float]:
-    """Delta of the limit to epsilon of a first reservation, where closed forms do not let it pass."""
+    """Return, by delta of the limit, epsilon of a first reservation that the closed forms reject."""
     limit = _limit(entries)
     if limit is None or limit[1] in known or _reserved(entries):
         return {}
@@ -1151,7 +1168,7 @@ def _totals(dataset: str, entries: Sequence[Entry], delta: float | None) -> Tota
 
 @contextmanager
 def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[None]:
-    """An error from here on has cost what was reserved, and says so."""
+    """Add to any error from here on that the reservation is spent."""
     try:
         yield
     except BaseException as error:
@@ -1161,7 +1178,7 @@ def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[No
 
 
 def table(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
-    """Entries as rows of text under :data:`COLUMNS`, for people; empty where a column does not apply.
+    """Return entries as rows of text under :data:`COLUMNS`; empty if a column does not apply.
 
     A reservation's epsilon is its own, at its own delta; its state is ``published``, or ``SPENT, NOT
     PUBLISHED``.

@@ -1,1 +1,1 @@
-"""From a file of people to policy, report and statement, and back: ``verify``."""
+"""Pipeline from a data file to policy, report and privacy statement, and its verification (``verify``)."""

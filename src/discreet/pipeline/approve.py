@@ -1,4 +1,4 @@
-"""Approving a release's folder: its statement is verified, and signed as it lies there."""
+"""Approval of a release's folder: verify the statement, then sign it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _hashes(folder: Path, names: Sequence[str]) -> dict[str, str] | None:
     try:
         return signed_hashes(folder, names)
     except OSError:
-        return None  # for `verify` to find
+        return None  # `verify` reports it
 
 
 def _wrong_of_run(folder: Path, ledger: LedgerLike | None, learner: Any) -> str:
@@ -50,15 +50,16 @@ def sign(
     folder: str | Path, key: PrivateKey, *, name: str = "", ledger: LedgerLike | None = None,
     learner: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Verify a folder, and sign it; returns the entry that was added to ``signatures.json``.
+    """Verify a folder and sign it. Returns the entry that was added to ``signatures.json``.
 
     Parameters
     ----------
-    folder : that :func:`discreet.pipeline.learn.learn` or
-        :func:`discreet.pipeline.state_codebook.fit_codebook` made. Lines for people are filled in before:
-        afterwards nothing in it can be changed without breaking the signature.
+    folder : folder made by :func:`discreet.pipeline.learn.learn` or
+        :func:`discreet.pipeline.state_codebook.fit_codebook`. Fill in its free lines before: every later
+        change
+        breaks the signature.
     key : :func:`discreet.ledger.signatures.read_private_key`
-    name : whose key it is, in a line; as they say, since no key knows its holder
+    name : holder of the key, one line; as declared, because a key does not identify its holder
     ledger, learner : as for :func:`discreet.pipeline.verify.verify`
 
     Raises

@@ -1,11 +1,10 @@
 r"""Release of a fit of centres or cut points: noisy integers, and all numbers that follow from them.
 
-A fit releases nothing of people's records except noisy sums
-(:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. They stay in the fit's folder,
-``sums.csv``, beside the public start of k-means, ``start.csv``. Centres, cut points and shares are functions
-of these two and of public sizes (:class:`Asked`). So anyone who has the folder can compute them again
-(:func:`discreet.pipeline.state_codebook.verify_codebook`). This finds numbers that do not follow from the
-noisy sums, for example exact counts.
+A fit releases only noisy sums over users (:mod:`discreet.mechanisms.linear.per_user_means`), in whole units
+of 2^-20. They stay in the fit's folder, ``sums.csv``, beside the public start of k-means, ``start.csv``.
+Centres, cut points and shares are functions of these two and of public sizes (:class:`Asked`). So anyone who
+has the folder can compute them again (:func:`discreet.pipeline.state_codebook.verify_codebook`). This finds
+numbers that do not follow from the noisy sums, for example exact counts.
 
 For k-means with released sums (z-part S_j, weight W_j) of cell j, R the radius and sigma the noise:
 
@@ -44,12 +43,15 @@ _EXACT = 2**53
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Public sizes of a fit, from which follow what one person changes and how released sums are read.
+    """Public sizes of a fit. They determine what one user changes and how released sums are read.
 
-    what : "centres" or "quantiles". names, low, high : of the values, with their declared ranges.
-    scale : (d,) units of distance; ones for quantiles. number : k, centres or bins of equal shares. bins :
-    cells of the histogram, 0 for centres. rounds : sums that are asked. horizon, episodes, contribute : of
-    the schema, which bound how many cells one person is in.
+    what : "centres" or "quantiles".
+    names, low, high : names of the values and their declared ranges.
+    scale : (d,) units of distance; ones for quantiles.
+    number : k, number of centres or of bins with equal shares.
+    bins : cells of the histogram; 0 for centres.
+    rounds : number of sums that are queried.
+    horizon, episodes, contribute : values of the schema; they bound the number of cells that hold one user.
     """
 
     what: Literal["centres", "quantiles"]
@@ -75,7 +77,7 @@ class Asked:
         bins: int = 0,
         rounds: int = 1,
     ) -> Asked:
-        """Make it from a schema and the ranges of its values. scale None: quantiles of the only value."""
+        """Build it from a schema and the ranges of its values. scale None: quantiles of the only value."""
         low, high = (np.array([pair[end] for pair in ranges.values()], np.float64) for end in (0, 1))
         return cls(
             "quantiles" if scale is None else "centres", tuple(ranges), low, high,
@@ -85,7 +87,9 @@ class Asked:
 
     @classmethod
     def read(cls, query: Mapping[str, Any], forecast: Mapping[str, Any], episodes: int) -> Asked:
-        """Of what :meth:`to_dict` wrote. Raises ``ValueError`` unless that is all of one fit."""
+        """Read the values that :meth:`to_dict` wrote. Raises ``ValueError`` unless they describe one whole
+        fit.
+        """
         if set(query) != set(_KEYS):
             raise ValueError(f"query: must have the keys {', '.join(_KEYS)}")
         ranges = {str(name): (float(low), float(high)) for name, (low, high) in query["ranges"].items()}
@@ -110,14 +114,14 @@ class Asked:
         own = found.to_dict(query["sigma"], query["start"])
         for name in _KEYS:
             same = own[name] == query[name]
-            if name == "radius":  # of the last bits other machines' sums may differ
+            if name == "radius":  # sums may differ in the last bits on another machine
                 same = math.isclose(own[name], float(query[name]), rel_tol=1e-12)
             if not same:
                 raise ValueError(f"query.{name} = {checks.said(query[name])}: must be {own[name]!r}")
         return found
 
     def to_dict(self, sigma: int, start: str | None) -> dict[str, Any]:
-        """Plain values. sigma : of the noise, in grid units. start : "halton", "file", or None."""
+        """Return plain values. sigma : noise in grid units. start : "halton", "file", or None."""
         centres = self.what == "centres"
         ends = zip(self.low.tolist(), self.high.tolist(), strict=True)
         return {
@@ -132,27 +136,27 @@ class Asked:
     # -------------------------------------------------------------------------- public sizes
     @property
     def middle(self) -> Floats:
-        """(d,) of the ranges."""
+        """(d,) midpoints of the ranges."""
         return np.asarray((self.low + self.high) / 2)
 
     @property
     def half(self) -> Floats:
-        """(d,) half of the ranges, in scaled units z = (x - middle) / scale."""
+        """(d,) half widths of the ranges, in scaled units z = (x - middle) / scale."""
         return np.asarray((self.high - self.low) / 2 / self.scale)
 
     @cached_property
     def radius(self) -> float:
-        """R, the radius of a ball that holds every z, and the weight of a person; 1 for quantiles."""
+        """R, the radius of a ball that holds every z and the weight of one user; 1 for quantiles."""
         return float(np.linalg.norm(self.half)) if self.what == "centres" else 1.0
 
     @property
     def cells(self) -> int:
-        """Rows of a sum."""
+        """Number of rows of a sum."""
         return self.number if self.what == "centres" else self.bins
 
     @cached_property
     def sums(self) -> PersonSums:
-        """What is summed, and what one person changes."""
+        """Return the query and the change that one user causes."""
         cells, radius = self.cells, self.radius
         touched = cells if self.contribute == "random" else min(cells, self.horizon * self.episodes)
         if self.what == "quantiles":
@@ -161,34 +165,34 @@ class Asked:
 
     @property
     def mechanism(self) -> str:
-        """Its name in records."""
+        """Name of the mechanism in records."""
         return "k-means" if self.what == "centres" else "histogram"
 
     # -------------------------------------------------------------------------- what follows
     def scaled(self, values: Floats) -> Floats:
-        """z of values in their own units, cut to the ranges."""
+        """Return z for values in their own units, clipped to the ranges."""
         return np.clip((values - self.middle) / self.scale, -self.half, self.half)
 
     def people(self, released: Ints) -> Floats:
-        """(k,) noisy numbers of people, from the sums of a round."""
+        """(k,) noisy numbers of users, from the sums of a round."""
         return np.asarray(released[:, -1].astype(np.float64) / GRID / self.radius)
 
     def moved(self, centres: Floats, released: Ints, sigma: int) -> Floats:
-        """(k, d) scaled centres after a round, from its released sums (k, d + 1)."""
+        """Return (k, d) scaled centres after a round, from its released sums (k, d + 1)."""
         count, sums = self.people(released), released[:, :-1].astype(np.float64) / GRID
         seen = count > STANDS_OUT * sigma / GRID / self.radius
         means = sums / np.where(seen, count, 1.0)[:, None]
         return np.where(seen[:, None], np.clip(means, -self.half, self.half), centres)
 
     def monotone(self, released: Ints) -> Floats:
-        """(bins + 1,) people below each edge, from the released histogram (bins, 1)."""
+        """Return (bins + 1,) numbers of users below each edge, from the released histogram (bins, 1)."""
         from scipy.optimize import isotonic_regression
 
         below = isotonic_regression(np.cumsum(released[:, 0].astype(np.float64) / GRID)).x
         return np.concatenate([[0.0], np.clip(below, 0.0, None)])
 
     def cuts(self, released: Ints) -> Floats:
-        """Cut points between bins of equal shares, from the released histogram."""
+        """Return the cut points between bins of equal shares, from the released histogram."""
         (low,), (high,), below = self.low, self.high, self.monotone(released)
         edges = np.linspace(low, high, self.bins + 1)
         cuts = np.interp(below[-1] * np.arange(1, self.number) / self.number, below, edges)
@@ -196,12 +200,14 @@ class Asked:
         return np.unique(cuts[(cuts > low) & (cuts < high)])
 
     def shares(self, released: Ints) -> list[float]:
-        """Noisy shares of people at each centre, or in each bin, from the sums of the last round."""
+        """Return noisy shares of users at each centre, or in each bin, from the sums of the last round."""
         people = np.diff(self.monotone(released)) if self.bins else np.maximum(self.people(released), 0.0)
         return [round(one, 6) for one in (people / max(people.sum(), 1e-300)).tolist()]
 
     def found(self, start: str, released: Ints, sigma: int) -> Floats:
-        """Centres or cut points in the values' own units, from the start's text and all released sums."""
+        """Return centres or cut points in the values' own units, from the text of the start and all released
+        sums.
+        """
         if self.bins:
             return self.cuts(released[0])
         centres = self.read_start(start)
@@ -214,16 +220,16 @@ class Asked:
         """Return the default start: points of a Halton sequence in the ranges."""
         from scipy.stats import qmc
 
-        points = qmc.Halton(len(self.names), scramble=False).random(self.number + 1)[1:]  # no corner
+        points = qmc.Halton(len(self.names), scramble=False).random(self.number + 1)[1:]  # omits the corner
         return self.start_text((2 * points - 1) * self.half * self.scale + self.middle)
 
     def start_text(self, start: Floats) -> str:
-        """``start.csv`` of centres in the values' own units, to the last bit."""
+        """Return ``start.csv`` for centres in the values' own units, exact to the last bit."""
         rows = [",".join(self.names), *(",".join(map(repr, row)) for row in start.tolist())]
         return "\n".join(rows) + "\n"
 
     def read_start(self, text: str) -> Floats:
-        """(k, d) scaled centres that are in the ranges. Raises ``ValueError`` on another table."""
+        """Read (k, d) scaled centres within the ranges. Raises ``ValueError`` on another table."""
         rows = list(csv.reader(io.StringIO(text)))
         if len(rows) != self.number + 1 or tuple(rows[0]) != self.names:
             raise ValueError(f"must have {self.number} centres of {', '.join(self.names)}")
@@ -233,7 +239,7 @@ class Asked:
         return self.scaled(table)
 
     def sums_text(self, released: Ints) -> str:
-        """``sums.csv`` of the released sums (rounds, cells, width): one line a cell and round."""
+        """Return ``sums.csv`` for the released sums (rounds, cells, width), one line per cell and round."""
         names = [] if self.bins else [f"sum_{name}" for name in self.names]
         lines = [",".join(["round", "cell", *names, "weight"])]
         for number, table in enumerate(released.tolist()):
@@ -241,7 +247,9 @@ class Asked:
         return "\n".join(lines) + "\n"
 
     def read_sums(self, text: str) -> Ints:
-        """(rounds, cells, width) of what :meth:`sums_text` wrote. Raises ``ValueError`` on another table."""
+        """Read the (rounds, cells, width) that :meth:`sums_text` wrote. Raises ``ValueError`` on another
+        table.
+        """
         shape = self.rounds, self.cells, self.sums.width
         rows = list(csv.reader(io.StringIO(text)))[1:]
         if len(rows) != shape[0] * shape[1] or {len(row) for row in rows} != {shape[2] + 2}:
@@ -255,7 +263,7 @@ class Asked:
         return released
 
     def table_text(self, found: Floats, facts: str) -> tuple[str, str]:
-        """Return the name and text of the file that a declaration names. facts : the file beside it."""
+        """Return name and text of the file that a declaration names. facts : name of the file beside it."""
         if self.bins:
             listed = ", ".join(f"{cut:.6g}" for cut in found)
             head = f"# of prepare.values.{self.names[0]}; by a private release: see {facts}\n"

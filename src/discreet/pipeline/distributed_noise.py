@@ -1,11 +1,11 @@
-r"""Noise that several sites draw apart: what a sum of discrete Gaussians hides, exactly bounded.
+r"""Noise that several sites draw independently: an exact bound on the privacy loss of its sum.
 
-Every site adds to each cell of its sums an independent discrete Gaussian variable of parameter sigma^2,
-nearly its variance (P(x) proportional to e^{-x^2 / (2 sigma^2)} on the integers, drawn exactly by
-:mod:`discreet.core.noise.discrete_samplers`), and what is opened is the sum over sites. A sum of n discrete
-Gaussians is no discrete Gaussian, but close to one: Kairouz, Liu and Steinke 2021 say how close (The
-distributed discrete Gaussian mechanism for federated learning with secure aggregation). What is used here is
-derived here, with constants of our own.
+Every site adds to each cell of its sums an independent discrete Gaussian variable of parameter sigma^2. This
+is nearly its variance. P(x) is proportional to e^{-x^2 / (2 sigma^2)} on the integers, and
+:mod:`discreet.core.noise.discrete_samplers` draws it exactly. Only the sum over sites is decrypted. A sum of
+n discrete Gaussians is not a discrete Gaussian, but is close to one. Kairouz, Liu and Steinke 2021 bound the
+distance (The distributed discrete Gaussian mechanism for federated learning with secure aggregation). The
+bound used here is derived below, with different constants.
 
 *Two terms.* Let X, Y be discrete Gaussians of parameters u, v, and W one of u + v. Completing the
 square, with s^2 = 1 / (1/u + 1/v) and c = z u / (u + v),
@@ -20,18 +20,19 @@ theta(z) = 2 sum_{k >= 1} e^{-2 pi^2 s^2 k^2} cos(2 pi k c). So P(X + Y = z) / P
 
 its logarithm is at most ln((1 + e) / (1 - e)) in absolute value, if e < 1.                              (1)
 
-*n terms.* If the law of a sum of k terms is within a factor e^{+-T} of the discrete Gaussian of parameter
-k sigma^2, point by point, so are both after an independent term is added; and that discrete Gaussian with one
-term more is within (1) for u = k sigma^2, v = sigma^2, s^2 = sigma^2 k / (k + 1). Hence
+*n terms.* Suppose that the distribution of a sum of k terms is within a factor e^{+-T} of the discrete
+Gaussian of parameter k sigma^2, point by point. Then so are both after an independent term is added. The
+discrete Gaussian with one term more is within (1) for u = k sigma^2, v = sigma^2,
+s^2 = sigma^2 k / (k + 1). Hence
 
     |ln P(X_1 + .. + X_n = z) / P(W = z)| <= tau_n = sum_{k < n} ln((1 + e_k) / (1 - e_k)),
     e_k = e(sigma^2 k / (k + 1)),   W of parameter n sigma^2,   for every integer z.                      (2)
 
-*What an exchanged person loses.* Let x, x' be the sums with the one and the other person. They differ in at
+*Privacy loss of one exchanged user.* Let x, x' be the sums with the one and the other user. They differ in at
 most m_f cells of each family f, in units of its grid, and || (x - x') / (sqrt(n) sigma) || <= Delta in l2.
-Compare four laws: P of x plus the sums of noises; P~, in which those cells in which x and x' differ have
-discrete Gaussians of parameter n sigma_f^2 instead; Q~ and Q, the same of x'. In all other cells the four are
-equal, and cells are independent.
+Compare four distributions. P is that of x plus the sums of noises. In P~, the cells in which x and x' differ
+have discrete Gaussians of parameter n sigma_f^2 instead. Q and Q~ are the same for x'. In all other cells the
+four are equal, and cells are independent.
 
 - P and P~: each of these cells is within tau_f, so its Renyi divergences are at most tau_f^2 alpha / 2 either
   way (a pure tau is tau^2/2-zCDP; Bun and Steinke 2016, proposition 3.3), and together at most a^2 alpha / 2
@@ -41,25 +42,25 @@ equal, and cells are independent.
   then D_alpha(A | C) <= (a + b)^2 alpha / 2. For Hoelder's inequality on (A^alpha B^{-r}) (B^r C^{1 -
   alpha}), r = alpha - 1/p, 1/p + 1/q = 1, gives
 
-      D_alpha(A | C) <= (p alpha - 1) / (p (alpha - 1)) D_{p alpha}(A | B) + D_{q (alpha - 1) + 1}(B | C),
+      D_alpha(A | C) <= (p alpha - 1) / (p (alpha - 1)) D_{p alpha}(A | B) + D_{q (alpha - 1) + 1}(B | C).
 
-  and with p = 1 + t (alpha - 1) / alpha the orders are alpha + t (alpha - 1) and alpha (1 + 1/t), the right
-  side a^2 (1 + t) alpha / 2 + b^2 (1 + 1/t) alpha / 2, least at t = b / a.
+  With p = 1 + t (alpha - 1) / alpha the orders are alpha + t (alpha - 1) and alpha (1 + 1/t). The right side
+  is a^2 (1 + t) alpha / 2 + b^2 (1 + 1/t) alpha / 2, least at t = b / a.
 
 So the sum of n sites' noise is rho-zCDP with
 
     sqrt(2 rho) = Delta + 2 (sum_f m_f tau_f^2)^{1/2}.                                                   (3)
 
-*Who sends, and who can be trusted.* Noise that an opponent knows hides nothing: sites that collude with the
-analyst, and sites that add none, are to be counted out. With t honest sites in the sum, (3) holds with n = t,
-whatever the others send (a function of what the opponent knows); more than t honest ones add further
-independent noise, which is post-processing. So rho is, but for tau, in proportion to 1/t.
+*Honest sites.* Noise that an attacker knows protects no user. Therefore n does not count sites that collude
+with the analyst or add no noise. With t honest sites in the sum, (3) holds with n = t, whatever the others
+send (a function of what the attacker knows). More than t honest sites add further independent noise, which is
+post-processing. So rho is proportional to 1/t, except for tau.
 
-*As a record.* Discrete Gaussian noise of scales (1 - eta) sqrt(t) sigma has the loss Delta / (1 - eta), at
-least Delta (1 + eta). With eta Delta at least the second term of (3), the record of that mechanism states
-(3), or a little more; scales are rounded down by 2^-50 beside. :class:`SplitNoise` refuses sigma where eta
-would be above 1e-9 (sigma below about 1.6 units of the grid). Nothing is reduced modulo anything: sums that
-could leave the range of the secure sum are refused before noise is drawn
+*Mechanism record.* Discrete Gaussian noise of scales (1 - eta) sqrt(t) sigma has the loss
+Delta / (1 - eta), at least Delta (1 + eta). With eta Delta at least the second term of (3), the record of
+that mechanism states (3), or slightly more; scales are also rounded down by 2^-50. :class:`SplitNoise`
+rejects sigma if eta would be above 1e-9 (sigma below about 1.6 units of the grid). No modular reduction
+occurs: sums that could leave the range of the secure sum are rejected before noise is drawn
 (:mod:`discreet.pipeline.federated`).
 """
 
@@ -80,14 +81,14 @@ from discreet.core.short_repr import brief
 
 __all__ = ["SplitNoise", "sum_distance"]
 
-_NEAR = 1e-9  # eta: the sum of noises is as good as one discrete Gaussian
+_NEAR = 1e-9  # bound on eta
 _DOWN = 2.0**-50
 
 
 def sum_distance(sigma: float, terms: int) -> float:
-    """tau, equation (2): how far the law of a sum of discrete Gaussians may be from one of its parameter.
+    """Return tau of equation (2), the distance between a sum of discrete Gaussians and one discrete Gaussian.
 
-    Infinity where the bound says nothing (sigma below about 0.3).
+    Infinity if the bound is void (sigma below about 0.3).
     """
     sigma, terms = checks.positive("sigma", sigma), checks.integer("terms", terms, 1)
     parts = []
@@ -102,15 +103,16 @@ def sum_distance(sigma: float, terms: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SplitNoise:
-    """The noise of ``honest`` sites together is that of a mechanism for stored people, or a little more.
+    """Noise shares: the noise of ``honest`` sites together is that of ``mechanism``, or slightly more.
 
-    mechanism : CountMechanism of stored people, with discrete Gaussian noise; sites : how many draw noise;
-    honest : t, how many of them at least are in every sum that is opened, and do not collude.
+    mechanism : CountMechanism for offline data, with discrete Gaussian noise
+    sites : number of sites that draw noise
+    honest : t, the least number of sites in every decrypted sum that do not collude
 
     Raises
     ------
     ValueError
-        On another mechanism, and where a site's share of the noise is too small.
+        If the mechanism is of another kind, or a site's share of the noise is too small.
     """
 
     __repr__ = brief
@@ -150,7 +152,7 @@ class SplitNoise:
 
     @cached_property
     def distance(self) -> float:
-        """eta: by how much the scales of the record are smaller than those of the sum of noises."""
+        """eta, the relative amount by which the scales of the record are below those of the sum of noises."""
         query = self.mechanism.query
         apart = math.sqrt(
             math.fsum(
@@ -166,7 +168,9 @@ class SplitNoise:
 
     @cached_property
     def record(self) -> MechanismRecord:
-        """What a person loses to whoever sees the sum and knows what all but ``honest`` sites drew."""
+        """Record of the privacy loss against an attacker who sees the sum and all noise except ``honest``
+        sites'.
+        """
         scales = {name: s * (1.0 - self.distance) * (1.0 - _DOWN) for name, s in self._together.items()}
         words = (
             f"one noisy sum over all users of {self.sites} sites, each of which adds a share of the noise; "
@@ -177,7 +181,7 @@ class SplitNoise:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Of the sum, at the mechanism's delta."""
+        """Guarantee of the sum, at the mechanism's delta."""
         stated = self.mechanism.stated
         return guarantee_of(
             "central", (self.record,), randomness="secure", delta=stated.delta,
@@ -185,7 +189,7 @@ class SplitNoise:
         )  # fmt: skip
 
     def among(self, honest: int) -> SplitNoise:
-        """The same shares, where only so many of them hide anything."""
+        """Return the same shares with another number of honest sites."""
         share = math.sqrt(checks.integer("honest", honest, 1, self.sites) / self.honest)
         return SplitNoise(
             replace(self.mechanism, scales=self.mechanism.noise_scales * share), self.sites, honest
@@ -193,9 +197,9 @@ class SplitNoise:
 
 
 def moved_cells(query: CountQuery, family: str) -> int:
-    """m_f: in how many cells of a family two sums can differ that differ in one person.
+    """Return m_f, the number of cells of a family in which the sums of two neighbouring data sets can differ.
 
-    Each of her records is in one cell of a family, and each of the other person's.
+    Each record of the user is in one cell of a family, and so is each record of the user in exchange.
     """
     records = query.first_records if query.first else query.counted_steps
     return min(2 * records * query.episodes, int(np.prod(query.row_families[family])))

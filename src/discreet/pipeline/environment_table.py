@@ -1,6 +1,6 @@
-"""A public world from a table: what is known, or supposed, of transitions and of what people do.
+"""Public MDP from a table: known or assumed transition probabilities and behaviour policy.
 
-A row says with which probability one state follows another when an action is taken::
+Each row gives the probability that one state follows another under an action::
 
     state, action, next_state, probability, start, share
     mild,  A,      home,       0.3,         0.7,   0.6
@@ -8,11 +8,12 @@ A row says with which probability one state follows another when an action is ta
     mild,  B,      home,       0.4,         0.7,   0.4
     ...
 
-``start`` is the share of people whose first state this is, ``share`` that of the decisions in this state
-that take this action, ``reward`` the mean reward of the pair in the file's units (only where the schema pays
-neither by outcomes nor by known rewards). What is said of a state or a pair stands in each of its rows. Left
-out, ``start`` is the same for all states that are no ends, ``share`` the same for all admissible actions.
-States, actions, ends, horizon and rewards are those of the schema; ends need no rows.
+``start`` is the share of users whose first state this is. ``share`` is the share of the decisions in this
+state that take this action. ``reward`` is the mean reward of the pair in the file's units (only if the schema
+has neither outcomes nor known rewards). Values of a state or a pair are repeated in each of its rows. Default
+of ``start``: equal for all states that are not terminal. Default of ``share``: equal for all admissible
+actions. States, actions, terminal states, horizon and rewards are those of the schema; terminal states need
+no rows.
 """
 
 from __future__ import annotations
@@ -35,22 +36,23 @@ __all__ = ["read_world"]
 
 _NAME = "world"
 _NEEDED = ("state", "action", "next_state", "probability")
-_ONE = 1e-6  # how far sums of shares and probabilities may be from 1
+_ONE = 1e-6  # tolerance of sums of shares and of probabilities
 
 
 def read_world(path: str | Path, schema: Schema) -> PublicWorld:
-    """A world from a table in CSV or Parquet, for :func:`~discreet.pipeline.power_analysis.forecast_gain`.
+    """Read a public MDP from a CSV or Parquet table, for
+    :func:`~discreet.pipeline.power_analysis.forecast_gain`.
 
     Parameters
     ----------
     path : file with the columns above
     schema : Schema
-        Says what states, actions and ends are called, which actions are admissible, and what is paid.
+        Defines the names of states, actions and terminal states, the admissible actions, and the rewards.
 
     Raises
     ------
     ValueError
-        Naming the column, the value or the state, and what is allowed.
+        With the name of the column, the value or the state, and the accepted values.
     """
     file = Path(path)
     if not file.is_file():
@@ -108,7 +110,7 @@ def read_world(path: str | Path, schema: Schema) -> PublicWorld:
 
     width = schema.high - schema.low
     if schema.outcomes is not None:
-        arrival, ends_pay = np.zeros(states), schema.returns.outcomes or {}  # a censored end: the middle
+        arrival, ends_pay = np.zeros(states), schema.returns.outcomes or {}  # a censored end pays the middle
         arrival[list(ends_pay)] = list(ends_pay.values())
         paid = np.repeat(np.repeat(arrival[None, None], actions, axis=1), states, axis=0)
         paid[ends] = 0.0
@@ -132,7 +134,7 @@ def read_world(path: str | Path, schema: Schema) -> PublicWorld:
 
 
 class _Words:
-    """Names of states and pairs, as the schema has them."""
+    """Names of states and pairs, as in the schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._labels = schema.state_labels, schema.action_labels
@@ -159,7 +161,7 @@ def _numbers(rows: Mapping[str, Any], column: str, low: float, high: float) -> F
 
 
 def _said_once(values: Floats, index: Any, shape: tuple[int, ...], column: str, named: Any) -> Floats:
-    """A table of what every row of a state (or pair) must say alike."""
+    """Return a table of values that must be equal in all rows of a state (or pair)."""
     out = np.zeros(shape)
     out[index] = values
     bad = np.flatnonzero(out[index] != values)

@@ -1,42 +1,41 @@
-r"""Before spending: what a release under a schema would say, without reading data.
+r"""Forecast of a release under a schema, without reading data.
 
-Noise. The session that ``learn`` would start is started, by the same code
-(:func:`discreet.pipeline.learned_files.kind_of`): it needs no data and no number of users. It is asked for
-its laws; then it is closed. A count's 95 % interval is the exact quantile of one cell's law. Linear learners
-ask several questions about sums of features: of each kind of sum the largest noise is told. What follows is
-of counts only.
+Noise. The forecast starts the session that ``learn`` would start, by the same code
+(:func:`discreet.pipeline.learned_files.kind_of`). The session needs no data and no number of users. The
+forecast reads its noise distributions, then closes it. The 95 % interval of a count is the exact quantile of
+one cell's distribution. Linear learners query several sums of features: the largest noise of each kind of sum
+is returned. The rest of this text covers counts only.
 
-How many visits a pair needs. Say the learner estimates, from n visits of (h, s, a), the mean of a value
+Visits that a pair needs. Say the learner estimates, from n visits of (h, s, a), the mean of a value
 function V over the next state. Its sampling error has standard deviation sqrt(Var_P(V) / n); noise of
-standard deviation sigma in each of the S counts adds sigma ||V - P V||_2 / n, independently. Where the
+standard deviation sigma in each of the S counts adds sigma ||V - P V||_2 / n, independently. If the
 row's successors differ in value as much as all states do, Var_P(V) = ||V - P V||_2^2 / S, and
 
     total / sampling = sqrt(1 + S sigma^2 / n).                                                       (1)
 
-Privacy costs at most a share c of the statistical error, total <= (1 + c) sampling, from
+Privacy costs at most a share c of the statistical error, total <= (1 + c) sampling, if
 
-    n >= S sigma^2 / ((1 + c)^2 - 1)                                                                  (2)
+    n >= S sigma^2 / ((1 + c)^2 - 1).                                                                 (2)
 
-visits on. For a mean reward, with reward sums of noise sigma_r and rewards of variance 1/12 (uniform in
-their range), in the same way n >= 12 sigma_r^2 / ((1 + c)^2 - 1). If both hold, so does the bound for
-the sum of the two, whose variances add. The noise of the visits in the denominator only enters times the
-centred mean, to second order. (2) is for counts as released: learners that truncate at 0 and project do
-better where few successors occur, and worse where those that do occur are alike in value. If only k next
-states of a row occur and a projection could find them all, k stands for S in (2): ``successors``, an
+For a mean reward, with reward sums of noise sigma_r and rewards of variance 1/12 (uniform in
+their range), the condition is likewise n >= 12 sigma_r^2 / ((1 + c)^2 - 1). If both hold, so does the bound
+for the sum of the two, whose variances add. The noise of the visits in the denominator enters only times the
+centred mean, to second order. (2) is for counts as released. Learners that truncate at 0 and project need
+fewer visits if few successors occur. They need more if the successors that occur have similar values. If only
+k next states of a row occur and a projection could find them all, k replaces S in (2): ``successors``, an
 optimistic bound.
 
-How many users. An episode visits one pair a step, so with visits spread evenly over the R' reachable
-pairs of a step (a share of the R admissible ones, all unless said otherwise) R' n users are needed.
-People's behaviour never is that even; this is a lower bound for a learner that is to know every pair. Of
-counts that are pooled over steps an episode visits H pairs. Of first visits (decision points) it is taken to
-visit one pair, the fewest that are possible; rewards are then the returns of the rest of the episode.
+Number of users. An episode visits one pair a step. With visits spread evenly over the R' reachable
+pairs of a step (a share of the R admissible ones, by default all), R' n users are needed. Real behaviour is
+never that even: this is a lower bound for a learner that must know every pair. An episode visits H pairs of
+counts that are pooled over steps. For first visits (decision points) an episode is assumed to visit one pair,
+the smallest possible number; rewards are then the returns of the rest of the episode.
 
 Support. A pair is supported if its estimated visits exceed the learner's threshold T. With N users,
 spread evenly, they are normal about lambda = N / R' with variance lambda (1 - 1/R') + sigma_v^2, sigma_v
 the noise of the learner's estimate (before its projection).
 
-Other epsilons are forecast with continuous noise (closed forms); exact discrete noise differs by about 1
-%.
+Other epsilons are forecast with continuous noise (closed forms); exact discrete noise differs by about 1 %.
 """
 
 from __future__ import annotations
@@ -80,15 +79,16 @@ __all__ = [
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _REWARD_VARIANCE = 1 / 12
-_TIMED = 2**16  # draws from which the rate of noise is measured
+_TIMED = 2**16  # draws to measure the time that noise takes
 
 
 @dataclass(frozen=True)
 class FamilyNoise:
     """Noise of one released table, or of the linear sums of one kind.
 
-    std : of one cell, the largest of them. half_width : a cell is within it of the truth with probability
-    0.95 or more. cells : of all steps.
+    std : largest standard deviation of one cell
+    half_width : distance from the exact value that a cell keeps with probability 0.95 or more
+    cells : number of cells of all steps
     """
 
     family: str
@@ -100,9 +100,9 @@ class FamilyNoise:
 
 @dataclass(frozen=True)
 class OtherEpsilon:
-    """What another epsilon would do at the same delta: fields as in :class:`SchemaForecast`.
+    """Forecast for another epsilon at the same delta; fields as in :class:`SchemaForecast`.
 
-    std : of a transition count, or of the first kind of linear sums.
+    std : standard deviation of a transition count, or of the first kind of linear sums
     """
 
     epsilon: float
@@ -115,25 +115,34 @@ class OtherEpsilon:
 
 @dataclass(frozen=True, eq=False)
 class SchemaForecast:
-    """What is known of a release before anybody's data are read; made by :func:`forecast_learn`.
+    """Forecast of a release before data are read; made by :func:`forecast_learn`.
 
-    dataset : its name in the schema. users, episodes_per_user : what was asked about, at least 1.
-    algorithm : name of the learner. What is told of visits, pairs and support is None for linear learners,
-    and what is told of support for a learner of others that states no threshold.
-    guarantee : what the release will state. delta_verdict : of
-    :func:`discreet.reports.statement.check_delta`, or ``"refused"``, or ``"none"`` without privacy.
-    noise : by table. share : stated share c of the statistical error. successors : k in (2), S at most.
-    needed_for_transitions, needed_for_rewards, visits_needed : visits of a pair from which on privacy costs
-    no more than that; the larger of both (of first visits the smaller: an action is judged by either).
-    users_needed : if visits are spread evenly over the reachable pairs of a step.
-    pairs : admissible (h, s, a). reachable : the share of them that people's behaviour reaches, as told.
-    cells : counters that get noise.
-    threshold : visits above which the learner trusts a pair. visits_per_pair : of the users, evenly.
-    supported, supported_share : how many reachable (h, s, a) are then expected above the threshold.
-    chance_supported : probability that a pair which nobody visits is above it.
-    memory_bytes : of the exact counts while data are read. file_bytes : of release.parquet, about.
-    noise_seconds : to draw the noise on one core of this machine, from a sample; None if not measured.
-    others : other epsilons.
+    dataset : name in the schema.
+    users, episodes_per_user : numbers in the call, at least 1.
+    algorithm : name of the learner. Fields on visits, pairs and support are None for linear learners. Fields
+    on
+        support are None for any other learner that states no threshold.
+    guarantee : guarantee that the release will state.
+    delta_verdict : result of :func:`discreet.reports.statement.check_delta`, or ``"refused"``, or ``"none"``
+        without privacy.
+    noise : noise by table.
+    share : given share c of the statistical error.
+    successors : k in (2), at most S.
+    needed_for_transitions, needed_for_rewards : fewest visits of a pair at which privacy costs no more than
+    that.
+    visits_needed : the larger of both; for first visits the smaller, because either one evaluates an action.
+    users_needed : users if visits are spread evenly over the reachable pairs of a step.
+    pairs : number of admissible (h, s, a).
+    reachable : share of them that the behaviour policy reaches, as given.
+    cells : number of counters that get noise.
+    threshold : visits above which the learner trusts a pair.
+    visits_per_pair : visits if users are spread evenly.
+    supported, supported_share : reachable (h, s, a) expected above the threshold, as number and share.
+    chance_supported : probability that a pair without visits is above it.
+    memory_bytes : size of the exact counts while data are read.
+    file_bytes : approximate size of release.parquet.
+    noise_seconds : time to draw the noise on one core of this machine, from a sample; None if not measured.
+    others : forecasts for other epsilons.
     """
 
     __repr__ = brief
@@ -165,7 +174,7 @@ class SchemaForecast:
     others: tuple[OtherEpsilon, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         table = {
             name: value for name, value in vars(self).items() if name not in ("guarantee", "noise", "others")
         }
@@ -177,7 +186,7 @@ class SchemaForecast:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """What to print: a label and a text each."""
+        """Return the rows to print: pairs of label and text."""
         percent = f"{100 * self.share:g} %"
         each = self.episodes_per_user
         found = [
@@ -230,7 +239,7 @@ class SchemaForecast:
         return found
 
     def epsilon_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Head and body of the table of other epsilons."""
+        """Return head and body of the table of other epsilons."""
         cell = "count" if self.visits_needed is not None else f"cell of {self.noise[0].family}"
         head: tuple[str, ...] = ("ε", "δ", f"std of a {cell}")
         body = [[f"{one.epsilon:g}", f"{one.delta:g}", f"{one.std:.4g}"] for one in self.others]
@@ -272,9 +281,13 @@ def _bytes(size: float) -> str:
 
 
 def visits_needed(share: float, successors: int, std: float, reward_std: float = 0.0) -> tuple[float, float]:
-    """(2): visits of a pair from which on noise raises the error by at most ``share``; transitions, rewards.
+    """Return the visits of a pair in (2) above which noise adds at most ``share`` to the error.
 
-    share : above 0. successors : S, or fewer. std, reward_std : of one transition cell, of one reward cell.
+    Returns (for transitions, for rewards).
+
+    share : above 0
+    successors : S, or fewer
+    std, reward_std : standard deviation of one transition cell and of one reward cell
     """
     slack = (1.0 + checks.positive("share", share)) ** 2 - 1.0
     return (
@@ -296,27 +309,27 @@ def forecast_learn(
     randomness: Randomness | None = None,
     measure: bool = True,
 ) -> SchemaForecast:
-    """What learning from so many users would give, by the schema alone.
+    """Forecast learning from a number of users, from the schema alone.
 
     Parameters
     ----------
     schema : Schema
-    users : expected number of people, at least 1; each with one episode.
-    privatizer : Central, or NoPrivacy; None for linear learners, which hold their budget themselves.
+    users : expected number of users, at least 1; one episode each
+    privatizer : Central, or NoPrivacy; None for linear learners, which hold their own budget
     learner : as for :func:`discreet.pipeline.learn.learn`; default: that of the command `discreet learn`
-        (:func:`discreet.pipeline.learned_files.default_algorithm`).
-    share : c > 0, the share of the statistical error that privacy may cost.
-    successors : how many next states of a pair really occur, if it is known: 1 to S, default S.
-    reachable : in (0, 1], the share of the admissible pairs that people's behaviour reaches.
-    epsilons : of the table of alternatives, at the same delta.
-    randomness : default ``Secure()``, as ``learn`` uses.
-    measure : draw a sample of noise to tell the time that it takes.
+        (:func:`discreet.pipeline.learned_files.default_algorithm`)
+    share : c > 0, the share of the statistical error that privacy may cost
+    successors : number of next states of a pair that occur, if known: 1 to S, default S
+    reachable : share in (0, 1] of the admissible pairs that the behaviour policy reaches
+    epsilons : budgets of the table of alternatives, at the same delta
+    randomness : default ``Secure()``, as in ``learn``
+    measure : draw a sample of noise to measure its time
 
     Raises
     ------
     ValueError
-        On a number out of range, a learner without privacy that is given no privatizer, a learner that is not
-        one of :func:`~discreet.pipeline.learn.learn`, or a budget that cannot be met.
+        On a number out of range, a learner that needs a privatizer and has none, a learner that is not one of
+        :func:`~discreet.pipeline.learn.learn`, or a budget that cannot be met.
     """
     users = checks.integer("users", users, 1)
     reachable = checks.real("reachable", reachable, 0.0, 1.0, open_low=True)
@@ -378,9 +391,9 @@ class _Support:
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """What does not change with epsilon; of counts."""
+    """Values that do not depend on epsilon, for counts."""
 
-    kind: Any  # Kind, of counts
+    kind: Any  # Kind for counts
     users: int
     learner: Any
     share: float
@@ -389,37 +402,41 @@ class _Setting:
 
     @property
     def rows(self) -> int:
-        """Pairs of one table; the state that every episode is told to start in is not one of the world's."""
+        """Pairs of one table; excludes the fixed start state that is not one of the schema's."""
         query: CountQuery = self.kind.query
         return query.layout.rows - (1 if query.first else 0)
 
     @property
     def reached(self) -> float:
-        """Pairs of a table that behaviour reaches: at least one."""
+        """Pairs of a table that the behaviour policy reaches, at least one."""
         return max(1.0, self.reachable * self.rows)
 
     @property
     def visited(self) -> int:
-        """Pairs of a table that one episode visits, at least: one of each step; of first visits, one."""
+        """Fewest pairs of a table that one episode visits: one for each step; for first visits, one."""
         query: CountQuery = self.kind.query
         return 1 if query.first else query.layout.horizon // query.slots
 
     @property
     def visits(self) -> float:
-        """Of a pair that behaviour reaches, evenly."""
+        """Visits of a reachable pair if visits are spread evenly."""
         return self.users * self.visited / self.reached
 
     def needed(self, laws: Mapping[str, NoiseLaw]) -> tuple[float, float]:
-        """(2), for transitions and rewards."""
+        """Return (2) for transitions and for rewards."""
         reward = laws[CENTERED_REWARDS].std() if CENTERED_REWARDS in laws else 0.0
         return visits_needed(self.share, self.successors, laws[TRANSITIONS].std(), reward)
 
     def most_needed(self, needed: tuple[float, float]) -> float:
-        """Of a pair: both must hold; of first visits one of them, as either says what an action is worth."""
+        """Return the visits that a pair needs.
+
+        Both conditions must hold; for first visits one of them, because either one gives the value of an
+        action.
+        """
         return min(needed) if self.kind.query.first else max(needed)
 
     def support(self, laws: Mapping[str, NoiseLaw]) -> _Support | None:
-        """Which share of the reachable pairs is above the learner's threshold; None if it states none."""
+        """Return the share of the reachable pairs above the learner's threshold; None if it states none."""
         if isinstance(self.learner, DecisionPoints):
             sigma = laws[VISITS].std()
             threshold = max(
@@ -439,7 +456,7 @@ class _Setting:
 def _started(
     privatizer: Central | NoPrivacy, query: CountQuery, randomness: Randomness
 ) -> tuple[Guarantee, Mapping[str, NoiseLaw]]:
-    """Guarantee and laws of a session that sees nobody."""
+    """Return guarantee and noise distributions of a session without users."""
     session = privatizer.stored(query, randomness)
     try:
         return session.guarantee, session.laws
@@ -478,7 +495,7 @@ def _of_sums(
     kind: LinearSums, privatizer: Any, known: Mapping[str, Any], epsilons: Sequence[float],
     randomness: Randomness,
 ) -> SchemaForecast:  # fmt: skip
-    """Of a learner of features: guarantee, and the largest noise of each kind of sum."""
+    """Forecast for a learner on features: guarantee, and the largest noise of each kind of sum."""
     guarantee, noise = _asked(kind, privatizer, randomness)
     if guarantee.epsilon is None:
         raise ValueError(
@@ -487,7 +504,7 @@ def _of_sums(
     others = []
     for epsilon in epsilons:
         other = {"epsilon": float(epsilon), "delta": guarantee.delta, "rho": None, "mu": None}
-        learner: Any = replace(kind.learner, **other)  # type: ignore[arg-type]  # who is private has these
+        learner: Any = replace(kind.learner, **other)  # type: ignore[arg-type]  # private learners have these
         _, told = _asked(kind_of(kind.schema, learner), privatizer, Seeded(0))
         others.append(OtherEpsilon(float(epsilon), guarantee.delta, told[0].std, None, None, None))
     cells, layout = sum(one.cells for one in noise), kind.layout
@@ -515,7 +532,7 @@ def _of_sums(
 
 
 def _asked(kind: Kind, privatizer: Any, randomness: Randomness) -> tuple[Guarantee, tuple[FamilyNoise, ...]]:
-    """Guarantee and noise of a session of linear questions that sees nobody."""
+    """Return guarantee and noise of a session of linear queries without users."""
     assert isinstance(kind, LinearSums)
     with kind.start(privatizer, randomness) as session:
         guarantee, records = session.guarantee, session.records
@@ -556,7 +573,7 @@ def _family(name: str, law: Any, query: CountQuery) -> FamilyNoise:
 
 
 def _cell_bytes(law: Any) -> float:
-    """Of a cell in the file: the entropy of noise on a grid; all of continuous noise; a byte if exact."""
+    """Return the size of a cell in the file: the entropy of noise on a grid; 8 if continuous; 1 if exact."""
     if not law.std():
         return 1.0
     if law.unit is None:
@@ -566,13 +583,13 @@ def _cell_bytes(law: Any) -> float:
 
 
 def _seconds(laws: Mapping[str, Any], query: CountQuery, randomness: Randomness) -> float:
-    """Time for all noise, from a sample of each law."""
+    """Return the time to draw all noise, from a sample of each distribution."""
     coins: Any = SecureCoins() if isinstance(randomness, Secure) else SeededCoins(randomness.keys.noise, 0)
     total = 0.0
     for name, law in laws.items():
         draw = coins.laplace if "laplace" in law.family else coins.normal
         grid = None if law.unit is None else round(1 / law.unit)
-        draw(law.scale, 2, grid)  # compiles what is to be compiled
+        draw(law.scale, 2, grid)  # compiles the sampler before the timing
         size = min(_TIMED, _cells(name, query))
         begin = perf_counter()
         draw(law.scale, size, grid)

@@ -1,60 +1,62 @@
-r"""Sites that do not share data: each counts its people at home, and what is opened is the sum of all sites.
+r"""Federated learning of sites that do not share data: each counts its users, and only the sum is decrypted.
 
-A :class:`SitePlan` is what all sites and the analyst agree on before any data: schema, learner, budget, how
-many sites there are, how many of them must be in a sum, and who draws the noise. Every site holds a copy of
-its own and takes none from the analyst; a message under another plan is refused. A :class:`Site` is one of
-them: its counted part, its ledger, and the key that all sites share and the analyst does not know. What a
-site sends is a vector of integers (:meth:`Site.send`), once, after its ledger has been charged; it travels
-masked (:mod:`discreet.pipeline.flower_app`), and :class:`SiteSums` is the sum over sites, which
-:func:`discreet.pipeline.learn.learn` takes in place of data.
+A :class:`SitePlan` holds what all sites and the analyst agree on before any data are read: schema, learner,
+budget, number of sites, number of sites that a sum must hold, and who draws the noise. Every site has its own
+copy of the plan and accepts none from the analyst. A message under another plan is rejected. A :class:`Site`
+has its counted part, its ledger, and a key that all sites share and the analyst does not know. A site sends
+one vector of integers (:meth:`Site.send`), once, after its ledger has been charged. The vector travels masked
+(:mod:`discreet.pipeline.flower_app`). :class:`SiteSums` is the sum over sites, which
+:func:`discreet.pipeline.learn.learn` accepts instead of data.
 
-Who draws the noise.
+Noise.
 
-- ``noise = "analyst"``: sites send exact sums, the analyst sees their exact sum over sites, and draws the
-  noise of ``plan.mechanism`` into it, once. The release, its guarantee and its statement are those of the
-  pooled data. The analyst is trusted as the keeper of pooled data would be, but sees no site's own sums.
+- ``noise = "analyst"``: sites send exact sums. The analyst sees their exact sum over sites, and adds the
+  noise of ``plan.mechanism`` once. The release, its guarantee and its statement are those of the pooled data.
+  The analyst is trusted as the curator of pooled data would be, but sees no single site's sums.
 - ``noise = "sites"``: each site adds its share, a discrete Gaussian of 1/sqrt(t) times the mechanism's
-  standard deviation, before anything leaves it. Nobody sees an exact sum. The loss is derived in
-  :mod:`discreet.pipeline.distributed_noise`, for the t honest sites that are in a sum at least.
+  standard deviation, before anything leaves the site. No party sees an exact sum. The loss is derived in
+  :mod:`discreet.pipeline.distributed_noise`, for t, the least number of honest sites in a sum.
 
 The integers, and why the sum is exact
 --------------------------------------
-A vector holds the number of people and the cells of the query, all in units of their grid (people and counts:
-1; rewards: 1/1024), so that all of it is integer. Noise shares are integers in the same units. Each entry x
-of a site has |x| <= 2^28: checked before noise, from the public number of people and episodes, never from the
-data. A noise share above 2^28 ends the call before anything is sent; at a standard deviation of at most 2^22
-units, which is checked, its probability is below 2 e^{-2048} an entry. So |x| < 2^29 = C for what is sent,
-and the number k = x + C is in (0, 2^30).
 
-Flower's SecAgg+ quantises floats: with clipping range C and quantisation range 2^30 = 2 C it takes (x + C) *
-(2^30 / 2 C) = k, an integer below 2^53 in float64, without rounding; its stochastic rounding subtracts one
-with probability ceil(k) - k = 0; and k < 2^31 fits its 32-bit integers. Every site has weight 1 = max_weight,
-whose factor is 1. Masked k are added modulo 2^40, and n <= 1000 sites' k are below 2^40, so that nothing is
-reduced: the sum of k over sites is exact. It comes back as (sum k - n C) * fl(1/n): sum k - n C is an integer
-of at most 2^40, and the factor and the product are rounded once each, so that n times the result is within
-2^40 * 3 * 2^-53 < 1/2 of it: rounding to the nearest integer gives it back.
+A vector holds the number of users and the cells of the query, in units of their grid (users and counts:
+1; rewards: 1/1024). Therefore all entries are integers. Noise shares are integers in the same units. Each
+entry x of a site has |x| <= 2^28. This is checked before noise, from the public number of users and episodes,
+never from the data. A noise share above 2^28 ends the call before anything is sent. At a standard deviation
+of at most 2^22 units, which is checked, its probability is below 2 e^{-2048} an entry. So |x| < 2^29 = C for
+what is sent, and the number k = x + C is in (0, 2^30).
 
-No limbs. Larger numbers could be cut into parts that are summed apart; but the sums of the parts say how many
-carries there were, which is not a function of the sum, and no noise is on it.
+Flower's SecAgg+ quantises floats. With clipping range C and quantisation range 2^30 = 2 C it takes (x + C) *
+(2^30 / 2 C) = k, an integer below 2^53 in float64, without rounding. Its stochastic rounding subtracts one
+with probability ceil(k) - k = 0, and k < 2^31 fits its 32-bit integers. Every site has weight 1 = max_weight,
+whose factor is 1. Masked k are added modulo 2^40, and n <= 1000 sites' k are below 2^40. So nothing is
+reduced: the sum of k over sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n C is an
+integer of at most 2^40, and the factor and the product are rounded once each. So n times the result is within
+2^40 * 3 * 2^-53 < 1/2 of it: rounding to the nearest integer recovers it.
 
-Who can be in the sum
----------------------
-n sites; every sum that is opened holds k of them at least (``needed``), c of which may tell the analyst
-their own noise and their shares of others' secrets (``colluding``; 1 by default, as every site knows its
-own noise), but not the key that all sites share: an analyst who has that can pose as any site, and open one
-site's vector alone, so that t = 1. While she has not, how many honest sites are in it at least (``honest``,
-t), if the analyst may tell different sites different things about who dropped out: every
-honest site names one status for every other site, once, calls n - k of them dropped at most, and gives its
-share of a site's secret for that status only. To open anything, every honest site must be either in the sum
-or have its pair keys known, for which k - c honest sites must have called it dropped (k shares make a secret,
-and c are known); it cannot be both, as 2 (k - c) > n - c is required. So at most (n - c) (n - k) / (k - c)
-honest sites are left out, and
+No limbs. Larger numbers could be split into parts that are summed separately. But the sums of the parts
+reveal the number of carries, which is not a function of the sum and has no noise.
+
+Which sites are in the sum
+--------------------------
+
+There are n sites. Every decrypted sum holds at least k of them (``needed``). At most c sites
+(``colluding``) may tell the analyst their own noise and their shares of others' secrets; c is 1 by default,
+because every site knows its own noise. They do not tell the key that all sites share. An analyst who has that
+key can pose as any site and decrypt one site's vector alone, so that t = 1. Without the key, t (``honest``)
+is a lower bound on the honest sites in the sum, even if the analyst tells different sites different things
+about dropouts. Every honest site names one status for every other site, once, calls at most n - k of them
+dropped, and gives its share of a site's secret for that status only. To decrypt anything, every honest site
+must be either in the sum or have its pair keys known. The latter requires that k - c honest sites called it
+dropped (k shares make a secret, and c are known). It cannot be both, because 2 (k - c) > n - c is required.
+So at most (n - c) (n - k) / (k - c) honest sites are left out, and
 
     t = n - c - floor((n - c) (n - k) / (k - c)).
 
-One person, one site. Noise is calibrated to one person's records at one site. Sites that do not share data
-cannot check that nobody is at two, so that it is declared, and every statement says so: a person at j sites
-is protected as j people together are (j^2 rho, or j epsilon).
+One user, one site. Noise is calibrated to one user's records at one site. Sites that do not share data
+cannot check that no user is at two sites. This is therefore declared, and every statement says so: a user at
+j sites is protected as j users together are (j^2 rho, or j epsilon).
 """
 
 from __future__ import annotations
@@ -96,18 +98,18 @@ Floats = NDArray[np.float64]
 
 __all__ = ["BOUND", "MODULUS", "MOST_SITES", "Site", "SitePlan", "SiteSums", "read_site_plan"]
 
-BOUND = 2**29  # C: what a site sends is below it
+BOUND = 2**29  # C: bound on the absolute value of an entry that a site sends
 MODULUS = 2**40
 MOST_SITES = 1000
-_MOST = BOUND // 2  # of an entry before noise, and of noise
+_MOST = BOUND // 2  # bound on an entry before noise, and on noise
 _MOST_SIGMA = 2**22
 _GRID = 1024
-_FORM = 1  # of the vector
+_FORM = 1  # format version of the vector
 
 
 @dataclass(frozen=True, eq=False)
 class SitePlan:
-    """What all sites and the analyst agree on before any data.
+    """Plan on which all sites and the analyst agree before any data are read.
 
     Parameters
     ----------
@@ -120,18 +122,20 @@ class SitePlan:
     noise : "analyst" or "sites"
         Who draws it: once in the sum, or a share at every site (then the budget must allow Gaussian noise).
     needed : int, optional
-        k: how many sites a sum must hold to be opened; all by default. A site that drops out after keys were
-        exchanged is then left out; before that, nobody sends anything.
+        k, the number of sites that a sum must hold to be decrypted; default: all. A site that drops out after
+        the
+        key exchange is then left out; before the key exchange, no site sends anything.
     colluding : int
-        c: how many sites may pass on their own noise and what was dealt to them, but not the sites' key.
-        2 k > n + c.
+        c, the number of sites that may pass on their own noise and the shares dealt to them, but not the
+        sites'
+        key. 2 k > n + c.
     name : str
-        Of the run. A site with a ledger answers a plan once; to do the same again, give it another name.
+        Name of the run. A site with a ledger answers a plan once; use another name to repeat the run.
 
     Raises
     ------
     ValueError
-        If they do not fit together, or the shares of the noise would be too small.
+        If the values are inconsistent, or the shares of the noise would be too small.
     """
 
     __repr__ = brief
@@ -177,30 +181,30 @@ class SitePlan:
 
     @property
     def fewest(self) -> int:
-        """k, which is set."""
+        """k, with the default resolved."""
         assert self.needed is not None
         return self.needed
 
     @property
     def honest(self) -> int:
-        """t: how many sites that do not collude are in every sum that is opened."""
+        """t, the least number of sites in every decrypted sum that do not collude."""
         others, lost = self.sites - self.colluding, self.sites - self.fewest
         return others - others * lost // (self.fewest - self.colluding)
 
     @cached_property
     def kind(self) -> Kind:
-        """What is counted, and how the learner plans."""
+        """Counted quantities, and the planner of the learner."""
         return kind_of(self.schema, self.learner)
 
     @cached_property
     def query(self) -> CountQuery:
-        """What is summed."""
+        """Query of the sums."""
         query: CountQuery = self.kind.query  # type: ignore[union-attr]
         return query
 
     @cached_property
     def mechanism(self) -> CountMechanism:
-        """The noise of the whole sum."""
+        """Mechanism of the whole sum."""
         if self.noise == "analyst":
             return self.privatizer.stored_mechanism(self.query, Secure(_GRID))
         privatizer = self.privatizer
@@ -212,7 +216,7 @@ class SitePlan:
         found = replace(privatizer, noise="gaussian").stored_mechanism(self.query, Secure(_GRID))
         if not found.stated.numerical:
             return found
-        # a sum of shares is accounted by its rho, not by its privacy-loss distribution
+        # A sum of shares is accounted by its rho, not by its privacy-loss distribution.
         assert privatizer.epsilon is not None
         assert privatizer.delta is not None
         names = list(self.query.row_families)
@@ -224,32 +228,32 @@ class SitePlan:
 
     @cached_property
     def split(self) -> SplitNoise | None:
-        """The shares; None where the analyst draws the noise."""
+        """Noise shares; None if the analyst draws the noise."""
         if self.noise == "analyst":
             return None
         return SplitNoise(self.mechanism, self.sites, self.honest)
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of the release: the same for all sites, known before any data."""
+        """Guarantee of the release: equal for all sites, known before any data are read."""
         return self.mechanism.guarantee if self.split is None else self.split.guarantee
 
     @property
     def records(self) -> tuple[Any, ...]:
-        """What every site's ledger is charged."""
+        """Records that every site's ledger is charged with."""
         return self.guarantee.records
 
     @property
     def entries(self) -> int:
-        """How many integers a site sends."""
+        """Number of integers that a site sends."""
         if self.split is not None:
             return 1 + self.query.cells
-        visits = int(np.prod(self.query.row_families.get(VISITS, (0,))))  # they are sums of the others
+        visits = int(np.prod(self.query.row_families.get(VISITS, (0,))))  # visits are sums of the others
         return 2 + self.query.cells - visits
 
     @cached_property
     def digest(self) -> str:
-        """64 hexadecimal digits: two plans with the same are the same."""
+        """Return 64 hexadecimal digits; plans with equal digests are equal."""
         told = {
             "form": _FORM, "name": self.name, "schema": self.schema.hash, "algorithm": name_of(self.learner),
             "learner": options_of(self.learner), "privatizer": options_of(self.privatizer),
@@ -258,14 +262,14 @@ class SitePlan:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def told(self, sent: int) -> dict[str, Any]:
-        """What the statement of a release says of it; ``sent`` : how many sites are in the sum."""
+        """Return the plan's facts for the statement. ``sent`` : number of sites in the sum."""
         return {
             "sites": self.sites, "needed": self.fewest, "colluding": self.colluding, "honest": self.honest,
             "noise": self.noise, "sent": sent,
         }  # fmt: skip
 
     def check_room(self, people: int) -> None:
-        """``ValueError`` if sums of so many people may leave the range of a secure sum."""
+        """Raise ``ValueError`` if sums over this number of users may leave the range of a secure sum."""
         units = 1 if self.query.known_rewards else _GRID // 2  # rewards are centred at 1/2
         if people * self.query.episodes * units > _MOST:
             raise ValueError(
@@ -276,16 +280,19 @@ class SitePlan:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One site: its counted people, its ledger, and the key that all sites share. **Raw data.**
+    """One site: its counted users, its ledger, and the key that all sites share. **Raw data.**
 
-    plan : its own copy. part : :func:`~discreet.pipeline.partial_aggregates.count_part` of its people, under
-    ``key``. key : 32 secret bytes, the same at all sites, unknown to the analyst. ledger : is charged before
-    anything is sent; None writes nothing down.
+    Parameters
+    ----------
+    plan : the site's own copy of the plan
+    part : :func:`~discreet.pipeline.partial_aggregates.count_part` of its users, under ``key``
+    key : 32 secret bytes, the same at all sites, unknown to the analyst
+    ledger : charged before anything is sent; None records nothing
 
     Raises
     ------
     ValueError
-        If the part was counted for another question or under another key, if it has too many people, or if
+        If the part was counted for another query or under another key, if it has too many users, or if
         its owner's rule forbids it.
     """
 
@@ -314,11 +321,11 @@ class Site:
             self._check_rules(ledger)
 
     def _check_rules(self, ledger: Ledger | None) -> None:
-        """``ValueError`` where the owner's rules forbid to answer with this ledger."""
+        """Raise ``ValueError`` if the owner's rules forbid an answer with this ledger."""
         obeyed(self.part.rules, self.plan.schema.dataset, ledger)
 
     def _book(self) -> AbstractContextManager[Ledger | None]:
-        """The ledger, open."""
+        """Return the open ledger."""
         if isinstance(self.ledger, Ledger | None):
             return nullcontext(self.ledger)
         return Ledger.open(self.ledger)
@@ -327,15 +334,17 @@ class Site:
         return f"<Site of {self.part.tally.people} people: raw data, not private>"
 
     def send(self) -> Ints:
-        """(entries,) what this site adds to the sum, in units: first the ledger is charged, then noise drawn.
+        """Charge the ledger, draw the noise, and return this site's summand: (entries,) integers, in grid
+        units.
 
-        Not to be seen by anybody before it is masked: without noise shares it is exact, and a share alone
-        hides little. Raises ``ValueError`` if the ledger says that this site has answered this plan, and
+        Show it to no one before it is masked: without noise shares it is exact, and one share alone gives
+        little
+        protection. Raises ``ValueError`` if the ledger says that this site has answered this plan, and
         ``BudgetError`` if the owner's limit would be passed; nothing is charged then.
         """
         plan, tally = self.plan, self.part.tally
         with self._book() as ledger:
-            self._check_rules(ledger)  # they, or the ledger in that place, may have changed since
+            self._check_rules(ledger)  # the rules or the ledger file may have changed since
             if ledger is not None:
                 self._charge(ledger)
         if plan.split is None:
@@ -353,7 +362,7 @@ class Site:
         return np.concatenate(parts)
 
     def _charge(self, ledger: Ledger) -> None:
-        """Write down what the release costs; once for a plan: two sums over other sites tell sites apart."""
+        """Charge the ledger once for a plan: two sums over different sets of sites reveal single sites."""
         plan = self.plan
         dataset, purpose = plan.schema.dataset, f"one of {plan.sites} sites, plan {plan.digest}"
 
@@ -373,7 +382,7 @@ class Site:
 
 
 class _Shared:
-    """A session whose noise was drawn at the sites: nothing is left to be drawn."""
+    """Session whose noise was drawn at the sites; it draws none."""
 
     def __init__(self, sums: SiteSums) -> None:
         self._sums = sums
@@ -386,21 +395,21 @@ class _Shared:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of the plan."""
+        """Guarantee of the plan."""
         return self._sums.plan.guarantee
 
     @property
     def records(self) -> tuple[Any, ...]:
-        """Of the plan."""
+        """Records of the plan."""
         return self._sums.plan.records
 
     @property
     def users(self) -> int:
-        """How many people there are at the sites together."""
+        """Number of users of all sites together."""
         return int(self._sums.units[0])
 
     def release(self) -> KeptRelease:
-        """The noisy sums."""
+        """Return the noisy sums."""
         plan, split = self._sums.plan, self._sums.plan.split
         assert split is not None
         query, cells, tables, laws = plan.query, self._sums.units[1:], dict[str, Floats](), {}
@@ -424,15 +433,16 @@ class _Shared:
 
 @dataclass(frozen=True, eq=False)
 class SiteSums:
-    """The sum of what ``sent`` sites sent. **Raw data** where the analyst is to draw the noise.
+    """Sum over the messages of ``sent`` sites. **Raw data** if the analyst must still draw the noise.
 
-    plan : that of the sites. sent : how many sites' messages it is of, from ``plan.fewest`` to
-    ``plan.sites``. units : (entries,) int64, at most ``sent`` times the bound of one site's.
+    plan : the sites' plan.
+    sent : number of sites in the sum, from ``plan.fewest`` to ``plan.sites``.
+    units : (entries,) int64, at most ``sent`` times the bound of one site's entries.
 
     Raises
     ------
     ValueError
-        If they cannot be sums of so many sites: a site, or the way to here, sent something else.
+        If they cannot be sums of so many sites: a site or the transport sent something else.
     """
 
     plan: SitePlan
@@ -455,16 +465,16 @@ class SiteSums:
         return f"<Sums of {self.sent} sites: {private}>"
 
     def check(self, learner: Any, privatizer: Any) -> None:
-        """``ValueError`` for another learner, or a privatizer of another budget, than those of the plan."""
+        """Raise ``ValueError`` if the learner or the privatizer's budget differs from the plan's."""
         plan = self.plan
         same = name_of(learner) == name_of(plan.learner) and options_of(learner) == options_of(plan.learner)
         if not same or privatizer != plan.privatizer:
             raise ValueError("learner, privatizer: must be those of the sites' plan")
 
     def session(self, randomness: Randomness) -> OneShotSession | _Shared:
-        """What is to be released: exact sums that wait for their noise of ``randomness``, or noisy ones.
+        """Return the session to release: exact sums that await noise from ``randomness``, or noisy sums.
 
-        Raises ``ValueError`` where the sites drew the noise and ``randomness`` is not ``Secure()``.
+        Raises ``ValueError`` if the sites drew the noise and ``randomness`` is not ``Secure()``.
         """
         if self.plan.split is not None:
             if type(randomness) is not Secure:
@@ -481,7 +491,7 @@ _KEYS = ("schema", "algorithm", "learner", "privatizer", "sites", "noise", "need
 
 
 def read_site_plan(path: str | Path) -> SitePlan:
-    """The plan in the TOML file at ``path``, beside the schema that it names.
+    """Read the plan in the TOML file at ``path``, together with the schema file that it names.
 
     Keys: ``schema`` (a file), ``algorithm`` ("decision-points" or "dp-apvi"), tables ``learner`` (its
     options, if any) and ``privatizer`` (of :class:`Central`: ``epsilon``, ``delta``, ..), and ``sites``,
@@ -490,7 +500,7 @@ def read_site_plan(path: str | Path) -> SitePlan:
     Raises
     ------
     ValueError
-        If it is not such a file, or what it says does not fit together.
+        If the file is not a valid plan, or its values are inconsistent.
     """
     path = Path(path)
     try:

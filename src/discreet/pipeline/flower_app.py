@@ -1,33 +1,37 @@
-r"""Sites and their analyst as apps of Flower, whose SecAgg+ opens the sum and nothing else.
+r"""Flower apps for sites and analyst; SecAgg+ reveals only the sum.
 
-:func:`flower_client` is what runs at a site, :func:`flower_server` what runs at the analyst's; messages,
-nodes and simulation are Flower's (``pip install 'discreet[flower]'``). The protocol is Flower's SecAgg+ (Bell
-et al. 2020, on the complete graph of sites): pairs of sites agree on keys, each site deals shares of its
-secrets to all others, masked vectors are added, and shares of what is needed to take the masks off are handed
-over at the end. Its code is used as it is, but for what follows, for which each app loads a copy of Flower's
-two modules of its own and leaves those of the process alone.
+:func:`flower_client` runs at a site, :func:`flower_server` at the analyst's machine. Messages, nodes and
+simulation are Flower's (``pip install 'discreet[flower]'``). The protocol is Flower's SecAgg+ (Bell et al.
+2020, on the complete graph of sites). Pairs of sites agree on keys, and each site deals shares of its secrets
+to all others. Masked vectors are added, and sites finally hand over the shares that are needed to remove the
+masks. The code is Flower's, except for the changes below. For these, each app loads a separate copy of two
+Flower modules and leaves the modules of the process unchanged.
 
 *Masks.* Flower (1.41) expands a seed of 32 bytes into a mask by folding it to 32 bits and seeding a Mersenne
-Twister, which any machine can try out in hours (their GitHub issue 7522). Here a mask is the ChaCha20 key
-stream under SHA-256 of the seed (:func:`mask`): every entry is uniform modulo 2^40.
+Twister. Any machine can search this space in hours (Flower's GitHub issue 7522). Here a mask is the ChaCha20
+key stream under SHA-256 of the seed (:func:`mask`): every entry is uniform modulo 2^40.
 
-*Keys between sites.* In SecAgg+ the server hands public keys from site to site, and could hand out its own.
-All sites share 32 secret bytes, that of their counted parts. What one site deals to another is encrypted
-under a key that hangs on them, on the plan, and on all public keys that this site was shown: whoever has not
-the secret can neither read nor make it, and two sites that were shown different keys, or plans, cannot read
-one another. Then the round fails, and nothing is sent.
+*Keys between sites.* In SecAgg+ the server distributes the sites' public keys, and could distribute its own.
+All sites share 32 secret bytes, the key of their counted parts. Shares that one site deals to another are
+encrypted under a key that depends on this secret, on the plan, and on all public keys that this site was
+shown. A party without the secret can neither read nor make them. Two sites that were shown different keys or
+plans cannot read each other's shares. Then the round fails, and nothing is sent.
 
-*What a site checks of the server's messages* (:func:`refusal`): that sizes and ranges are those of its plan;
-that it is shown one pair of keys for each of the n sites, and was dealt shares by each of them; that it is
-asked for its sums once in a run; and that at the end every site is either in the sum or dropped out, itself
-in it, k in it at least, and this once (Flower may serve two messages at a time: a file in the machine's
-temporary folder decides which is first). On anything else it raises, and Flower sends the error instead.
-Flower's own checks stand beside these.
+*Checks by a site of the server's messages* (:func:`refusal`).
 
-What is left to a server that lies: to let a round fail, also after sites have charged their ledgers; and to
-leave out up to n - k sites, which the statement counts with. A site that sends numbers out of range, or wrong
-ones, spoils the sum, which nobody can prevent who does not see them; sums that are none of people are
-refused.
+- Sizes and ranges are those of the site's plan.
+- The site is shown one pair of keys for each of the n sites, and was dealt shares by each of them.
+- The site is asked for its sums once in a run.
+- At the end every site is either in the sum or dropped out. This site is in the sum, with at least k sites,
+  and is asked once. (Flower may serve two messages at a time: a file in the machine's temporary folder
+  decides which is first.)
+
+On anything else the site raises, and Flower sends the error instead. Flower's own checks also apply.
+
+*Remaining powers of a malicious server.* It can make a round fail, even after sites have charged their
+ledgers. It can leave out up to n - k sites, and the statement accounts for this. A site that sends numbers
+out of range, or wrong numbers, spoils the sum. No party that does not see its numbers can prevent this. Sums
+that no set of users can produce are rejected.
 """
 
 from __future__ import annotations
@@ -65,7 +69,9 @@ _STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
 
 
 class Refusal(ValueError):
-    """A site's answer to a server that asks what its plan does not say: public words, sent to the server."""
+    """Refusal by a site to answer a server that deviates from its plan; its text is public and sent to the
+    server.
+    """
 
 
 def _flwr() -> None:
@@ -74,7 +80,7 @@ def _flwr() -> None:
 
 
 def _own(name: str, **replaced: Any) -> Any:
-    """A copy of one of Flower's modules, with these of its names replaced."""
+    """Copy a Flower module with the given names replaced."""
     spec = find_spec(name)
     if spec is None or spec.loader is None:
         raise ValueError(f"flower: this version has no {name}; must be one of discreet[flower]")
@@ -88,7 +94,7 @@ def _own(name: str, **replaced: Any) -> Any:
 
 
 def mask(seed: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]) -> list[Ints]:
-    """Arrays of independent uniform integers in [0, modulus), a power of two, that only the seed tells.
+    """Expand a seed into arrays of independent uniform integers in [0, modulus), a power of two.
 
     The key stream of ChaCha20 under SHA-256 of the seed, 64 bits an entry; a seed is used for one mask.
     """
@@ -103,7 +109,9 @@ def mask(seed: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]) -> list[I
 
 
 def _ranges(plan: SitePlan) -> dict[str, Any]:
-    """Parameters of SecAgg+ with which integers of a site arrive exactly (discreet.pipeline.federated)."""
+    """Return the SecAgg+ parameters under which a site's integers arrive exactly
+    (discreet.pipeline.federated).
+    """
     return {
         "clipping_range": float(BOUND), "quantization_range": 2 * BOUND, "modulus_range": MODULUS,
         "max_weight": 1.0, "num_shares": 1.0, "reconstruction_threshold": plan.fewest / plan.sites,
@@ -116,10 +124,11 @@ def _ranges(plan: SitePlan) -> dict[str, Any]:
 def refusal(
     plan: SitePlan, stage: str, told: Mapping[str, Any], own: int, before: Mapping[str, Any]
 ) -> str | None:
-    """Why a site does not answer a message of the server; None: it does.
+    """Return the reason why a site does not answer a server message; None if it answers.
 
-    stage : of SecAgg+, with what it is ``told``; own : this site's number; before : ``stage``, its last one
-    in this run, and ``nodes``, the sites whose keys it was shown.
+    stage : stage of SecAgg+, with the message ``told``.
+    own : this site's number.
+    before : ``stage``, its last one in this run, and ``nodes``, the sites whose keys it was shown.
     """
     last, nodes = before.get("stage"), set(before.get("nodes", ()))
     if stage not in _STAGES:
@@ -139,7 +148,7 @@ def refusal(
     if last != _STAGES[_STAGES.index(stage) - 1]:
         return f"stage {stage!r} does not follow {last!r}"
     if stage == "share_keys":
-        shown = {str(int(node)) for node in told}  # not one site by two names
+        shown = {str(int(node)) for node in told}  # rejects one site under two names
         if len(shown) != plan.sites or shown != set(told) or str(own) not in shown:
             return f"keys of {len(shown)} sites: must be of {plan.sites}, this one among them"
     elif stage == "collect_masked_vectors":
@@ -156,7 +165,7 @@ def refusal(
 
 
 def _sealed(site: Site, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
-    """Flower's encryption between sites, under keys that hang on the secret, the plan and all keys seen."""
+    """Return Flower's encryption between sites; keys depend on the secret, the plan and all keys seen."""
     from flwr.common.secure_aggregation.crypto import symmetric_encryption as plain
 
     seen = hashlib.sha256(site.plan.digest.encode())
@@ -175,7 +184,7 @@ def _sealed(site: Site, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, A
 
 
 def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
-    """:class:`Refusal` unless all that others dealt to this site opens: Flower looks after it was charged."""
+    """Raise :class:`Refusal` unless all shares dealt to this site decrypt; Flower checks after the charge."""
     shared = flower.SecAggPlusState(**state).ss2_dict
     try:
         for source, text in zip(told["srcs"], told["ctxts"], strict=True):
@@ -191,7 +200,7 @@ def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any]
 
 
 def _claim(stage: str, *keys: bytes) -> None:
-    """Answer a stage of a round, known by this site's own keys, once: processes of one machine may race."""
+    """Answer a stage of a round, identified by this site's own keys, once, even if processes race."""
     name = hashlib.sha256(b"\0".join((stage.encode(), *keys))).hexdigest()[:32]
     path = Path(gettempdir()) / f"discreet-site-{name}"
     try:
@@ -201,13 +210,13 @@ def _claim(stage: str, *keys: bytes) -> None:
 
 
 def flower_client(site: Callable[[Any], Site]) -> Any:
-    """The ClientApp of a site.
+    """Return the ClientApp of a site.
 
     Parameters
     ----------
     site : function
-        From Flower's ``Context`` to this site; what differs between sites stands in ``context.node_config``.
-        Everything that it reads must be the site's own, its plan and this function too.
+        From Flower's ``Context`` to this site; differences between sites belong in ``context.node_config``.
+        Everything that it reads must be the site's own, including its plan and this function.
 
     Returns
     -------
@@ -216,8 +225,8 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
     Raises
     ------
     ValueError
-        Without Flower (``pip install 'discreet[flower]'``). When it runs, the app refuses another plan than
-        the site's, and any message that is not of secure aggregation as the plan has it.
+        Without Flower (``pip install 'discreet[flower]'``). When it runs, the app rejects another plan than
+        the site's, and any message outside the plan's secure aggregation.
     """
     _flwr()
     from flwr.app import ConfigRecord
@@ -240,7 +249,7 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
         told = dict(message.content.config_records["secaggplus_configs"])
         stage = told.pop("stage", None)
         before = dict(records.get(_RECORD, {}))
-        if before.get("run") != context.run_id:  # of an earlier one
+        if before.get("run") != context.run_id:  # state of an earlier run
             before = {"run": context.run_id}
         own = message.metadata.dst_node_id
         if why := refusal(here.plan, stage, told, own, before):
@@ -265,7 +274,7 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
             return answered(message, context, call_next)
         except Refusal:
             raise
-        except Exception:  # its text may tell of people, and Flower would send it to the server
+        except Exception:  # its text may reveal users, and Flower would send it to the server
             _LOG.exception("this site does not answer")
             raise RuntimeError("this site does not answer: its own log says why") from None
 
@@ -284,14 +293,15 @@ def flower_server(
     randomness: Randomness | None = None,
     timeout: float | None = 3600.0,
 ) -> Any:
-    """The ServerApp of the analyst: it waits for the sites of a plan, opens their sum, and learns from it.
+    """Return the analyst's ServerApp, which waits for the sites of a plan, decrypts their sum, and learns
+    from it.
 
     Parameters
     ----------
-    plan : that of the sites.
+    plan : the sites' plan
     out, ledger, settings, randomness : as for :func:`~discreet.pipeline.learn.learn`
-        The ledger is one that the analyst keeps beside those of the sites.
-    timeout : seconds after which a site that has not answered counts as dropped out; None: never.
+        The ledger is the analyst's own, in addition to those of the sites.
+    timeout : seconds after which a site that has not answered counts as dropped out; None: never
 
     Returns
     -------
@@ -300,10 +310,10 @@ def flower_server(
     Raises
     ------
     ValueError
-        Without Flower (``pip install 'discreet[flower]'``); when it runs, where more sites are connected than
+        Without Flower (``pip install 'discreet[flower]'``); when it runs, if more sites are connected than
         the plan has.
     RuntimeError
-        When it runs: too few sites answered to the end, or one refused, so that no sum was opened.
+        When it runs, if too few sites answered to the end, or one refused, so that no sum was decrypted.
     """
     _flwr()
     from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
@@ -313,7 +323,7 @@ def flower_server(
     from flwr.serverapp import ServerApp
 
     class Sum(Strategy):
-        """Asks every site once, and keeps the sum."""
+        """Strategy that asks every site once and stores the sum."""
 
         found: SiteSums | None = None
 

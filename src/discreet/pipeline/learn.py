@@ -1,25 +1,25 @@
-"""From a file of people's trajectories to a folder with a policy, a report and a privacy statement.
+"""Learning from a file of trajectories: a folder with policy, report and privacy statement.
 
-:func:`learn` keeps one order, on which the guarantee and the ledger rest:
+The guarantee and the ledger depend on the fixed order of :func:`learn`:
 
-1. the folder's name is claimed, every row is checked against the schema and counted, and room is taken on the
-   disk; another run into that folder, a broken row, an absent column, too large a delta, a disk without room
-   end here, with nothing spent and nothing written;
+1. the folder's name is claimed, every row is checked against the schema and counted, and disk space is
+   reserved. Another run into that folder, an invalid row, an absent column, too large a delta or a full disk
+   ends the run here, with nothing spent and nothing written;
 2. the ledger reserves what the release will cost, and is on the disk;
-3. noise is drawn, and the folder is written aside, ``release.parquet`` first;
+3. noise is drawn, and the folder is written under a hidden name, ``release.parquet`` first;
 4. the folder gets its name by one rename;
 5. the ledger marks the reservation, with the hashes of the files.
 
 If the process dies after 2 the reservation counts as spent. If anything fails after ``release.parquet`` was
-written, the hidden folder is kept, since its release is paid for; it holds in its metadata all that is known
-of its run, and :mod:`discreet.pipeline.recovery` finishes it. Noise is never drawn a second time for the same
+written, the hidden folder is kept, because its release is paid for. Its metadata holds all facts of the run,
+and :mod:`discreet.pipeline.recovery` finishes it. Noise is never drawn a second time for the same
 reservation.
 
-A ledger is for what protects people: noise from a seed and made-up people are refused together with one,
-since an epsilon that is written down for them would be a promise to nobody.
+A ledger records releases that protect users. Seeded noise and synthetic data are therefore rejected together
+with a ledger: an epsilon recorded for them would protect no user.
 
-:func:`plan_again` reads a folder's release, not the data: other learners' knobs, other known rewards, another
-choice for unsupported states. It costs no privacy.
+:func:`plan_again` reads a folder's release, not the data, with other options of the learner, other known
+rewards, or another choice for unsupported states. It costs no privacy.
 """
 
 from __future__ import annotations
@@ -85,17 +85,18 @@ from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
 __all__ = ["Outcome", "Settings", "learn", "plan_again"]
 
 RELEASE, SCHEMA = "release.parquet", "schema.toml"
-REWARDS = "rewards.npy"  # in a folder that was planned again with other known rewards
-_EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement cannot do without
+REWARDS = "rewards.npy"  # only in a folder that was planned again with other known rewards
+_EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement requires
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What :func:`learn` and :func:`plan_again` left behind.
+    """Result of :func:`learn` and :func:`plan_again`.
 
-    folder : with the release, the policy, ``statement.json``, ``report.md``, ``report.html``
-    and the officer's page.
-    statement : the privacy statement, as it stands there. report : the text of ``report.md``.
+    folder : folder with the release, the policy, ``statement.json``, ``report.md``, ``report.html``
+        and the officer's page.
+    statement : the privacy statement, as in the folder.
+    report : the text of ``report.md``.
     """
 
     __repr__ = brief
@@ -107,7 +108,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a statement says of the run that made the release, which holds it in its metadata."""
+    """Facts of the run that made the release, for the statement; the release's metadata hold them."""
 
     users: int
     guarantee: Guarantee
@@ -120,7 +121,7 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=versions)
 
     def told(self) -> dict[str, Any]:
-        """What goes into the metadata beside users, guarantee and records."""
+        """Return the metadata other than users, guarantee and records."""
         return {
             "date": self.date, "purpose": self.purpose, "synthetic": self.synthetic,
             "versions": dict(self.versions), "ledger": None if self.ledger is None else asdict(self.ledger),
@@ -128,7 +129,7 @@ class Run:
 
     @classmethod
     def of(cls, release: Path, schema: Schema) -> Run:
-        """Of a release in a folder; the schema is the one that was read beside it."""
+        """Read the run of a release in a folder; the schema is the one beside it."""
         facts = read_tables(release).facts
         if schema.hash != facts.schema:
             raise ValueError(f"{release.parent / SCHEMA}: is not the schema of the release beside it")
@@ -164,24 +165,25 @@ def learn(
     schema: Schema | None = None,
     workers: int | None = None,
 ) -> Outcome:
-    """Learn a policy from stored trajectories, with one release, into a new folder.
+    """Learn a policy from offline trajectories, with one release, into a new folder.
 
     Parameters
     ----------
     source : Source, Part or SiteSums
-        Files and their schema (:func:`discreet.data.row_batches.open_source`); or what was counted elsewhere
-        (:func:`discreet.pipeline.partial_aggregates.merge_parts`), with its ``schema``; or the sum over sites
-        that do not share data (:mod:`discreet.pipeline.federated`), with the learner and the privatizer of
-        their plan.
-    learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their budget themselves
+        Files and their schema (:func:`discreet.data.row_batches.open_source`); or sums that were counted
+        elsewhere (:func:`discreet.pipeline.partial_aggregates.merge_parts`), with their ``schema``; or the
+        sum
+        over sites that do not share data (:mod:`discreet.pipeline.federated`), with the learner and the
+        privatizer of their plan.
+    learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their own budget
     out : folder
         Must not exist, or be empty; no other run may be writing it.
     privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
     ledger : Ledger or None
-        None writes nothing down; the statement says so in capitals. Must be None without privacy, for noise
-        from a seed and for made-up people.
+        None records nothing; the statement says so in capitals. Must be None without privacy, for seeded
+        noise and for synthetic data.
     randomness : Secure (default) or Seeded
-        Seeded noise is for simulation: the statement says that it protects nobody; the ledger must be None.
+        Seeded noise is for simulation: the statement says that it protects no user; the ledger must be None.
     settings : Settings
     progress : callable, optional
         Called as ``progress(what, done, in all)`` by every stage that may take long: ``done`` of how many
@@ -192,12 +194,12 @@ def learn(
     Raises
     ------
     DataError
-        If rows break the schema: a private message. Nothing was spent or written.
+        If rows break the schema; the message is private. Nothing was spent or written.
     BudgetError
         If the owner's limit would be passed. Nothing was spent or written.
     ValueError
-        If anything else is not allowed, by the owner's rule over the data
-        (:mod:`discreet.ledger.owner_rules`) too. Nothing was spent or written.
+        If anything else is not allowed, including by the owner's rule over the data
+        (:mod:`discreet.ledger.owner_rules`). Nothing was spent or written.
     """
     settings, out = settings or Settings(), Path(out)
     check_free(out)
@@ -270,8 +272,8 @@ def learn(
             purpose=settings.purpose or f"learn, {name_of(learner)}",
         )
         _rehearse(schema, facts, settings, run)
-        check_free(out)  # reading may have taken long: was anything put there meanwhile?
-        _check_rules(source, schema, ledger)  # or has the owner made a rule?
+        check_free(out)  # another process may have written there during a long read
+        _check_rules(source, schema, ledger)  # the owner may have made a rule meanwhile
         reservation = None
         with room_for(out, kind.room(session)):
             if ledger is not None:
@@ -295,7 +297,7 @@ def learn(
 
 
 def _check_rules(source: Source | Part | SiteSums, schema: Schema, ledger: Ledger | None) -> None:
-    """``ValueError`` where an owner's rule over what is released forbids it; each site checks its own."""
+    """Raise ``ValueError`` if an owner's rule forbids the release; each site checks its own rules."""
     if isinstance(source, Part):
         obeyed(source.rules, schema.dataset, ledger)
     elif not isinstance(source, SiteSums):
@@ -303,7 +305,7 @@ def _check_rules(source: Source | Part | SiteSums, schema: Schema, ledger: Ledge
 
 
 def _check_part(part: Part, schema: Schema, learner: Any) -> None:
-    """``ValueError`` unless a part was counted under this schema, for this question."""
+    """Raise ``ValueError`` unless a part was counted under this schema, for this query."""
     for fact, wanted in facts_of(schema, kind_of(schema, learner)).items():
         if part.facts[fact] != wanted:
             raise ValueError(
@@ -322,25 +324,25 @@ def plan_again(
     rewards: Floats | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Plan again from a folder's release, into a new folder: no data are read, no budget is spent.
+    """Plan again from a folder's release, into a new folder, without reading data or spending budget.
 
     Parameters
     ----------
     release : path of ``release.parquet`` in a folder that :func:`learn` made
         Its ``schema.toml`` must lie beside it.
-    learner : as for :func:`learn`; a budget that it holds is not used.
+    learner : as for :func:`learn`; its budget is not used
     out : folder
         Must not exist, or be empty.
     settings : Settings, optional
-        What does not touch the release.
+        Settings that do not change the release.
     rewards : (1 or H, S, A) in [0, 1], optional
-        Known rewards, in place of the schema's; kept as ``rewards.npy``.
+        Known rewards, instead of the schema's; kept as ``rewards.npy``.
     progress : as for :func:`learn`
 
     Raises
     ------
     ValueError
-        If a file is missing or is not what it was, or the learner asks what the release does not hold.
+        If a file is missing or was changed, or the learner needs sums that the release does not hold.
     """
     settings, out, path = settings or Settings(), Path(out), Path(release)
     check_free(out)
@@ -377,10 +379,10 @@ def plan_again(
 
 
 def _check_statement(release: Path) -> None:
-    """A statement beside a release must be about it."""
+    """Check that a statement beside a release is about it."""
     path = release.parent / JSON_NAME
     if not path.exists():
-        return  # of a run that was stopped
+        return  # the run was stopped
     try:
         named = json.loads(path.read_text("utf-8"))["files"][release.name]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -390,7 +392,7 @@ def _check_statement(release: Path) -> None:
 
 
 def _check_kind(path: Path, learner: Any) -> None:
-    """The release must hold the kind of sums that the learner reads."""
+    """Check that the release holds the kind of sums that the learner reads."""
     facts = read_tables(path).facts
     if facts.linear != isinstance(learner, linear.Linear):
         held = f"sums of features, for {facts.algorithm}" if facts.linear else "counts, for dp-apvi or apvi"
@@ -409,7 +411,7 @@ def fill(
     settings: Settings,
     run: Run,
 ) -> tuple[Statement, str]:
-    """Everything beside schema and release: policy, report, statement."""
+    """Write policy, report and statement beside schema and release."""
     text = write_plan(folder, planned, run.guarantee, settings, replanned=run.replanned)
     files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
     verdict = stated_verdict(planned.report.to_dict())
@@ -422,7 +424,7 @@ def _statement(
     schema: Schema, algorithm: str, options: Mapping[str, Any], settings: Settings, run: Run,
     files: Mapping[str, str], verdict: Mapping[str, Any] | None = None,
 ) -> Statement:  # fmt: skip
-    """The statement of a run; also tried before a release, as what it refuses must not cost anything."""
+    """Build the privacy statement. Called before the release too, so that invalid input costs no budget."""
     facts = RunFacts(
         schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
         approval=settings.approval, verdict=verdict, **vars(run),
@@ -431,8 +433,9 @@ def _statement(
 
 
 def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: Settings, run: Run) -> None:
-    """``ValueError`` where a file of the folder would fail, before anything is spent: whatever is text in it
-    must be text that can be encoded, and the schema must come back as it was.
+    """Raise ``ValueError`` if a file of the folder would fail, before budget is spent.
+
+    Every text must be encodable, and the schema must survive a round trip unchanged.
     """
     statement = _statement(
         schema, facts["algorithm"], facts["options"], settings, run, dict.fromkeys(_EXPECTED, "0" * 64)

@@ -1,8 +1,8 @@
-"""From a release to the files that are a function of it: policy, report, figures.
+"""Files that are a function of a release: policy, report, figures.
 
-What :func:`discreet.pipeline.learn.learn` writes after ``release.parquet`` is written here, by
-:func:`write_plan`, and :mod:`discreet.pipeline.verify` writes it a second time to compare: it depends on
-the release, the schema, the learner's options and :class:`Settings`, and on nothing else.
+:func:`write_plan` writes all files that :func:`discreet.pipeline.learn.learn` adds after ``release.parquet``.
+:mod:`discreet.pipeline.verify` writes them again and compares. They depend only on the release, the schema,
+the learner's options and :class:`Settings`.
 """
 
 from __future__ import annotations
@@ -83,17 +83,17 @@ class Settings:
     Parameters
     ----------
     unsupported : "abstain", "behaviour" or "policy"
-        What the policy's files say where there is too little data behind the planner's action.
+        Entry in the policy's files if too few data support the planner's action.
     level : float in (0, 1)
-        Of the report's intervals.
+        Level of the report's intervals.
     return_bound : float > 0, optional
         For DPAPVI and APVI: a public bound of one episode's return, in units of [0, 1] a step, H by default.
         Unknown parts may be worth up to this bound, so a lower bound makes the report's intervals shorter.
         For decision points the schema has the bound.
     operator, approval, purpose : str
-        Lines of the statement: operator, approver and purpose of the release (in the ledger, too).
+        Lines of the statement: operator, approver and purpose of the release (also in the ledger).
     synthetic : bool
-        The data are made up, and the statement says so.
+        The data are synthetic, and the statement says so.
     compare : tuple of Rule
         Rules that the report compares the policy with, for decision points whose rewards are paid by a rule
         (:func:`discreet.reports.rule_files.read_rule`).
@@ -101,7 +101,7 @@ class Settings:
     Raises
     ------
     ValueError
-        If a value is outside its range, or a line of the statement is no text.
+        If a value is outside its range, or a line of the statement is not text.
     """
 
     __repr__ = brief
@@ -126,20 +126,20 @@ class Settings:
                 raise ValueError(f"{name} = {checks.said(getattr(self, name))}: must be text on one line")
 
     def chosen(self) -> dict[str, Any]:
-        """What the statement's configuration tells of it."""
+        """Return the settings that the statement's configuration holds."""
         return {
             "unsupported": self.unsupported, "level": self.level, "return_bound": self.return_bound,
             **({"compare": len(self.compare)} if self.compare else {}),
         }  # fmt: skip
 
     def write_rules(self, folder: Path) -> None:
-        """Write what is compared with into a folder."""
+        """Write the rules of the comparison into a folder."""
         for name, rule in zip(rule_names(len(self.compare)), self.compare, strict=True):
             (folder / name).write_text(rule.text(), "utf-8", newline="")
 
     @staticmethod
     def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[Rule, ...]:
-        """Return what a folder was compared with, by the options that its statement holds."""
+        """Return the rules that a folder was compared with, by the options that its statement holds."""
         return tuple(read_rule(folder / name, schema) for name in rule_names(options.get("compare", 0)))
 
 
@@ -147,7 +147,7 @@ class Settings:
 
 
 class _Report(Protocol):
-    """What a folder's report must be able to do."""
+    """Interface of a folder's report."""
 
     def to_dict(self) -> dict[str, Any]: ...
     def blocks(self) -> list[Block]: ...
@@ -156,7 +156,7 @@ class _Report(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A policy, and the report on it. earlier : the table as statements of earlier versions have it."""
+    """Policy and the report on it. earlier : the table as statements of earlier versions have it."""
 
     table: PolicyTable
     report: _Report
@@ -164,29 +164,33 @@ class Planned:
 
 
 class _Told(ABC):
-    """Who waits is told what is being done: parts and how many there are, as in reading."""
+    """Progress messages: parts done and their total, as in reading."""
 
     schema: Schema
     progress: Progress | None = None
 
     def say(self, what: str, done: int = 0, total: int | None = None) -> None:
-        """A new stage, or the next part of one."""
+        """Announce a new stage, or the next part of one."""
         if self.progress is not None:
             self.progress(what, done, total)
 
     def followed(self, what: str, parts: Iterable[T], total: int) -> Iterator[T]:
-        """The same parts; each is told when the next one is asked for."""
+        """Yield the same parts; announce each when the next one is requested."""
         for done, part in enumerate(parts):
             self.say(what, done, total)
             yield part
         self.say(what, total, total)
 
     def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
-        """Episodes as the release counts them; group : (n,) of their users, where the schema has groups."""
+        """Return episodes as the release counts them. group : (n,) groups of their users, if the schema has
+        groups.
+        """
         return people
 
     def room(self, session: Any) -> int:
-        """Bytes that the folder takes, at most: release, a row for each step and state, pages, figures."""
+        """Return an upper bound on the folder's bytes: release, a row for each step and state, pages,
+        figures.
+        """
         labels = max(
             map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0
         )
@@ -195,19 +199,19 @@ class _Told(ABC):
 
     @abstractmethod
     def release_bytes(self, session: Any) -> int:
-        """Of the noisy numbers, as a file."""
+        """Return the bytes of the noisy numbers, as a file."""
 
 
-_PAGES = 2**21  # bytes of statement, pages and figures, of any schema
+_PAGES = 2**21  # bound on the bytes of statement, pages and figures, for any schema
 
 
 class _OneRelease(_Told):
-    """Sums of one question, released once, step by step."""
+    """Sums of one query, released once, step by step."""
 
     query: CountQuery
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
-        """The session that people are counted in."""
+        """Return the session that users are counted in."""
         return (privatizer or NoPrivacy()).stored(self.query, randomness)
 
     def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
@@ -218,9 +222,10 @@ class _OneRelease(_Told):
         return self.again(path, settings)
 
     def release_bytes(self, session: Any) -> int:
-        """The digits of all people and of 12 deviations of noise in every cell; 8 bytes off a grid.
+        """Return the bytes of the release.
 
-        Half a byte a cell more, for what a file adds.
+        Each cell has the digits of all users and of 12 standard deviations of noise; 8 bytes off a grid. File
+        overhead adds half a byte per cell.
         """
         people = session.users * self.query.episodes * self.query.counted_steps
         size = 0.0
@@ -247,7 +252,7 @@ class _Counts(_OneRelease):
         self.query = replace(learner.query(self.spec), episodes=schema.episodes_per_user)
 
     def check(self, settings: Settings) -> None:
-        """``ValueError`` for what this learner cannot do."""
+        """Raise ``ValueError`` for settings that this learner does not support."""
         _check_nothing_compared(settings, self.learner)
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
@@ -278,11 +283,11 @@ class _Counts(_OneRelease):
         return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-_WELL_KNOWN = 0.05  # of the range: the largest deviation of a value in policy.csv
+_WELL_KNOWN = 0.05  # share of the range: the largest deviation of a value in policy.csv
 
 
 class _FirstVisits(_OneRelease):
-    """Decision points: one release of what follows the first visit to each state."""
+    """Decision points: one release of sums after the first visit to each state."""
 
     def __init__(self, schema: Schema, learner: DecisionPoints) -> None:
         self.schema, self.learner, self.spec = schema, learner, schema.spec()
@@ -291,7 +296,7 @@ class _FirstVisits(_OneRelease):
         self.query = self.question.query()
 
     def check(self, settings: Settings) -> None:
-        """``ValueError`` for what this learner cannot do."""
+        """Raise ``ValueError`` for settings that this learner does not support."""
         if settings.unsupported == "policy":
             raise ValueError(
                 "unsupported = 'policy': must be 'abstain' or 'behaviour', decision points say nothing else "
@@ -331,7 +336,7 @@ class _FirstVisits(_OneRelease):
         return Planned(self._valued(plain, learned), report, plain)
 
     def _valued(self, table: PolicyTable, learned: DecisionPolicy) -> PolicyTable:
-        """The table with the policy's values in changed states, where they are known well enough."""
+        """Return the table with the policy's values in changed states, if they are known well enough."""
         states = self.schema.layout.states
         value, low, high = np.full((3, states), np.nan)
         returns = self.question.returns
@@ -344,7 +349,7 @@ class _FirstVisits(_OneRelease):
 
 
 class LinearSums(_Told):
-    """PEVI and its relatives: questions about sums of features, asked while planning."""
+    """PEVI and related learners: queries on sums of features, made while planning."""
 
     def __init__(self, schema: Schema, learner: linear.Linear) -> None:
         self.schema, self.learner = schema, learner
@@ -357,7 +362,9 @@ class LinearSums(_Told):
         )  # fmt: skip
 
     def check(self, settings: Settings) -> None:
-        """``ValueError`` for what the policy's files could not say, before anything is spent."""
+        """Raise ``ValueError``, before budget is spent, for results that the policy's files could not
+        express.
+        """
         _check_nothing_compared(settings, self.learner)
         if settings.unsupported == "behaviour":
             raise ValueError(
@@ -379,7 +386,7 @@ class LinearSums(_Told):
         )  # fmt: skip
 
     def release_bytes(self, session: Any) -> int:
-        """8 bytes a number: each question has at most d x (d + S + 2) of them."""
+        """Return an upper bound: 8 bytes a number, at most d x (d + S + 2) numbers per query."""
         size = self.features.dimension
         return 8 * len(session.plan) * size * (size + self.layout.states + 2)
 
@@ -416,21 +423,23 @@ def _check_nothing_compared(settings: Settings, learner: Any) -> None:
 
 
 def _in_units(values: Floats, schema: Schema) -> Floats:
-    """(H, S) of what [0, 1] a step adds up to from each step on, in the file's units; 0 where episodes have
-    ended, and nowhere above what can still be earned, so that a lower bound stays one.
+    """Return (H, S) sums of [0, 1] a step from each step on, in the file's units.
+
+    0 after the end of an episode, and nowhere above what can still be earned, so that a lower bound stays
+    valid.
     """
     left = np.arange(schema.horizon, 0, -1)[:, None]
     found = left * schema.low + (schema.high - schema.low) * np.asarray(values)
     if schema.outcomes is not None:
         found = np.minimum(found, max(0.0, *schema.outcomes.values()))
-    elif schema.return_bound is not None and schema.low >= 0.0:  # what was earned before is not negative
+    elif schema.return_bound is not None and schema.low >= 0.0:  # earlier rewards are not negative
         found = np.minimum(found, schema.return_bound[1])
     found[:, list(schema.terminal)] = 0.0
     return found
 
 
 def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain:
-    """At a level, in the file's units of return."""
+    """Return the gain at a level, in the file's units of return."""
     scale = schema.high - schema.low
     least, most = schema.returns.bounds(schema.horizon)
     parts = ("estimate", "noise", "sampling", "lacking", "bent", "usual_error")
@@ -443,7 +452,7 @@ Kind = _Counts | _FirstVisits | LinearSums
 
 
 def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
-    """What is released for a learner, and how it plans. Raises ``ValueError`` on anything else."""
+    """Return what is released for a learner and how it plans. Raises ``ValueError`` for other learners."""
     made: Kind
     if schema.censored is not None and not isinstance(learner, DecisionPoints):
         raise ValueError(
@@ -465,7 +474,7 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
 
 
 def refuse_groups(schema: Schema, algorithm: str) -> None:
-    """Raise ``ValueError`` where the schema has groups, which the learner of this name does not know."""
+    """Raise ``ValueError`` if the schema has groups, because the named learner does not support them."""
     if schema.groups is not None:
         raise ValueError(
             f"groups: must be left out of the schema for {algorithm}, only decision-points counts people by "
@@ -482,27 +491,28 @@ _LEARNERS: dict[str, type[Any]] = {
 
 
 def default_algorithm(schema: Schema) -> str:
-    """Name of the learner that `discreet learn` runs if none is named, and that `discreet forecast` is of.
+    """Return the default learner of `discreet learn` and `discreet forecast`.
 
-    Where the world is the same at every step: few changes that are shown to help. Else a whole policy.
+    If the dynamics are the same at every step: few changes with a demonstrated gain. Otherwise a whole
+    policy.
     """
     return "decision-points" if schema.stationary else "dp-apvi"
 
 
 def name_of(learner: Any) -> str:
-    """The learner's name on the command line."""
+    """Return the learner's name on the command line."""
     return next((name for name, kind in _LEARNERS.items() if type(learner) is kind), type(learner).__name__)
 
 
 def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
-    """The learner of a name and of the options that :func:`options_of` gave."""
+    """Return the learner with this name and the options from :func:`options_of`."""
     checks.choice("algorithm", algorithm, tuple(_LEARNERS))
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     return _LEARNERS[algorithm](**given)
 
 
 def options_of(knobs: Knobs) -> dict[str, Any]:
-    """Every option by name, resolved, as JSON values."""
+    """Return every option by name, resolved, as JSON values."""
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()
     }
@@ -523,11 +533,10 @@ def write_plan(
     version: int = VERSION,
     drawn: Path | None = None,
 ) -> str:
-    """Policy, report and figures into a folder; returns the report's text.
+    """Write policy, report and figures into a folder. Returns the report's text.
 
     version : version of the statement and of the report; it selects the sentences of the guarantee.
-
-    drawn : the folder whose figures become part of the report in HTML; this one, by default.
+    drawn : folder whose figures become part of the HTML report; default: this one.
     """
     promised = sentences.statement(guarantee, version)
     report = planned.report
@@ -544,7 +553,7 @@ def write_plan(
     document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
     figures = [Path(path) for path in report.figures(folder)]
-    if version >= SINCE:  # earlier ones had none
+    if version >= SINCE:  # earlier versions had none
         place = folder if drawn is None else drawn
         page = report_html(blocks, pictures_in(place / path.name for path in figures))
         (folder / HTML_REPORT).write_text(page, "utf-8", newline="\n")

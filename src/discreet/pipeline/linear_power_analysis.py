@@ -1,12 +1,13 @@
-r"""Before spending: how likely it is that half of the people will show a linear policy to be better.
+r"""Forecast of the probability that held-out data show a gain of a linear policy.
 
-On a public world and nobody's data: people are played, learned from by one half and judged by the other, as
-``learn`` would do with ``judged = true``; noise has the scales of the exact sampler, drawn from a seed. What
-is counted is what the report would say, so nothing about its intervals is supposed here.
+The forecast simulates users on a public MDP, without real data. It learns from one half and evaluates on the
+other, as ``learn`` does with ``judged = true``. Noise has the scales of the exact sampler, drawn from a seed.
+The forecast counts the results of actual reports, so it assumes nothing about their intervals.
 
-Where nobody knows a world that is like theirs and features are a mixture (each phi(s, a) at least 0 and of
-sum 1), one is made up (:func:`made_up_linear_world`): one law of next states and one mean reward for each
-coordinate, rewards apart as far as the best policy is to gain. One-hot features are such a mixture.
+If no realistic MDP is known and features are a mixture (each phi(s, a) at least 0 and of sum 1),
+:func:`made_up_linear_world` builds a synthetic one. It has one distribution of next states and one mean
+reward for each coordinate. The spread of rewards is set by the gain of the best policy. One-hot features are
+such a mixture.
 """
 
 from __future__ import annotations
@@ -41,18 +42,23 @@ __all__ = [
     "made_up_linear_world",
 ]
 
-MOST_PEOPLE = 3_000_000  # who can be played in reasonable time
+MOST_PEOPLE = 3_000_000  # limit on the number of simulated users, for the run time
 _CHUNK = 2**16
 
 
 @dataclass(frozen=True)
 class LinearForecast:
-    """How likely a gain is shown.
+    """Probability that a gain is shown.
 
-    users, epsilon, delta, draws : what was asked; epsilon None: without privacy, or a budget in rho or mu.
-    chance : of draws in which it was shown; low, high : Clopper-Pearson, 95 %.
-    better : of draws in which the policy truly gains. gain : mean true gain, best : of the best policy, both
-    in the units of the return. nonlinear : how far the world's chances and mean rewards are from linear ones.
+    Parameters
+    ----------
+    users, epsilon, delta, draws : values of the call; epsilon None: without privacy, or a budget in rho or mu
+    chance : share of draws in which a gain was shown
+    low, high : Clopper-Pearson interval, 95 %
+    better : share of draws in which the policy truly gains
+    gain : mean true gain, in the units of the return
+    best : gain of the best policy, in the units of the return
+    nonlinear : distance of the MDP's probabilities and mean rewards from linear ones
     """
 
     users: int
@@ -68,7 +74,7 @@ class LinearForecast:
     nonlinear: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
@@ -82,28 +88,28 @@ def forecast_linear(
     level: float = 0.95,
     seed: int = 0,
 ) -> LinearForecast:
-    """The chance that the report on so many people shows that a linear policy is better.
+    """Return the probability that the report shows a gain of the linear policy.
 
     Parameters
     ----------
     world : PublicWorld
     features : Features
-        Of the world's states and actions.
+        Features of the MDP's states and actions.
     learner : DPPEVI, DPVAPVI, PEVI or VAPVI
         With its budget; ``judged`` is taken to be True.
     users : int
-        People, one episode each, 1 to 3e6: they are played one by one.
+        Number of users, one episode each, 1 to 3e6; they are simulated one by one.
     draws : int
-        Data sets, at least 1.
+        Number of data sets, at least 1.
     level : float
-        Of the report's interval, in (0, 1).
+        Level of the report's interval, in (0, 1).
     seed : int
-        Of the simulation.
+        Seed of the simulation.
 
     Raises
     ------
     ValueError
-        If a number is out of range, or the learner cannot be judged.
+        If a number is out of range, or the learner has no holdout.
     """
     users = checks.integer("users", users, 1, MOST_PEOPLE)
     draws = checks.integer("draws", draws, 1)
@@ -129,7 +135,9 @@ def forecast_linear(
 
 
 def _as_drawn(learner: Linear) -> Linear:
-    """With a budget in rho where noise from the system is accounted so: then seeded noise has its scale."""
+    """Return a learner with its budget in rho if secure noise is accounted so: seeded noise then has its
+    scale.
+    """
     options = learner.options()
     if options.get("epsilon") is None or not options.get("delta"):
         return learner
@@ -138,12 +146,15 @@ def _as_drawn(learner: Linear) -> Linear:
 
 
 def _with(learner: Linear, **budget: Any) -> Linear:
-    """The same learner with another budget."""
+    """Return the same learner with another budget."""
     return replace(learner, **budget)
 
 
 def nonlinear(mdp: TabularMDP, features: Features) -> float:
-    """The largest distance of a chance or a mean reward from its best linear fit, over admissible pairs."""
+    """Return the largest distance of a probability or mean reward from its best linear fit.
+
+    The maximum is over admissible pairs.
+    """
     inside = mdp.layout.row_index.ravel() >= 0
     rows = features.rows[inside]
     worst = 0.0
@@ -165,10 +176,11 @@ def linear_people_needed(
     draws: int = 40,
     seed: int = 0,
 ) -> int | None:
-    """About the smallest number of people (to a fifth) at which a gain is shown in this share of draws; None:
-    above 3e6.
+    """Return roughly the fewest users (to a fifth) with a gain in this share of draws; None: above 3e6.
 
-    world, features, learner, draws, seed : as for :func:`forecast_linear`. chance : that share, in (0, 1).
+    world, features, learner, draws, seed : as for :func:`forecast_linear`.
+    chance : that share, in (0, 1).
+
     Raises ``ValueError`` out of range.
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
@@ -191,10 +203,13 @@ def linear_epsilon_needed(
     draws: int = 40,
     seed: int = 0,
 ) -> float | None:
-    """The smallest of these epsilons that shows a gain in this share of draws; None: none does.
+    """Return the smallest of these epsilons that shows a gain in this share of draws; None: none does.
 
-    world, features, users, draws, seed : as for :func:`forecast_linear`. learner : with any epsilon.
-    chance : that share, in (0, 1). Raises ``ValueError`` out of range.
+    Parameters
+    ----------
+    world, features, users, draws, seed : as for :func:`forecast_linear`
+    learner : with any epsilon
+    chance : that share, in (0, 1). Raises ``ValueError`` out of range
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
     for epsilon in epsilons:
@@ -205,9 +220,10 @@ def linear_epsilon_needed(
 
 
 def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicWorld, Features]:
-    """A world of :func:`made_up_linear_world`; with ends, where features are one-hot (any world is linear in
-    such ones), that of :func:`~discreet.pipeline.power_analysis.made_up_world`, with one-hot features of its
-    own.
+    """Return a synthetic MDP from :func:`made_up_linear_world` and its features.
+
+    With terminal states and one-hot features, in which every MDP is linear, return that of
+    :func:`~discreet.pipeline.power_analysis.made_up_world`, with separate one-hot features.
     """
     if schema.terminal and schema.features is None:
         world = made_up_world(schema, gain)
@@ -216,23 +232,24 @@ def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicWorl
 
 
 def made_up_linear_world(schema: Schema, features: Features, gain: float, *, seed: int = 0) -> PublicWorld:
-    """A world that is linear in the schema's features, in which the best policy gains so much over practice.
+    """Build an MDP that is linear in the schema's features; its best policy gains ``gain`` over the
+    behaviour.
 
     Parameters
     ----------
     schema : Schema
-        Its states, admissible actions, horizon and range of rewards; without terminal states.
+        Gives states, admissible actions, horizon and range of rewards; without terminal states.
     features : Features
-        Of these, each a mixture: at least 0, of sum 1.
+        Features of these, each a mixture: at least 0, of sum 1.
     gain : float
         In the units of the return, above 0.
     seed : int
-        Of the world.
+        Seed of the MDP.
 
     Raises
     ------
     ValueError
-        If the features are no mixtures, or no rewards make up that much.
+        If the features are not mixtures, or no rewards produce this gain.
     """
     layout, horizon = schema.layout, schema.horizon
     if schema.terminal:

@@ -1,20 +1,20 @@
-"""Counting in parts: exact sums where the data are, merged where the noise is drawn.
+"""Counting in parts: exact sums at the data's location, merged before noise is drawn.
 
-A data set that lies in many files, on many machines, is counted a part at a time, by whatever starts
-processes (a job array, Dask, Ray, Spark). A :class:`Part` holds the exact sums of its people
-(:class:`~discreet.mechanisms.dataset.partial_aggregate.Tally`) and, of each of them, a keyed hash of her
-name; parts are merged, and released as one data set: the same sums, the same release, as if all rows had been
-read in one place.
+A data set in many files or on many machines is counted one part at a time, by any scheduler of processes (a
+job array, Dask, Ray, Spark). A :class:`Part` holds the exact sums of its users
+(:class:`~discreet.mechanisms.dataset.partial_aggregate.Tally`) and a keyed hash of each user's name. Parts
+are merged, and released as one data set. Sums and release are the same as if all rows had been read in one
+place.
 
-**A part is raw data.** Its sums are exact, and protect nobody. It is written with mode 0600, and is to be
-kept, sent and deleted as the trajectories are.
+**A part is raw data.** Its sums are exact, and protect no user. It is written with mode 0600. Keep, send and
+delete it as you would the trajectories.
 
-Nobody in two parts. Noise is calibrated to one person's records in one place: whoever is counted in two parts
-is there twice. So all parts of one run are counted under one secret key (32 random bytes, in a file that is
-made for the run and deleted after it), a person is known by the first 128 bits of BLAKE2b of her name under
-that key, and parts that have a person in common, or other keys, schemas or questions, are refused. Names are
-compared as texts: 7 and "7" are one person, "7" and "07" are two. Two people have one hash with a chance of
-at most n^2 / 2^129; then a run is refused that need not have been. Hashes go into no release.
+No user in two parts. Noise is calibrated to one user's records in one place; a user who is counted in two
+parts would count twice. So all parts of one run are counted under one secret key (32 random bytes, in a file
+that is made for the run and deleted after it). A user is identified by the first 128 bits of BLAKE2b of their
+name under that key. Parts with a user in common, or with different keys, schemas or queries, are rejected.
+Names are compared as texts: 7 and "7" are one user, "7" and "07" are two. Two users have one hash with a
+probability of at most n^2 / 2^129; a valid run is then rejected. No hash is part of a release.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _FACTS = ("schema", "dataset", "question", "key")
 
 
 def new_count_key(path: str | Path) -> Path:
-    """A new secret key in the file ``path``, mode 0600; returns the path.
+    """Write a new secret key to the file ``path``, mode 0600; returns the path.
 
-    Raises ``ValueError`` if it exists or cannot be written.
+    Raises ``ValueError`` if the file exists or cannot be written.
     """
     path = Path(path)
     try:
@@ -71,7 +71,7 @@ def new_count_key(path: str | Path) -> Path:
 
 
 def read_count_key(path: str | Path) -> bytes:
-    """The key in the file ``path`` that :func:`new_count_key` made.
+    """Read the key that :func:`new_count_key` wrote to the file ``path``.
 
     Raises ``ValueError`` on anything else.
     """
@@ -87,12 +87,17 @@ def read_count_key(path: str | Path) -> bytes:
 
 
 class Part:
-    """The exact sums of some people, and keyed hashes of their names. **Raw data: it protects nobody.**
+    """Exact sums of some users, and keyed hashes of their names. **Raw data: it protects no user.**
 
-    Made by :func:`count_part`, read by :meth:`load`, which raises ``ValueError`` on a file that is no part.
-    tally : the sums, exact. people : (n, 2) uint64, one row a person. facts : what
-    parts must have in common: the schema's hash, dataset, what is counted, and which key it was. rules : the
-    owners' rules over the files that were counted, which hold for a release of the part, wherever it is.
+    Made by :func:`count_part`, read by :meth:`load`, which raises ``ValueError`` on a file that is not a
+    part.
+
+    Parameters
+    ----------
+    tally : the exact sums
+    people : (n, 2) uint64, one row a user
+    facts : values that parts must have in common: hash of the schema, dataset, query, and digest of the key
+    rules : the owners' rules over the files that were counted; they hold for every release of the part
     """
 
     def __init__(
@@ -104,16 +109,16 @@ class Part:
         return f"<Part of {len(self.people)} people: raw data, not private>"
 
     def to_bytes(self) -> bytes:
-        """All of it: **raw data**. :meth:`from_bytes` reads it."""
+        """Return the whole part as bytes: **raw data**. :meth:`from_bytes` reads it."""
         file = io.BytesIO()
         saved_state.write_content(file, secrets.token_hex(16), self._values(), {}, _LAYOUT)
         return file.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "content") -> Part:
-        """The part in ``content``, which errors call ``name``.
+        """Read the part in ``content``; errors call it ``name``.
 
-        Raises ``ValueError`` if it is damaged, or no part.
+        Raises ``ValueError`` if it is damaged, or not a part.
         """
         found = saved_state.read_content(io.BytesIO(content), len(content), name, {}, _LAYOUT)[1]
         try:
@@ -128,7 +133,7 @@ class Part:
         return cls(tally, people, facts, rules)
 
     def save(self, path: str | Path) -> None:
-        """Write it to a new file, mode 0600: **raw data**.
+        """Write the part to a new file, mode 0600: **raw data**.
 
         Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
@@ -143,9 +148,9 @@ class Part:
 
     @classmethod
     def load(cls, path: str | Path) -> Part:
-        """The part in the file at ``path``, which stays; also under the rules over that file.
+        """Read the part in the file at ``path``, which stays, together with the rules over that file.
 
-        Raises ``ValueError`` if it is damaged, or no part.
+        Raises ``ValueError`` if it is damaged, or not a part.
         """
         try:
             content = Path(path).read_bytes()
@@ -173,15 +178,14 @@ def count_part(
     scratch: str | Path | None = None,
     workers: int | None = None,
 ) -> Part:
-    """Count the people of a part of the data, whole people, for one learner.
+    """Count the users of a part of the data for one learner. Every user must be complete in the part.
 
     Parameters
     ----------
     source : Source
-        Files and their schema (:func:`discreet.data.row_batches.open_source`): all rows of every person in
-        it.
+        Files and their schema (:func:`discreet.data.row_batches.open_source`): all rows of each of its users.
     learner : DecisionPoints, DPAPVI or APVI
-        What will be learned, which says what is summed; noise and budget do not matter here.
+        The learner to run later; it determines the sums. Noise and budget do not matter here.
     key : 32 secret bytes
         The same for all parts of a run (:func:`read_count_key`).
     progress, scratch, workers
@@ -190,9 +194,9 @@ def count_part(
     Raises
     ------
     DataError
-        If rows break the schema: a private message.
+        If rows break the schema; the message is private.
     ValueError
-        If the learner asks for more than sums, or the source holds nobody.
+        If the learner needs more than sums, or the source holds no user.
     """
     which, schema = digest_of(key), source.schema
     kind, rules = kind_of(schema, learner), rules_over(source.files)
@@ -216,20 +220,22 @@ def count_part(
 
 
 def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
-    """What parts and their release must have in common, beside the query."""
+    """Return the facts, other than the query, that parts and their release must have in common."""
     question = "first visits" if kind.asked else "counts of every step"
     return {"schema": schema.hash, "dataset": schema.dataset, "question": question}
 
 
 def digest_of(key: bytes) -> str:
-    """Which key it was; the key does not follow from it. Raises ``ValueError`` unless it is one."""
+    """Return a digest that identifies the key but does not reveal it. Raises ``ValueError`` if it is not a
+    key.
+    """
     if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
         raise ValueError(f"key: must be {_KEY_BYTES} secret bytes")
     return hashlib.blake2b(b"which key", digest_size=8, key=key).hexdigest()
 
 
 def _hashed(names: Any, key: bytes) -> Hashes:
-    """(n, 2) of users' names, as texts."""
+    """Return (n, 2) keyed hashes of users' names, as texts."""
     blank = hashlib.blake2b(digest_size=16, key=key)
     out = bytearray()
     for name in names.to_pylist():
@@ -240,14 +246,14 @@ def _hashed(names: Any, key: bytes) -> Hashes:
 
 
 def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
-    """All people of some parts, each of whom may be in one of them only.
+    """Merge parts; each user may be in one part only.
 
     parts : parts, or files of them, which are read one at a time.
 
     Raises
     ------
     ValueError
-        If there is none; if they are of other schemas, algorithms or keys; if somebody is in two of them.
+        If there is none; if schemas, algorithms or keys differ; if a user is in two parts.
     """
     whole: Part | None = None
     people: list[Hashes] = []
@@ -271,7 +277,7 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
     if whole is None:
         raise ValueError("parts: must be at least one")
     everybody = np.concatenate(people)
-    people.clear()  # they may be many, and parts that came from files are nobody else's
+    people.clear()  # frees memory: there may be many, and no other code uses parts that came from files
     if twice := _repeated(everybody):
         raise ValueError(
             f"parts: people who are in two of them: {twice} (a private number); all rows of a person must "
@@ -281,7 +287,7 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
 
 
 def _repeated(people: Hashes) -> int:
-    """How many rows are there more than once."""
+    """Return the number of rows that occur more than once."""
     first = np.sort(people[:, 0])
     if not (first[1:] == first[:-1]).any():
         return 0

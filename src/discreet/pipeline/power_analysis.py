@@ -1,22 +1,23 @@
-r"""Before spending: how likely is it that the report will show a gain, and how many people, or which
-epsilon, does it take?
+r"""Power analysis: the probability that the report shows a gain, and the users or epsilon that this needs.
 
-By simulation, on a public world and nobody's data. What decision points read of n people is drawn around its
-expectation, which dynamic programming gives at a cost that does not grow with n: with x_h(s) the probability
-that the first visit to s is at step h, b the behaviour and Q_b its values,
+The forecast simulates users on a public MDP, without real data. The sums that decision points read of n users
+are drawn around their expectation. Dynamic programming gives the expectation at a cost that does not grow
+with n. With x_h(s) the probability that the first visit to s is at step h, b the behaviour and Q_b its
+values,
 
     E N(s, a) = n sum_h x_h(s) b_h(a | s),   E M(s, a, s') = n sum_h x_h(s) b_h(a | s) P(s' | s, a),
-    E G(s, a) = n sum_h x_h(s) b_h(a | s) (Q_b,h(s, a) - 1/2);
+    E G(s, a) = n sum_h x_h(s) b_h(a | s) (Q_b,h(s, a) - 1/2).
 
-counts are Poisson, successors multinomial, returns as variable as outcomes of 0 and 1 (the most that there
-is), and noise is that of the privatizer. Each draw is planned and judged as
+Counts are Poisson, successors multinomial, and returns have the variance of outcomes 0 and 1 (the largest
+possible). Noise is that of the privatizer. Each draw is planned and evaluated as
 :class:`~discreet.learners.offline.decision_points.DecisionPoints` does, except that the consistency test of
-the release is taken to pass, which it does in such a world
+the release is assumed to pass, which it does in such an MDP
 (:func:`~discreet.learners.ope.verdict.would_show`).
 
-Where nobody knows a world that is like theirs, one is made up of the schema's sizes (:func:`made_up_world`):
-live states of uneven popularity, episodes of about a quarter of the horizon, a good and a bad end, and
-actions whose effects are scaled so that the best policy gains as much over the behaviour as is hoped for.
+If no realistic MDP is known, :func:`made_up_world` builds a synthetic one of the schema's sizes. It has
+non-terminal states with uneven visit frequencies, episodes of about a quarter of the horizon, and a good and
+a bad terminal state. The effects of actions are scaled so that the best policy has the given gain over the
+behaviour.
 """
 
 from __future__ import annotations
@@ -61,17 +62,25 @@ __all__ = [
 ]
 
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
-_NEAR = 5  # next states of a made-up pair
+_NEAR = 5  # next states of a synthetic pair
 _MOST_PEOPLE = 10**9
 
 
 @dataclass(frozen=True, eq=False)
 class PublicWorld:
-    """A world that is public, and what people do in it.
+    """Public MDP with a behaviour policy.
 
-    mdp : TabularMDP, the same at every step. behaviour : (H, S, A) probabilities. returns : how an episode's
-    return is added up. scale : what a reward of 1 of the MDP is worth in its units, where outcomes are paid.
-    Raises ``ValueError`` if the world differs from step to step, or ``behaviour`` has another shape.
+    Parameters
+    ----------
+    mdp : TabularMDP, the same at every step
+    behaviour : (H, S, A) probabilities
+    returns : rule that adds up an episode's return
+    scale : value of an MDP reward of 1 in units of the return, if outcomes are paid
+
+    Raises
+    ------
+    ValueError
+        If the MDP differs from step to step, or ``behaviour`` has another shape.
     """
 
     __repr__ = brief
@@ -89,26 +98,26 @@ class PublicWorld:
 
     @cached_property
     def question(self) -> FirstVisits:
-        """What decision points ask."""
+        """Query of decision points."""
         return FirstVisits(Spec(self.mdp.layout, stationary=True, returns=self.returns))
 
     @cached_property
     def usual(self) -> float:
-        """The value of the behaviour, in rewards of the MDP."""
+        """Value of the behaviour, in rewards of the MDP."""
         return value(self.mdp, self.behaviour)
 
     @cached_property
     def best(self) -> float:
-        """What the best policy gains over it, in the units of the return."""
+        """Gain of the best policy over the behaviour, in the units of the return."""
         return self.units(float(self.mdp.initial @ optimal_values(self.mdp)[0][0]) - self.usual)
 
     def units(self, gain: float) -> float:
-        """In units of the return what is ``gain`` in those of the MDP's rewards."""
+        """Convert ``gain`` from units of the MDP's rewards to units of the return."""
         returns = self.returns
         return self.scale * gain if returns.outcomes is not None else (returns.high - returns.low) * gain
 
     def gain(self, path: Path, count: int) -> float:
-        """What the point of a path with ``count`` changes truly gains, in the units of the return."""
+        """Return the true gain of the point of a path with ``count`` changes, in the units of the return."""
         policy = self.behaviour.copy()
         changed = path.changed(count)[:-1]
         policy[:, changed] = np.eye(self.mdp.actions)[path.action[:-1][changed]]
@@ -116,8 +125,8 @@ class PublicWorld:
 
     @cached_property
     def _expected(self) -> tuple[Floats, Floats, Floats]:
-        """By rows of the question: visits of one person, transitions of one visit, mean of what is left to
-        be earned.
+        """Expectations by rows of the query: visits of one user, transitions of one visit, mean remaining
+        return.
         """
         mdp, layout, b = self.mdp, self.question.layout, self.behaviour
         horizon, states, actions = mdp.horizon, mdp.states, mdp.actions
@@ -149,7 +158,7 @@ class PublicWorld:
         return rows(visits[None])[0], rows(row[None])[0], np.clip(rows(mean[None])[0], 0.0, 1.0)
 
     def _paid(self, ended: NDArray[np.bool_]) -> Floats:
-        """(S, A) expected reward of a step in the units of the return."""
+        """Return (S, A) expected reward of a step in the units of the return."""
         returns = self.returns
         if returns.outcomes is None:
             return np.asarray(returns.low + (returns.high - returns.low) * self.mdp.rewards[0])
@@ -158,10 +167,13 @@ class PublicWorld:
         return np.asarray(self.mdp.transitions[0] @ arrival)
 
     def told(self, users: int, scales: dict[str, float], draw: np.random.Generator) -> Told:
-        """What a release of so many people might hold, drawn from this world.
+        """Draw the contents of one release from this MDP.
 
-        users : at least 1. scales : standard deviation of the noise of each family, by name; 0: none. draw :
-        the generator that people's luck and noise come from.
+        Parameters
+        ----------
+        users : number of users, at least 1
+        scales : standard deviation of the noise of each family, by name; 0: none
+        draw : random generator of users and of the noise
         """
         each, moves, mean = self._expected
         visits = draw.poisson(users * each)
@@ -179,12 +191,16 @@ class PublicWorld:
 
 @dataclass(frozen=True)
 class GainForecast:
-    """How likely a gain is shown.
+    """Probability that a gain is shown.
 
-    users, epsilon, delta, draws : what was asked; epsilon None: without privacy.
-    chance : of draws in which it was shown; low, high : Clopper-Pearson, 95 %.
-    gain : mean true gain of the default policy; best : of the best policy.
-    changes : mean number of states that are changed.
+    Parameters
+    ----------
+    users, epsilon, delta, draws : values of the call; epsilon None: without privacy
+    chance : share of draws in which a gain was shown
+    low, high : Clopper-Pearson interval, 95 %
+    gain : mean true gain of the default policy
+    best : gain of the best policy
+    changes : mean number of states that are changed
     """
 
     users: int
@@ -199,7 +215,7 @@ class GainForecast:
     changes: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
@@ -213,27 +229,27 @@ def forecast_gain(
     hidden_cause: float = ASKED,
     seed: int = 0,
 ) -> GainForecast:
-    """The chance that so many people's report shows a gain, in a public world.
+    """Return the probability that the report shows a gain, in a public MDP.
 
     Parameters
     ----------
     world : PublicWorld
     users : int
-        People, one episode each, 1 to 1e9.
+        Number of users, one episode each, 1 to 1e9.
     privatizer : Central or NoPrivacy
     draws : int
         Simulated releases, at least 1.
     level : float
-        Of the report's interval, in (0, 1).
+        Level of the report's interval, in (0, 1).
     hidden_cause : float
-        Factor in [1, 50], as of :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
+        Factor in [1, 50], as for :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
     seed : int
-        Of the simulation.
+        Seed of the simulation.
 
     Raises
     ------
     ValueError
-        If a number is out of range, or the privatizer cannot release this question.
+        If a number is out of range, or the privatizer cannot release this query.
     """
     users = checks.integer("users", users, 1, _MOST_PEOPLE)
     draws = checks.integer("draws", draws, 1)
@@ -264,11 +280,20 @@ def people_needed(
     draws: int = 60,
     seed: int = 0,
 ) -> int | None:
-    """About the smallest number of people (to a fifth) at which a gain is shown in this share of draws;
-    None: above 1e9.
+    """Return roughly the fewest users (to a fifth) with a gain in this share of draws; None: above 1e9.
 
-    world : PublicWorld. privatizer : Central or NoPrivacy. chance : that share, in (0, 1). draws : simulated
-    releases for each number, at least 1. seed : of the simulation. Raises ``ValueError`` out of range.
+    Parameters
+    ----------
+    world : PublicWorld
+    privatizer : Central or NoPrivacy
+    chance : that share, in (0, 1)
+    draws : simulated releases for each number, at least 1
+    seed : seed of the simulation
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 
@@ -279,14 +304,14 @@ def people_needed(
 
 
 def share_of(shown: Floats) -> tuple[float, float, float]:
-    """The share of draws (N,) of 0 and 1, and its interval of 95 % (Clopper and Pearson)."""
+    """Return the share of draws (N,) of 0 and 1, and its 95 % interval (Clopper and Pearson)."""
     found = binomtest(int(shown.sum()), len(shown))
     low, high = found.proportion_ci()
     return float(found.statistic), float(low), float(high)
 
 
 def least_people(enough: Callable[[int], bool], most: int) -> int | None:
-    """About the smallest number of people (to a fifth) who are enough, of 100 to ``most``; None: more."""
+    """Return roughly the fewest users (to a fifth) that are enough, from 100 to ``most``; None: more."""
     low, high = 100.0, 1000.0
     while not enough(round(high)):
         if high >= most:
@@ -301,10 +326,21 @@ def least_people(enough: Callable[[int], bool], most: int) -> int | None:
 def epsilon_needed(
     world: PublicWorld, users: int, delta: float, *, chance: float = 0.9, draws: int = 60, seed: int = 0
 ) -> float | None:
-    """The smallest of :data:`EPSILONS` that shows a gain in this share of draws; None: none does.
+    """Return the smallest of :data:`EPSILONS` that shows a gain in this share of draws; None: none does.
 
-    world : PublicWorld. users : people. delta : in (0, 1). chance : that share, in (0, 1). draws : simulated
-    releases for each epsilon, at least 1. seed : of the simulation. Raises ``ValueError`` out of range.
+    Parameters
+    ----------
+    world : PublicWorld
+    users : number of users
+    delta : in (0, 1)
+    chance : that share, in (0, 1)
+    draws : simulated releases for each epsilon, at least 1
+    seed : seed of the simulation
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
     for epsilon in EPSILONS:
@@ -315,28 +351,29 @@ def epsilon_needed(
 
 
 def rounded(number: float) -> int:
-    """Up, to two figures."""
+    """Round up to two significant digits."""
     unit = 10 ** max(int(math.log10(number)) - 1, 0)
     return int(math.ceil(number / unit) * unit)
 
 
 def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
-    """A world of the schema's sizes in which the best policy gains ``gain`` over what people do.
+    """Build an MDP of the schema's sizes in which the best policy gains ``gain`` over the behaviour.
 
     Parameters
     ----------
     schema : Schema
-        Its states that are not terminal, admissible actions, horizon and bounds of returns.
+        Gives non-terminal states, admissible actions, horizon and bounds of returns.
     gain : float
         In the units of the return, above 0.
     seed : int
-        Of the world.
+        Seed of the MDP.
 
     Raises
     ------
     ValueError
-        If no effects of actions make up that much, or the schema has censored ends: how often people leave
-        then decides what can be shown, and a world that is made up does not know it.
+        If no effects of actions produce this gain, or the schema has censored ends. The rate of censoring
+        then
+        decides what can be shown, and a synthetic MDP does not know it.
     """
     if schema.censored is not None:
         raise ValueError(
@@ -369,7 +406,7 @@ def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
     alike = np.where(mask[:, :, None], (moves * behaviour[:, :, None]).sum(axis=1)[:, None], 0.0)
 
     def world(strength: float, apart: float = 1.0) -> PublicWorld:
-        """apart : how far actions differ in where they lead, from 0, not at all."""
+        """Build the MDP. apart : difference between the next states of actions, from 0, none."""
         good = end * np.clip(base[:, None] + strength * effect, 0.0, 1.0)
         table = alike + apart * (moves - alike)
         table[:size, :, size], table[:size, :, size + 1] = end - good, good
@@ -381,7 +418,7 @@ def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
         returns = Returns(terminal=(size, size + 1), outcomes={size + 1: most - least})
         return PublicWorld(mdp, np.repeat(behaviour[None], horizon, axis=0), returns, most - least)
 
-    if world(0.0).best > gain:  # where actions lead is worth more than that
+    if world(0.0).best > gain:  # the choice of next states alone gains more than that
         low, high = 0.0, 1.0
         for _ in range(30):
             middle = 0.5 * (low + high)

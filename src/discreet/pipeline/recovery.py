@@ -1,20 +1,20 @@
-"""Releases that were paid for and never got a name, or a mark: found, finished, and marked in the ledger.
+"""Recovery of releases that were charged to the ledger but not named or marked: find, finish, mark.
 
 A run that dies after its reservation has spent it. What it leaves depends on when it died:
 
 ========================  ====================================  =========================================
-state                     what lies there                       what :func:`finish` does
+state                     what exists                           what :func:`finish` does
 ========================  ====================================  =========================================
 ``no release``            an unmarked reservation, no file      nothing: noise is never drawn twice for it
 ``hidden``                ``.NAME.*.part`` with a release       plans from it, names the folder, marks it
 ``not marked``            a folder with its name                verifies it and marks it
-``running``               a hidden folder that a run holds      nothing: it is at work
+``running``               a hidden folder that a run holds      nothing: the run is active
 ``of another ledger``     a hidden folder, another identity     nothing: that ledger must be given
 ========================  ====================================  =========================================
 
-A release holds in its metadata all that is known of its run, so that a folder is finished as the run would
-have done it, but for the two lines that people fill in, which may have been lost. Nothing here reads people's
-data, and nothing is spent. A fitted codebook is whole or not there: it is named and marked as it lies.
+A release's metadata hold all facts of its run. Therefore a folder is finished as the run would have done it,
+except for the two free lines, which may have been lost. This module reads no user data and spends no budget.
+A fitted codebook is either complete or absent: it is named and marked unchanged.
 """
 
 from __future__ import annotations
@@ -48,11 +48,13 @@ State = Literal["no release", "hidden", "not marked", "running", "of another led
 
 @dataclass(frozen=True)
 class Lost:
-    """A release that the ledger does not know as published, or a reservation of which nothing was found.
+    """Release that the ledger does not list as published, or a reservation without a release.
 
-    folder : where it lies; None for ``no release``.
-    name : of the folder that the run was to make.
-    number, dataset, time : of the ledger's entry; None for a hidden run without a ledger.
+    Parameters
+    ----------
+    folder : its location; None for ``no release``
+    name : name of the folder that the run was to make
+    number, dataset, time : values of the ledger's entry; None for a hidden run without a ledger
     """
 
     __repr__ = brief
@@ -66,12 +68,12 @@ class Lost:
 
 
 def lost(place: str | Path, ledger: Ledger | None) -> list[Lost]:
-    """All that runs left behind in a folder of folders, and unmarked reservations that nothing there is of.
+    """List what runs left in a folder of folders, and unmarked reservations without a release there.
 
     Parameters
     ----------
-    place : the folder in which the runs' folders lie (the parent of ``--out``).
-    ledger : theirs; None finds only hidden folders of runs without one.
+    place : the folder that holds the runs' folders (the parent of ``--out``)
+    ledger : the runs' ledger; None finds only hidden folders of runs without one
 
     Raises
     ------
@@ -107,7 +109,7 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
         try:
             dataset, date, told = _codebook_facts(path) if _is_codebook(path) else _release_facts(path)
         except ValueError:
-            continue  # another version's, or damaged: not ours to finish
+            continue  # another version's folder, or damaged
         number = None if told is None else told["number"]
         known = Lost("hidden", path, hidden["name"] if hidden else path.name, number, dataset, date)
         if hidden and not _free(path):
@@ -121,7 +123,7 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
         elif hidden:
             yield known
         elif told["head"] in unmarked and not told_in(path, "replanned"):
-            # a folder that was planned again shares its release with the one that is to be marked
+            # A folder that was planned again shares its release with the one to mark.
             yield replace(known, state="not marked")
 
 
@@ -130,13 +132,13 @@ def _is_codebook(folder: Path) -> bool:
 
 
 def _release_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
-    """(dataset, date, number, identity and head of the ledger's entry) of a release."""
+    """Return (dataset, date, number, identity and head of the ledger's entry) of a release."""
     facts = read_tables(folder / RELEASE).facts
     return facts.dataset or "", str(facts.run.get("date", "")), facts.run.get("ledger")
 
 
 def _codebook_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
-    """The same of centres, or cuts, that were fitted to people."""
+    """Return the same for fitted centres or cuts."""
     facts = codebook.read_facts(folder)
     told = facts["ledger"]
     if told is not None:
@@ -145,15 +147,16 @@ def _codebook_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
 
 
 def _free(folder: Path) -> bool:
-    """No run holds it."""
+    """Return True if no run holds the folder."""
     with held(folder) as alone:
         return alone
 
 
 def finish(one: Lost, ledger: Ledger | None, progress: Progress | None = None) -> Path | None:
-    """Finish what a run left behind, as the table above says; None where there is nothing to do.
+    """Finish the folder of a stopped run, as in the table above; None if there is nothing to do.
 
-    A hidden folder becomes ``NAME``, or ``NAME-entry-NUMBER`` where that is taken, and is removed then.
+    A hidden folder becomes ``NAME``, or ``NAME-entry-NUMBER`` if ``NAME`` is taken; the hidden one is
+    removed.
 
     Raises
     ------
@@ -191,7 +194,7 @@ def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress
 
 
 def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) -> None:
-    """Tell the ledger of the files, unless it knows them: a run may die between its mark and its name."""
+    """Record the files in the ledger, unless it has them: a run may die between its mark and its name."""
     if ledger is None or one.number is None:
         return
     if not any(entry.reservation == one.number for entry in ledger.entries(one.dataset)):
@@ -199,7 +202,7 @@ def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) ->
 
 
 def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str, Any], Path]:
-    """Policy, report and statement from a hidden folder's release, in a folder with a name."""
+    """Make policy, report and statement from a hidden folder's release, in a named folder."""
     release = folder / RELEASE
     schema, facts = read_schema(folder / SCHEMA), read_tables(release).facts
     run = Run.of(release, schema)
@@ -221,7 +224,7 @@ def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str
 
 @contextmanager
 def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
-    """Claim the run's name; or one with its number, where that is taken or another run is at work on it."""
+    """Claim the run's name, or one with its number if the name is taken or another run uses it."""
     with ExitStack() as stack:
         out = folder.with_name(one.name)
         try:
@@ -238,5 +241,5 @@ def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
 
 
 def _signed(folder: Path) -> dict[str, Any]:
-    """The two free lines, if the run came so far."""
+    """Return the two free lines, if the run wrote them."""
     return {name: str(line) for name in FREE if (line := told_in(folder, name)) is not None}

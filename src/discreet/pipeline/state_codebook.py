@@ -1,23 +1,22 @@
-r"""Centres of states, and cut points, fitted to people: at a budget that the ledger is charged with.
+r"""State centres and cut points fitted to users, at a budget that the ledger is charged with.
 
-Cut points and codebooks from the literature cost nothing. What is fitted to the people themselves reads
-their records, and is a release like any other: with noise, an entry in the ledger, and files that say so.
+Cut points and codebooks from the literature cost nothing. A fit to the users themselves reads their records
+and is a release like any other, with noise, an entry in the ledger, and files that say so. Both fits query
+sums over users of one vector each, the mean over the user's own steps of e_(cell) (x) y
+(:mod:`discreet.mechanisms.linear.per_user_means` has the proof of what one user changes, and the noise):
 
-Both fits ask for sums over people of one vector each, the mean over her own steps of e_(cell) (x) y
-(:mod:`discreet.mechanisms.linear.per_user_means` has the proof of what one person changes, and the noise):
-
-* k-means: y = (z, R), z the scaled values, cut to their declared ranges, which lie in a ball of radius R.
-  B = sqrt(2) R, D = 2 R, hence 2 R: the weight R of the count is the largest that costs nothing beside the
-  sums.
+* k-means: y = (z, R), z the scaled values, clipped to their declared ranges, which lie in a ball of radius R.
+  B = sqrt(2) R, D = 2 R, hence 2 R: the weight R of the count is the largest that costs nothing in addition
+  to the sums.
 * quantiles: y = 1. B = 1, D = 0, hence sqrt(2).
 
-**Lloyd's rounds** are adaptive: the centres of a round follow from released sums alone, so that rho adds up
-over rounds (``levels`` of the record), and so does what the ledger holds. The start is public: points of a
-Halton sequence in the declared ranges, or a file. A cell whose noisy count does not stand out of the noise
-keeps its centre. Nothing else of the data is read.
+**Lloyd's rounds** are adaptive. The centres of a round follow from released sums alone, so rho adds up
+over rounds (``levels`` of the record), and so does the ledger's total. The start is public: points of a
+Halton sequence in the declared ranges, or a file. A cell keeps its centre if its noisy count is not above
+the noise. The fit reads nothing else of the data.
 
-**What can be checked.** The noisy sums stay in the folder, and all that is published follows from them
-(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes everything again: what one person
+**Verification.** The noisy sums stay in the folder, and all published numbers follow from them
+(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes everything again: what one user
 changes, from the declared ranges; the noise; every centre of every round, cut points, shares; forecast and
 guarantee.
 """
@@ -66,15 +65,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 VERSION = 3
-# 1: no page for the data protection officer, and nothing of what was declared
-# 2: no noisy sums, no start, no ranges
+# 1: without a page for the data protection officer, and without facts of the declaration. 2: without noisy
+# sums, start and ranges.
 _CERTAIN = 1.96  # 95 %
 _LARGER_SCALE = ": declare a larger scale (prepare.states.codebook.scale), or narrower ranges"
-_PAGES = 2**18  # bytes of the pages of a fit, of any size
+_PAGES = 2**18  # bound on the bytes of a fit's pages, for any size
 
 
 def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> tuple[float, float]:
-    """(rho, delta) of a budget in epsilon or rho; delta is that of the statement.
+    """Return (rho, delta) of a budget in epsilon or rho; delta is that of the statement.
 
     Raises ``ValueError`` unless exactly one of epsilon and rho is given, with a delta in (0, 1).
     """
@@ -86,7 +85,7 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> 
     if rho is not None:
         return checks.positive("rho", rho), delta
     goal = check_epsilon(epsilon)
-    low, high = 0.0, goal  # zcdp_epsilon rises with rho, and is above it
+    low, high = 0.0, goal  # zcdp_epsilon increases with rho, and is above rho
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if zcdp_epsilon(middle, delta) <= goal else (low, middle)
@@ -96,14 +95,20 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> 
 # ------------------------------------------------------------------------------------------- forecast
 @dataclass(frozen=True)
 class Fit:
-    """Public facts of a fit: what it costs, and how far noise moves what is fitted.
+    """Public facts of a fit: its cost, and the error that noise causes.
 
-    what : "centres" or "quantiles". names, widths : of the values, and the length of their declared ranges.
-    users, number, rounds : n, k, rounds. sigma : of one coordinate of a sum, in scaled units.
-    error : 95 % of one coordinate of a centre that a k-th of all people is in, as a share of the range (by
-    value); of quantiles: of the share of people below a cut. spacing : what that is held against: how far
-    public points lie apart, or, of many values, how far the best centres of people who fill the ranges would
-    differ in one (:func:`_apart`).
+    Parameters
+    ----------
+    what : "centres" or "quantiles"
+    names, widths : names of the values, and lengths of their declared ranges
+    users, number, rounds : n, k, rounds
+    sigma : noise of one coordinate of a sum, in scaled units
+    error : 95 % error, by value. For centres: of one coordinate of a centre with 1/k of all users, as a share
+    of
+        the range. For quantiles: of the share of users below a cut.
+    spacing : reference value of the error: distance between public points. For many values: the difference in
+    one
+        value between the best centres of users who fill the ranges (:func:`_apart`).
     """
 
     __repr__ = brief
@@ -123,12 +128,14 @@ class Fit:
 
     @property
     def hopeless(self) -> bool:
-        """Does noise move a centre (a cut) by more than public ones lie apart, or any could differ?"""
+        """True if the error from noise exceeds the distance between public points, or any possible
+        difference.
+        """
         return max(self.error) >= self.spacing
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """One sentence on the forecast."""
         cost = (
             f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (rho = {self.rho:.4g}), to which every "
             "later release of these people adds; a public one costs nothing"
@@ -155,7 +162,7 @@ class Fit:
         return f"{said[:1].upper()}{said[1:]}. It costs {cost}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "what": self.what, "values": list(self.names), "users": self.users, "number": self.number,
             "rounds": self.rounds, "epsilon": self.epsilon, "delta": self.delta, "rho": self.rho,
@@ -165,21 +172,21 @@ class Fit:
 
 
 def _points_apart(number: int, size: int) -> float:
-    """How far so many points of a regular grid lie apart, as a share of the ranges of ``size`` values."""
+    """Return the spacing of a regular grid of ``number`` points, as a share of the ranges of the values."""
     return float(number ** (-1.0 / size))
 
 
 def _apart(number: int, size: int) -> float:
-    """What errors of centres are held against, as a share of the range of one of ``size`` values.
+    """Return the reference value of errors of centres, as a share of the range of one of ``size`` values.
 
-    Few centres of many values lie far apart in all of them together, and near in each. Where people fill
-    the ranges evenly, the variance of a value is a twelfth of its squared range; the best centres leave a
+    Few centres of many values are far apart in all values together, but close in each. If users fill
+    the ranges evenly, the variance of a value is a twelfth of its squared range. The best centres leave a
     share of about number^(-2 / size) of it within their cells (the distortion of so many codewords, of
-    independent Gaussian values), and differ by the rest. Real people are closer together, and their centres
-    too.
+    independent Gaussian values), and differ by the rest. Real users are closer together, and so are their
+    centres.
     """
     points = _points_apart(number, size)
-    if number == 1:  # which differs from nothing
+    if number == 1:  # one centre differs from nothing
         return points
     return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
 
@@ -196,7 +203,7 @@ def _ranges(values: Sequence[Value]) -> None:
 def _asked(
     declared: Declaration, centres: int | None, quantiles: tuple[str, int] | None, rounds: int, bins: int
 ) -> Asked:
-    """The public sizes of what is asked. ``ValueError`` unless that is allowed."""
+    """Return the public sizes of the query. Raises ``ValueError`` unless it is allowed."""
     if (centres is None) == (quantiles is None):
         raise ValueError("centres, quantiles: must be given one of the two")
     if centres is not None:
@@ -216,15 +223,15 @@ def _asked(
 
 
 def _fit(asked: Asked, users: int, sigma: int, delta: float) -> tuple[Fit, MechanismRecord]:
-    """The forecast of a fit with noise of sigma grid units, and what it costs."""
+    """Return the forecast of a fit with noise of sigma grid units, and its record."""
     record = asked.sums.record(asked.mechanism, sigma, asked.rounds)
     noise, number = sigma / GRID, asked.number
     if asked.what == "centres":
-        # sum / count: the noise of the count moves a centre on the radius by as much again
+        # sum / count: the noise of the count moves a centre on the radius by the same amount again.
         off = _CERTAIN * math.sqrt(2.0) * noise * number / users / (2 * asked.half)
         spacing = _apart(number, len(asked.names))
     else:
-        off = np.array(  # of a bridge of noise, in its middle
+        off = np.array(  # middle of a bridge of noise
             [_CERTAIN * noise * math.sqrt(asked.bins) / 2 / users]
         )
         spacing = 1.0 / number
@@ -249,15 +256,16 @@ def forecast_codebook(
     delta: float | None = None,
     rho: float | None = None,
 ) -> Fit:
-    """What a fit would cost, and what it would be worth: from public facts, before anything is read.
+    """Forecast cost and error of a fit, from public facts, before data are read.
 
     Parameters
     ----------
-    declaration : with a codebook of states (its file need not be there), for ``centres``
+    declaration : with a codebook of states (its file may be absent), for ``centres``
     users : n, at least 1
     centres, rounds : k-means with k centres, 1 to 100 000, in 1 to 100 rounds; or
-    quantiles, bins : (value, number of bins of equal shares, 2 to 1000), from a histogram of so many public
-        cells, as many as there are bins to 100 000
+    quantiles, bins : (value, number of bins of equal shares, 2 to 1000), from a histogram with ``bins``
+    public
+        cells, from the number of bins to 100 000
     epsilon or rho, and delta : the budget
 
     Raises
@@ -289,7 +297,7 @@ def _value(declared: Declaration, name: str) -> Value:
 # ------------------------------------------------------------------------------------------------- fit
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What a fit left: its folder, the centres (k, d) or cuts in the values' own units, what it promises."""
+    """Result of a fit: its folder, centres (k, d) or cuts in the values' own units, and its guarantee."""
 
     __repr__ = brief
 
@@ -300,12 +308,12 @@ class Fitted:
 
 
 class _Points(Maker):
-    """Values of all steps in place of trajectories."""
+    """Values of all steps instead of trajectories."""
 
     wanted: tuple[str, ...] = ()
 
     def finished(self, at: Ints, *_: Any) -> pa.Table | None:
-        """The person of each step, and her values there."""
+        """Return the user of each step and the values there."""
         owner = self.owner[self.of[at]]
         table = pa.table(
             {"person": owner + self.people, **{name: self.cells[name][at] for name in self.wanted}}
@@ -318,7 +326,7 @@ def _read(
     where: Any, declared: Declaration, names: Sequence[str], private: Path, how: Mapping[str, Any],
     progress: Progress | None, ledger: Ledger | None,
 ) -> tuple[Ints, Floats, int]:  # fmt: skip
-    """(owner, values (n, d), people): RAW DATA."""
+    """Read (owner, values (n, d), number of users): RAW DATA."""
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
     places = places_of(where, text, how.get("sql"), how.get("reads"))
     check_rules(local_files(places), declared.schema.dataset, ledger)
@@ -331,7 +339,7 @@ def _read(
     maker.refuse_late()
     if not tables:
         raise ValueError("records: hold no row of anybody")
-    check_rules(local_files(places), declared.schema.dataset, ledger)  # reading may have taken long
+    check_rules(local_files(places), declared.schema.dataset, ledger)  # a rule may be new
     maker.warn()
     whole = pa.concat_tables(tables)
     owner = whole["person"].to_numpy()
@@ -360,24 +368,24 @@ def fit_codebook(
     progress: Progress | None = None,
     **how: Any,
 ) -> Fitted:
-    """Fit centres or cut points to people, with one release that the ledger is charged with.
+    """Fit centres or cut points to users, with one release that the ledger is charged with.
 
     The order is that of :func:`discreet.pipeline.learn.learn`: all rows are checked, the ledger reserves,
-    noise is drawn, the folder is written aside and renamed, the ledger marks it. Parameters are those of
-    :func:`forecast_codebook`, and:
+    noise is drawn, the folder is written under a hidden name and renamed, the ledger marks it. Parameters are
+    those of :func:`forecast_codebook`, and:
 
     Parameters
     ----------
     where, how : records, and ``sql``, ``reads``, ``delimiter``, ``decimal``, ``encoding``, ``scratch``, as
         for :func:`discreet.data.prepare.prepare`
-    out : new folder: ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which says what they cost
-    ledger : Ledger, or None, which writes nothing down (and must be None for seeded noise)
+    out : new folder: ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which states their cost
+    ledger : Ledger, or None, which records nothing (and must be None for seeded noise)
     start : file of public centres; default: a Halton sequence in the declared ranges
-    anyway : fit also where the forecast calls it hopeless
+    anyway : fit even if the forecast calls the fit hopeless
     centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`forecast_codebook`
     randomness : Secure (default); Seeded for simulations
     purpose : a line of the ledger's entry
-    progress : called with words
+    progress : called with texts
 
     Raises
     ------
@@ -386,7 +394,7 @@ def fit_codebook(
     BudgetError
         If the owner's limit would be passed. Nothing was spent.
     ValueError
-        If anything else is not allowed (by the owner's rule over the data, too), or the fit is hopeless.
+        If anything else is not allowed (including by the owner's rule over the data), or the fit is hopeless.
         Nothing was spent.
     """
     declared, out = _declared(declaration), Path(out)
@@ -396,7 +404,7 @@ def fit_codebook(
         raise ValueError("ledger: must be None with noise from a seed, which protects nobody")
     given: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho}
     given |= {"centres": centres, "quantiles": quantiles, "rounds": rounds, "bins": bins}
-    forecast_codebook(declared, 1, **given)  # arguments first, before anything is read
+    forecast_codebook(declared, 1, **given)  # check the arguments before data are read
     asked = _asked(declared, centres, quantiles, rounds, bins)
     first = "" if asked.bins else asked.halton() if start is None else _start(asked, start)
     private = out.with_name(f"{out.name}.offending.csv")
@@ -411,7 +419,7 @@ def fit_codebook(
     guarantee = guaranteed(record, expected.delta, randomness.kind)
     purpose = purpose or f"codebook, {expected.what} of {', '.join(asked.names)}"
     reservation = None
-    rows = (expected.rounds + 2) * max(expected.number, asked.bins or 0)  # of sums, of the start, and found
+    rows = (expected.rounds + 2) * max(expected.number, asked.bins or 0)  # of the sums, the start, the result
     with room_for(out, _PAGES + 32 * rows * (len(asked.names) + 2)):
         if ledger is not None:
             reservation = ledger.reserve(
@@ -429,7 +437,7 @@ def _released(
     sigma: int, expected: Fit, guarantee: Guarantee, purpose: str, ledger: Ledger | None,
     reservation: Reservation | None, randomness: Randomness,
 ) -> Fitted:  # fmt: skip
-    """Noise, and the folder; what is reserved is spent from here on."""
+    """Draw the noise and write the folder; the reservation is spent from here on."""
     people = expected.users
     source = os.urandom if isinstance(randomness, Secure) else np.random.default_rng(randomness.seed).bytes
     made = _lloyd if asked.what == "centres" else _cut
@@ -455,7 +463,7 @@ def _released(
         facts["files"] = {file: _digest(hidden / file) for file in written}
         text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
         write_codebook_pages(hidden, text)
-        (hidden / FACTS).write_text(text, "utf-8", newline="\n")  # last: with it the folder is whole
+        (hidden / FACTS).write_text(text, "utf-8", newline="\n")  # last: it marks the folder as complete
         published = hashes(hidden)
     if ledger is not None and reservation is not None:
         ledger.mark(reservation, published)
@@ -463,7 +471,7 @@ def _released(
 
 
 def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
-    """What a fit did to the ledger, as statements tell it."""
+    """Return a fit's ledger entry, as statements state it."""
     found = LedgerFacts.of(ledger, reservation)
     return {
         "name": found.name, "identity": found.identity, "new": found.new, "number": found.number,
@@ -474,15 +482,15 @@ def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
 def verify_codebook(
     folder: str | Path, ledger: Ledger | None = None, *, public_keys: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Raise ``ValueError`` unless a fit's folder is what its noisy sums, its facts and the ledger make of it.
+    """Raise ``ValueError`` unless a fit's folder follows from its noisy sums, its facts and the ledger.
 
     Sensitivity and noise are derived again from the declared ranges; centres (of every round), cut points and
-    shares from the noisy sums; forecast, guarantee and pages from those, but for what people wrote into their
-    lines. Signatures that are there must be in order, and ``public_keys`` must have signed
+    shares from the noisy sums; forecast, guarantee and pages from those, except for the free lines. Existing
+    signatures must be valid, and ``public_keys`` must have signed
     (:func:`discreet.pipeline.approve.sign`).
 
-    Returns what cannot be checked, in sentences: of folders of earlier versions, which do not hold the sums,
-    and of a start that came from a file.
+    Returns what cannot be checked, in sentences: for folders of earlier versions, which do not hold the sums,
+    and for a start that came from a file.
     """
     folder = Path(folder)
     facts = read_facts(folder)
@@ -497,7 +505,7 @@ def verify_codebook(
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: is not there, which a fit makes")
         if version < VERSION:
-            continue  # in the words of its version
+            continue  # in the words of the page's version
         text = (folder / name).read_bytes().decode("utf-8", "replace")
         for what, stated, made, ok in compared_with(text, lines(facts, fingerprint)):
             if not ok:
@@ -523,7 +531,7 @@ def verify_codebook(
 
 
 def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
-    """``ValueError`` unless the ledger holds this fit, with the marks of its files."""
+    """Raise ``ValueError`` unless the ledger holds this fit, with the marks of its files."""
     files, held = facts["files"], facts["ledger"]
     if held is None:
         raise ValueError(f"{folder / FACTS}: names no ledger")
@@ -541,7 +549,9 @@ def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
 
 
 def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """``ValueError`` unless all numbers follow from ranges and noisy sums; what cannot be checked."""
+    """Raise ``ValueError`` unless all numbers follow from ranges and noisy sums. Returns what cannot be
+    checked.
+    """
     forecast, where = facts["forecast"], folder / FACTS
     guarantee = _guarantee(facts)
     if facts["users"] != forecast["users"]:
@@ -594,9 +604,9 @@ _FROM_FILE = (f"that {START}, which came from a file, is public: it must not be 
 
 
 def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
-    """``ValueError`` unless what is stated is what was made again, up to other machines' rounding.
+    """Raise ``ValueError`` unless stated and recomputed values agree, up to other machines' rounding.
 
-    What is made again may have keys that were not written when this was stated.
+    Recomputed values may have keys that did not exist when the file was written.
     """
     if isinstance(stated, Mapping) and isinstance(made, Mapping):
         for key, value in stated.items():
@@ -611,7 +621,7 @@ def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
 
 
 class _Numbers(NamedTuple):
-    """What a guarantee states in numbers, in whatever words it was told."""
+    """Numbers of a guarantee, independent of its wording."""
 
     epsilon: float
     delta: float
@@ -621,14 +631,14 @@ class _Numbers(NamedTuple):
 
 
 def _guarantee(facts: Mapping[str, Any]) -> _Numbers:
-    """Return the numbers of a fit's guarantee, whose sentences may be those of an earlier version."""
+    """Return the numbers of a fit's guarantee; its sentences may be those of an earlier version."""
     table = facts["guarantee"]
     numbers = {name: table[name] for name in ("epsilon", "delta", "rho", "randomness")}
     return _Numbers(**numbers, records=records_from_dict(table["mechanisms"]))
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """What a fit says of itself; ``ValueError`` if that is not there, or not what a fit writes."""
+    """Read a fit's facts. Raises ``ValueError`` if the file is absent or not written by a fit."""
     try:
         facts: dict[str, Any] = json.loads((folder / FACTS).read_text("utf-8"))
         version = facts["version"]
@@ -650,8 +660,9 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of the files of a fit, as the ledger marks them: all but the pages, which follow from them, and
-    into which people write.
+    """Return SHA-256 of the files of a fit, as the ledger marks them.
+
+    The pages are excluded: they follow from the files, and have free lines.
     """
     return {one.name: _digest(one) for one in folder.iterdir() if one.name not in (*PAGES, SIGNATURES_NAME)}
 
@@ -661,7 +672,7 @@ def _digest(path: Path) -> str:
 
 
 def _start(asked: Asked, start: str | Path) -> str:
-    """The text of public centres from a file."""
+    """Return the text of public centres from a file."""
     columns = read_public_table("start", Path(start), (*asked.names, "label"), list(asked.names))
     table = np.stack([np.asarray(columns[name], np.float64) for name in asked.names], axis=1)
     if len(table) != asked.number or not np.isfinite(table).all():
@@ -672,15 +683,16 @@ def _start(asked: Asked, start: str | Path) -> str:
 
 
 def _noised(asked: Asked, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
-    """The only door through which people's sums leave: as grid units, with noise."""
+    """Return users' sums as grid units, with noise. All output of users' sums passes through here."""
     return np.rint(noisy(sums, sigma, source) * GRID).astype(np.int64)
 
 
 def _lloyd(
     asked: Asked, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
-    """Centres in the values' own units, and the noisy sums of each round."""
-    # ranges are declared of cells: the sum of a step's doses, or a constant for missing ones, may be outside
+    """Return centres in the values' own units, and the noisy sums of each round."""
+    # Ranges are declared for cells: the sum of a step's doses, or a constant for missing ones, may be
+    # outside.
     z = asked.scaled(values)
     payload = np.column_stack([z, np.full(len(z), asked.radius)])
     centres, released = asked.read_start(first), list[Ints]()
@@ -694,7 +706,7 @@ def _lloyd(
 def _cut(
     asked: Asked, _: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
-    """Cut points between bins of equal shares, and a noisy histogram over the declared range."""
+    """Return cut points between bins of equal shares, and a noisy histogram over the declared range."""
     known = ~np.isnan(values[:, 0])
     share = (values[known, 0] - asked.low) / (asked.high - asked.low)
     cell = np.clip(np.floor(share * asked.bins), 0, asked.bins - 1).astype(np.int64)

@@ -1,7 +1,7 @@
-"""People who do not exist: a world made up from a schema alone, for a rehearsal before real data are touched.
+"""Synthetic data: an MDP made from a schema alone, for a dry run before real data are read.
 
-Nothing of it says anything about the real population. It fits every declaration of the schema (sizes, mask,
-terminal states, reward range, episodes per user), so that the whole pipeline runs on it.
+It contains no information about the real population. It satisfies every declaration of the schema (sizes,
+mask, terminal states, reward range, episodes per user), so that the whole pipeline runs on it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from discreet.pipeline.trajectory_files import write_cohort
 
 Floats = NDArray[np.float64]
 
-_SUCCESSORS = 5  # next states that a pair leads to
+_SUCCESSORS = 5  # next states of a pair
 
 
 def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
-    """A stationary world of the schema's layout and a behaviour policy (H, S, A).
+    """Build a stationary MDP of the schema's layout and a behaviour policy (H, S, A).
 
     Every admissible pair leads to at most 5 random states; terminal states stay and pay 0 in the file's
     units; rewards are the schema's known ones, else random.
@@ -63,7 +63,7 @@ def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
 def write_made_up(
     schema: Schema, users: int, path: str | Path, *, seed: int = 0, progress: Progress | None = None
 ) -> None:
-    """Rows of made-up users, in a file that the schema describes; parameters of ``write_cohort``."""
+    """Write rows of synthetic users to a file that the schema describes; parameters of ``write_cohort``."""
     mdp, behaviour = made_up_world(schema, seed)
     write_cohort(
         mdp, behaviour, users, path, schema, seed=seed, trim=bool(schema.terminal), progress=progress

@@ -1,6 +1,6 @@
-"""Trajectories in long form on disk: Parquet or CSV, in chunks, so that a cohort may be larger than memory.
+"""Trajectories in long form on disk: Parquet or CSV, in chunks, so that a cohort may exceed memory.
 
-A file is written aside, readable by its owner only, and takes its name when it is complete.
+A file is written under a temporary name, readable by its owner only, and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from discreet.mechanisms.policy_rows import policy_rows
 
 
 class TrajectoryWriter:
-    """Writes trajectories of users 0, 1, .. to one file; a context manager.
+    """Writer of the trajectories of users 0, 1, .. to one file; a context manager.
 
     Parameters
     ----------
     path : ends in ``.parquet`` or ``.csv``
         An existing file is replaced when the new one is complete.
     schema : Schema
-        Column names, labels, first step, the range into which rewards are put back. Users are of its groups
-        in turn.
+        Column names, labels, first step, and the range to which rewards are scaled back. Users are assigned
+        to
+        its groups in turn.
     trim : bool
-        Leave out the steps that begin in a terminal state of the schema (but an episode's first one).
+        Leave out the steps that begin in a terminal state of the schema (except an episode's first step).
 
     If the ``with`` block raises, nothing appears under ``path``.
     """
@@ -80,18 +81,18 @@ class TrajectoryWriter:
 
     def _discard(self) -> None:
         if self._writer is not None:
-            with suppress(Exception):  # it may be what failed; the file goes anyway
+            with suppress(Exception):  # it may be the cause of the failure; the file is deleted anyway
                 self._writer.close()
         self._file.close()
         self._aside.unlink(missing_ok=True)
 
     def write(self, trajectories: Trajectories) -> None:
-        """Append n episodes: of n / m users, m = ``episodes_per_user`` each.
+        """Append n episodes of n / m users, m = ``episodes_per_user`` each.
 
         Raises
         ------
         ValueError
-            If n is no multiple of m, or a record does not fit the schema's layout.
+            If n is not a multiple of m, or a record does not fit the schema's layout.
         """
         each = self.schema.episodes_per_user
         if len(trajectories) % each:
@@ -133,12 +134,17 @@ def write_trajectories(
 ) -> None:
     """Write all trajectories to one file.
 
-    trajectories : of users 0, 1, .. . path : ends in ``.parquet`` or ``.csv``; an existing file is replaced
-    when the new one is complete. schema : column names, labels, first step, the range into which rewards are
-    put back.
-    trim : leave out the steps that begin in a terminal state of the schema (but an episode's first one).
+    Parameters
+    ----------
+    path : ends in ``.parquet`` or ``.csv``; an existing file is replaced when the new one is complete
+    trajectories : trajectories of users 0, 1, ..
+    schema : column names, labels, first step, and the range to which rewards are scaled back
+    trim : leave out the steps that begin in a terminal state of the schema (except an episode's first step)
 
-    Raises ``ValueError`` if the name ends otherwise, or the records do not fit the schema's sizes.
+    Raises
+    ------
+    ValueError
+        If the name ends otherwise, or the records do not fit the schema's sizes.
     """
     with TrajectoryWriter(path, schema, trim=trim) as writer:
         writer.write(trajectories)
@@ -147,9 +153,9 @@ def write_trajectories(
 def cohort_schema(
     mdp: TabularMDP, dataset: str, *, unit: str = "person", episodes_per_user: int = 1
 ) -> Schema:
-    """The schema of data made up from a world; its absorbing states that pay nothing are terminal.
+    """Return the schema of data simulated in an MDP; its absorbing states without reward are terminal.
 
-    Where nothing is earned but on arrival there, each time the same, these outcomes are declared.
+    If rewards occur only on arrival there and are deterministic, these outcomes are declared.
     """
     return Schema(
         dataset=dataset,
@@ -165,7 +171,9 @@ def cohort_schema(
 
 
 def outcomes_of(mdp: TabularMDP) -> dict[int, float] | None:
-    """Rewards on arrival in terminal states by state, if there are no others and they are sure; else None."""
+    """Return rewards on arrival by terminal state, if there are no others and they are deterministic; else
+    None.
+    """
     earned = mdp.successor_rewards
     if earned is None or not mdp.stationary or mdp.reward_law != "deterministic" or not mdp.terminal:
         return None
@@ -197,14 +205,14 @@ def write_cohort(
     trim: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Play users of a behaviour policy in a world and write them, ``chunk`` at a time.
+    """Simulate users of a behaviour policy in an MDP and write them, ``chunk`` at a time.
 
-    policy : (H, S) int or (H, S, A) probabilities. Equal (seed, run) give equal rows, whatever the chunk.
+    policy : (H, S) int or (H, S, A) probabilities. Equal (seed, run) give equal rows for every chunk.
 
     Raises
     ------
     ValueError
-        If the schema's layout is not the world's, or a parameter is out of range.
+        If the schema's layout is not the MDP's, or a parameter is out of range.
     """
     users, chunk = checks.integer("users", users, 1), checks.integer("chunk", chunk, 1)
     if schema.layout != mdp.layout:
@@ -228,7 +236,7 @@ def _named(index: NDArray[np.int64], labels: tuple[str, ...] | None) -> Any:
 
 
 def _check(trajectories: Trajectories, schema: Schema) -> None:
-    """Shapes and ranges at the door; the record that is out of range is found one by one."""
+    """Check shapes and ranges of the input; a record out of range is found one by one."""
     states, actions, rewards = trajectories.states, trajectories.actions, trajectories.rewards
     layout, n = schema.layout, len(trajectories)
     fits = (

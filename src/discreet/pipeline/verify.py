@@ -1,26 +1,26 @@
-"""Verification of a privacy statement: everything in its folder that can be computed again, is.
+"""Verification of a privacy statement: recompute everything in its folder that can be recomputed.
 
-:func:`verify` compares the facts of a statement with where they come from, and what is not a fact with what
+:func:`verify` compares the facts of a statement with their sources, and the rest with what
 :func:`discreet.reports.statement.statement_of` makes of the facts:
 
-- every file's hash with the statement, and with the ledger's mark where the ledger is at hand; no further
+- every file's hash with the statement, and with the ledger's mark if the ledger is given; no further
   file, no link; the pages with what the statement renders to;
-- every signature with its key, the fingerprint and the files; with given keys, that they have signed;
+- every signature with its key, the fingerprint and the files; given keys must have signed;
 - the verdict with ``report.json``, which is made again from the release;
 - the population with ``schema.toml``, sensitivities with the query rebuilt from the schema, the guarantee
   with its mechanisms' records (by the closed forms and through dp-accounting);
 - users, records, date, purpose, ledger's entry, versions, learner and options with the metadata of
   ``release.parquet``;
 - schema, policy, report and figures with those that are made again from the release and the options, byte by
-  byte; where numbers of another machine differ in their last digits, to 1e-9. Figures only where this is the
-  Matplotlib that drew them;
-- the ledger's identity, entry, totals and filter with the ledger, where it is at hand.
+  byte; to 1e-9 if numbers from another machine differ in their last digits. Figures are compared only under
+  the version of Matplotlib that drew them;
+- the ledger's identity, entry, totals and filter with the ledger, if it is given.
 
 A statement of an earlier version is compared with what that version makes of the facts, in its own sentences
-(:mod:`discreet.accounting.text.earlier_sentences`); what it was written with changes no check.
+(:mod:`discreet.accounting.text.earlier_sentences`). The library version that wrote it changes no check.
 
-What has no second source is what people write into lines for people (until somebody signs), and, of a folder
-that was planned again, the versions that did so and options that nothing in the files depends on.
+Without a second source are only the free lines (until a signature is added), and, for a folder that was
+planned again, the versions that did so and options that nothing in the files depends on.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ __all__ = ["Check", "verify"]
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: what the statement says, what was found, and whether they agree."""
+    """One comparison: the stated value, the value found, and whether they agree."""
 
     __repr__ = brief
 
@@ -102,26 +102,25 @@ def verify(
 
     Parameters
     ----------
-    folder : with ``statement.json``, ``statement.md`` and all files that they name.
-    ledger : the open ledger of the run, if it is at hand; its entry and totals are then compared, too.
-    learner : that of the run, where it is not one of this library's, which are made from their options.
+    folder : with ``statement.json``, ``statement.md`` and all files that they name
+    ledger : the open ledger of the run, if available; its entry and totals are then compared too
+    learner : learner of the run, if it is not one of this library's, which are made from their options
     public_keys : each must have signed the folder (:func:`discreet.ledger.signatures.read_public_key`).
-        Without them, signatures that are there are checked with the keys that they name, which anybody can
-        make.
-    limit_key : the key whose holder, or whom he handed it over to, the owner's limit must be of, in the
+        Without them, existing signatures are checked with the keys that they name, which anyone can make.
+    limit_key : the owner's limit must belong to the holder of this key, or to a successor they named, in the
         statement and in the ledger.
-    progress : called as ``progress(what, done, in all)`` for every part of the statement.
+    progress : called as ``progress(what, done, in all)`` for every part of the statement
 
     Returns
     -------
     list of Check
-        One for every comparison; the statement holds if all are ok. A file that is missing or broken is a
+        One for every comparison; the statement holds if all are ok. A file that is missing or damaged is a
         check that is not ok, never an exception.
 
     Raises
     ------
     ValueError
-        If there is no such folder, or a statement is neither there nor any other file of a run.
+        If there is no such folder, or it holds neither a statement nor any other file of a run.
     """
     folder = Path(folder)
     if not folder.is_dir() or not (any((folder / name).exists() for name in (JSON_NAME, *_MADE))):
@@ -173,11 +172,11 @@ def verify(
 
 _MADE = ("release.parquet", "schema.toml", MARKDOWN_NAME)
 _WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
-"""What a damaged or forged file can make the readers raise."""
+"""Exceptions that a damaged or forged file can cause in the readers."""
 
 
 def _same(stated: Any, recomputed: Any) -> bool:
-    """Equal values of equal kinds; floating-point numbers to 1e-9, as other machines' libraries round."""
+    """Compare values of equal kinds; floating-point numbers to 1e-9, as other machines' libraries round."""
     if type(stated) is not type(recomputed):
         return False
     if type(stated) is float:
@@ -190,7 +189,7 @@ def _compared(name: str, stated: Any, recomputed: Any) -> Check:
 
 
 def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
-    """A check for every leaf of two JSON trees, and for every key or item that one of them lacks."""
+    """Yield a check for every leaf of two JSON trees, and for every key or item that one of them lacks."""
     if isinstance(stated, dict) and isinstance(recomputed, dict):
         for key in dict.fromkeys((*stated, *recomputed)):
             if key in stated and key in recomputed:
@@ -208,7 +207,7 @@ def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
 
 
 def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """One text for one document: as it was written, but for what stands in the two free lines."""
+    """Check that the text is the one rendered from the document, except for the two free lines."""
     own = (folder / JSON_NAME).read_bytes() == Statement(ordered(document)).to_json().encode()
     yield Check(
         f"{JSON_NAME}: text", "as the library writes it", "so" if own else "other spaces or order", own
@@ -216,7 +215,7 @@ def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Hashes of all files named; no file or folder that is not named, no link."""
+    """Check hashes of all named files; reject links and files or folders that are not named."""
     stated = document["files"]
     present = {
         path.relative_to(folder).as_posix(): path
@@ -244,7 +243,7 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _check_page(folder: Path, document: Mapping[str, Any], name: str) -> Iterator[Check]:
-    """A page, line by line, but for what people wrote into its lines for people."""
+    """Check a page, line by line, except for the free lines."""
     text = (folder / name).read_bytes().decode("utf-8")
     for what, stated, rendered, ok in compared_with(text, PAGES[name](document)):
         yield Check(f"{name}: {what}", stated, rendered, ok)
@@ -253,15 +252,13 @@ def _check_page(folder: Path, document: Mapping[str, Any], name: str) -> Iterato
 def _check_signatures(
     folder: Path, document: Mapping[str, Any], public_keys: Sequence[str]
 ) -> Iterator[Check]:
-    """Signatures that are there, and those that must be."""
+    """Check existing signatures and required ones."""
     for found in found_in(folder, document["fingerprint"], public_keys):
         yield Check(*found)
 
 
 def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
-    """Whose the limit was that bound the release, and whose it is now: the key's, or his whom it handed it
-    over to, as the ledger tells.
-    """
+    """Check the owner of the limit at the release and now: the key, or its successor by the ledger."""
     stated = document["ledger"]
     told = None if stated is None else stated["after"].get("limit_key")
     if ledger is None or stated is None:
@@ -273,7 +270,7 @@ def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key
 
 
 def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Everything computed again from the facts, of which the schema and the records are read anew."""
+    """Recompute everything from the facts; the schema and the records are read again."""
     schema = read_schema(folder / "schema.toml")
     records = composable_from_dict([one["record"] for one in document["mechanisms"]])
     ledger, population, stated = document["ledger"], document["population"], document["guarantee"]
@@ -312,7 +309,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
 
 
 def _order(tree: Any) -> Any:
-    """The keys of all objects, in their order."""
+    """Return the keys of all objects, in their order."""
     if isinstance(tree, dict):
         return [[key, _order(one)] for key, one in tree.items()]
     return [_order(one) for one in tree] if isinstance(tree, list) else None
@@ -322,8 +319,11 @@ _FACTS = ("files", "date", "purpose", "synthetic", "replanned", "versions", *FRE
 
 
 def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Sensitivities again: of counts from the query that the schema and the families' names determine, of
-    linear sums from the questions in the release and the features of the schema.
+    """Recompute sensitivities.
+
+    Those of counts come from the query that the schema and the families' names determine; those of linear
+    sums
+    come from the queries in the release and the features of the schema.
     """
     schema = read_schema(folder / "schema.toml")
     release = read_tables(folder / "release.parquet")
@@ -349,10 +349,10 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
 
 
 def _joint(query: CountQuery, record: MechanismRecord) -> float:
-    """The record's joint sensitivity, computed again.
+    """Recompute the record's joint sensitivity.
 
-    Versions up to 0.2.0 charged centred rewards at every step what one step costs at most, which is more: a
-    folder of theirs that states just that is as it was made.
+    Versions up to 0.2.0 charged centred rewards at every step the largest cost of one step, which is more. A
+    folder of these versions that states exactly that is accepted.
     """
     joint = joint_loss(query, record.norm, record.scales)
     if record.norm == "l2" and query.center_rewards and not query.stationary:
@@ -364,7 +364,7 @@ def _joint(query: CountQuery, record: MechanismRecord) -> float:
 
 
 def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
-    """What the planned questions cost, from the questions themselves."""
+    """Recompute the cost of the planned queries from the queries themselves."""
     features = schema_features(
         schema.layout, schema.features, schema.feature_bound,
         nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
@@ -383,7 +383,7 @@ def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, 
 
 
 def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
-    """epsilon through dp-accounting, which shares no formula with ours."""
+    """Recompute epsilon through dp-accounting, which shares no formula with this library."""
     if document["guarantee"]["epsilon"] is None:
         return
     guarantee = Guarantee.from_dict(document["guarantee"])
@@ -393,9 +393,9 @@ def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """The release's own facts, and that its values are those that were written."""
+    """Check the release's own facts, and that its values are those that were written."""
     release = read_tables(folder / "release.parquet")
-    if not release.facts.linear:  # counts: these tables and no others
+    if not release.facts.linear:  # counts: exactly these tables
         release = read_release(folder / "release.parquet")
     release.check()
     found, population = release.facts.to_dict(), document["population"]
@@ -409,7 +409,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         "schema": population["schema"],
         "run": {name: document[name] for name in ("date", "purpose", "synthetic", "ledger")},
     }
-    if document["replanned"]:  # by another library perhaps, and with other options
+    if document["replanned"]:  # possibly by another library version and with other options
         found["run"] = {name: value for name, value in found["run"].items() if name != "versions"}
     else:
         stated["run"]["versions"] = document["versions"]
@@ -430,7 +430,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         for name, scale in record.scales.items()
     }
     told = release.facts.options.get(SITES, {})
-    shares = math.sqrt(told["honest"]) if told.get("noise") == "sites" else 1.0  # that the record counts
+    shares = math.sqrt(told["honest"]) if told.get("noise") == "sites" else 1.0  # shares in the record
     for name, law in release.facts.laws.items():
         if name in scales:
             scale = shares * float(law.scale)  # type: ignore[attr-defined]
@@ -443,7 +443,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
 
 
 def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) -> Iterator[Check]:
-    """Schema, policy, report and figures, written again from the release and the options, and compared."""
+    """Write schema, policy, report and figures again from the release and the options, and compare."""
     schema, configuration = read_schema(folder / "schema.toml"), document["configuration"]
     options = configuration["options"]
     if learner is None:
@@ -471,7 +471,7 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
         stated = set(document["files"])
         yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
-        # equal numbers give equal texts; where another machine rounds otherwise the last digits may differ
+        # Equal numbers give equal texts; on a machine that rounds differently the last digits may differ.
         steady = all((folder / one).read_bytes() == made[one].read_bytes() for one in _NUMBERS)
         drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
         for one, path in made.items():
@@ -484,7 +484,7 @@ _FIGURES = (".png", ".svg")
 
 
 def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[Check]:
-    """A file with the one that was made again; numbers of another machine may differ in their last digits."""
+    """Compare a file with the recomputed one; numbers may differ in their last digits between machines."""
     name, kind = f"{path.name} made again", path.suffix
     found, expected = path.read_bytes(), made.read_bytes()
     if kind in _FIGURES and not drawn:
@@ -510,12 +510,12 @@ def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[C
         yield Check(name, "the text", "the text" if same else "another text", same)
 
 
-_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # of a drawing: made from its numbers
+_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # derived from a drawing's numbers
 _NUMBER = re.compile(r"(\d+\.\d+(?:e[+-]?\d+)?)")
 
 
 def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
-    """The same text, but for numbers with a point: to 1e-9, or by one unit of the last digit shown."""
+    """Compare texts; numbers with a decimal point to 1e-9, or to one unit of the last digit shown."""
     parts = _NUMBER.split(one), _NUMBER.split(other)
     if len(parts[0]) != len(parts[1]):
         return False
@@ -529,7 +529,7 @@ def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
 
 
 def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike) -> Iterator[Check]:
-    """The run's entry in the ledger, the totals up to it, and the files that it was marked with."""
+    """Check the run's entry in the ledger, the totals up to it, and the files that it was marked with."""
     stated = document["ledger"]
     if stated is None:
         yield Check("ledger", "NO LEDGER", "NO LEDGER", True)
@@ -550,7 +550,7 @@ def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike)
     facts = vars(LedgerFacts.of(ledger, entry))
     yield from _leaves("ledger", {k: v for k, v in stated.items() if k != "name"}, {
         name: dict(value) if isinstance(value, Mapping) else value
-        for name, value in facts.items() if name != "name"  # a copy may have another one
+        for name, value in facts.items() if name != "name"  # a copy may have another name
     })  # fmt: skip
     limit = (stated["after"]["limit_epsilon"], stated["after"]["limit_delta"])
     if limit[0] is not None and entry.checked:
@@ -562,7 +562,7 @@ def _check_ledger(folder: Path, document: Mapping[str, Any], ledger: LedgerLike)
         yield Check(f"ledger: not marked as published (`{remedy}` does it)", None, None, True)
         return
     published = published_hashes(document)
-    if document["replanned"]:  # what it shares with the folder that was published first
+    if document["replanned"]:  # the files shared with the folder that was published first
         published = {name: digest for name, digest in published.items() if _shared(name)}
     marked = {
         name: digest for name, digest in mark.files.items() if name in published or not document["replanned"]
