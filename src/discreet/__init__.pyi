@@ -6,7 +6,7 @@ Type checkers read this file, and ``__init__.py`` loads a name from there when i
 # worlds
 from discreet.registry import make as make
 from discreet.registry import register as register
-from discreet.registry import sweep as sweep
+from discreet.experiments.build_run import sweep as sweep
 from discreet.envs.mdp.tabular import TabularMDP as TabularMDP
 from discreet.envs.mdp.linear import LinearMDP as LinearMDP
 from discreet.envs.mdp.linear_mixture import LinearMixtureMDP as LinearMixtureMDP

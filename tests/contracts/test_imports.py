@@ -46,7 +46,9 @@ def test_the_registry_lists_without_loading() -> None:
     assert not {
         name
         for name in loaded
-        if name.startswith(("discreet.learners.online", "discreet.mechanisms.privatizers"))
+        if name.startswith(
+            ("discreet.learners.online", "discreet.mechanisms.privatizers", "discreet.experiments")
+        )
     }
 
 

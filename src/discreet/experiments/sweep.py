@@ -125,7 +125,7 @@ def run(
 
     Parameters
     ----------
-    setup : what ``config`` was made into (:func:`discreet.registry.prepare`).
+    setup : what ``config`` was made into (:func:`discreet.experiments.build_run.prepare`).
     out : result folder, or None to keep everything in memory.
     workers : parallel runs; the results do not depend on it.
     progress : called with (run, users done), also for stored seeds.
