@@ -160,7 +160,7 @@ from discreet.pipeline.state_codebook import verify_codebook as verify_codebook
 from discreet.pipeline.trajectory_files import write_trajectories as write_trajectories
 
 # from stored people to a policy
-from discreet.experiments.offline_runs import OfflineLearner as OfflineLearner
+from discreet.learners.offline.interface import OfflineLearner as OfflineLearner
 from discreet.experiments.offline_runs import Simulated as Simulated
 from discreet.experiments.offline_runs import learn_from as learn_from
 from discreet.experiments.offline_runs import release_of as release_of
