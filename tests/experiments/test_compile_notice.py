@@ -6,7 +6,7 @@ import sys
 
 def test_compilation_is_said_once_and_not_for_what_is_compiled_already() -> None:
     code = (
-        "import numba; from discreet.experiments import announcing as c; assert c.in_workers() == {};"
+        "import numba; from discreet.experiments import compile_notice as c; assert c.in_workers() == {};"
         "c.announce(lambda: print('said')); print('before');"
         "f = numba.njit(lambda x: x); f(1); f(1); f(1.0); said = c.in_workers()['initargs'][1];"
         "print(said.value)"
