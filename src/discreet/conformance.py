@@ -41,7 +41,8 @@ from discreet.registry import Entry
 if TYPE_CHECKING:
     from discreet.core.trajectories import Trajectory
     from discreet.envs.mdp.tabular import TabularMDP
-    from discreet.experiments.simulate import By, Setup
+    from discreet.experiments.run_config import By
+    from discreet.experiments.simulate import Setup
     from discreet.mechanisms.interfaces import Plan, Release
 
 _USERS = 11

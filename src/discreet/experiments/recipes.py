@@ -17,7 +17,7 @@ from discreet.experiments.run_config import MADE_BY, RunConfig, cannot_repeat, m
 from discreet.registry import Named, named, remembered
 
 if TYPE_CHECKING:
-    from discreet.experiments.simulate import Setup
+    from discreet.experiments.seed_run import PreparedRun
 
 __all__ = ["OBJECTS", "Recipe", "recipe"]
 
@@ -37,7 +37,7 @@ class Recipe:
     environment: str
 
 
-def recipe(setup: Setup, seed: int, seeds: int) -> Recipe:
+def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
     """Describe a set-up: by names if all parts have one, else by the objects' own texts."""
     environment = remembered(setup.mdp)
     learner, privatizer = named("learner", setup.learner), named("privatizer", setup.privatizer)
@@ -107,7 +107,7 @@ def _own_options(part: Any) -> dict[str, Any]:
 
 
 def _objects_table(
-    setup: Setup, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
+    setup: PreparedRun, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
 ) -> dict[str, Any]:
     """Identify a run that no file can repeat, and say why."""
     table = {
