@@ -33,8 +33,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from discreet import registry
-from discreet.experiments import sweep
+from discreet.experiments import build_run, sweep
 from discreet.experiments.engine import Engine, Job, open_engine, results
 from discreet.experiments.file_lock import Claims
 from discreet.experiments.results import About, RunFolder
@@ -73,12 +72,12 @@ def opened(name: str) -> Iterator[Engine]:
 
 def seconds(config: RunConfig, engine: Engine | None) -> float:
     """Of all runs."""
-    setup = registry.prepare(config)
+    setup = build_run.prepare(config)
     begin = time.perf_counter()
     if engine is None:
         sweep.run(setup, config, workers=WORKERS)
     else:
-        sweep.run_all([(setup, config, None)], registry.prepare, engine)
+        sweep.run_all([(setup, config, None)], build_run.prepare, engine)
     return time.perf_counter() - begin
 
 
@@ -120,8 +119,8 @@ def bare(name: str, engine: Engine, tasks: int) -> None:
 
 def store(runs: int) -> None:
     """Milliseconds and bytes of a run's file."""
-    config = registry.resolved(replace(SETTINGS["2 000 runs of 10 ms"], episodes=1000, seeds=runs))
-    setup = registry.prepare(config)
+    config = build_run.resolved(replace(SETTINGS["2 000 runs of 10 ms"], episodes=1000, seeds=runs))
+    setup = build_run.prepare(config)
     one = setup.run(0, 0)
     with tempfile.TemporaryDirectory() as out, Claims() as claims:
         folder = RunFolder.create(Path(out) / "runs", config.to_table(), About.of(setup))
@@ -173,7 +172,7 @@ def main() -> None:
                     timed = partial(seconds_of_waiting, runs, each)
                     seconds_of_waiting(2 * WORKERS, each, engine)
                 else:
-                    config = registry.resolved(setting.with_seeds(setting.seeds // given.part))
+                    config = build_run.resolved(setting.with_seeds(setting.seeds // given.part))
                     timed = partial(seconds, config)
                     seconds(config.with_seeds(WORKERS), None)
                     seconds(config.with_seeds(2 * WORKERS), engine)

@@ -6,6 +6,7 @@ import pytest
 
 import discreet as dr
 from discreet import registry
+from discreet.experiments import build_run
 from discreet.experiments.run_config import RunConfig
 
 
@@ -179,23 +180,23 @@ def test_every_name_leads_somewhere(kind_name: tuple[registry.Kind, str]) -> Non
 
 # ------------------------------------------------------------------------------- whole runs
 def test_options_go_to_whoever_takes_them() -> None:
-    assert registry.route("toy", "toy-privatizer", {"scale": "0.5", "noise": "gaussian"}) == {
+    assert build_run.route("toy", "toy-privatizer", {"scale": "0.5", "noise": "gaussian"}) == {
         "learner.scale": 0.5,
         "privatizer.noise": "gaussian",
     }
-    assert registry.route("toy", "toy-privatizer", {"privatizer.shared": "2"}) == {"privatizer.shared": 2}
+    assert build_run.route("toy", "toy-privatizer", {"privatizer.shared": "2"}) == {"privatizer.shared": 2}
     with pytest.raises(ValueError, match=r"write learner\.shared or privatizer\.shared"):
-        registry.route("toy", "toy-privatizer", {"shared": "1"})
+        build_run.route("toy", "toy-privatizer", {"shared": "1"})
     with pytest.raises(
         ValueError, match=r"unknown; the options are toy: scale: number, .*; toy-privatizer: noise"
     ):
-        registry.route("toy", "toy-privatizer", {"nothing": "1"})
+        build_run.route("toy", "toy-privatizer", {"nothing": "1"})
     with pytest.raises(ValueError, match="unknown"):
-        registry.route("toy", "toy-privatizer", {"learner.noise": "laplace"})
+        build_run.route("toy", "toy-privatizer", {"learner.noise": "laplace"})
     with pytest.raises(ValueError, match="flag of its own, --epsilon"):
-        registry.route("toy", "toy-privatizer", {"epsilon": "1"})
+        build_run.route("toy", "toy-privatizer", {"epsilon": "1"})
     with pytest.raises(ValueError, match="given twice"):
-        registry.route("toy", "toy-privatizer", {"scale": "1", "learner.scale": "2"})
+        build_run.route("toy", "toy-privatizer", {"scale": "1", "learner.scale": "2"})
 
 
 def test_resolved_configurations_are_typed_and_claim_no_unused_budget() -> None:
@@ -203,19 +204,19 @@ def test_resolved_configurations_are_typed_and_claim_no_unused_budget() -> None:
         env="toy-world", learner="toy", privatizer="none", epsilon=1.0, delta=0.1,
         options={"scale": "0.5"}, env_options={"size": "3"},
     )  # fmt: skip
-    resolved = registry.resolved(config)
-    assert resolved == registry.resolved(resolved)
+    resolved = build_run.resolved(config)
+    assert resolved == build_run.resolved(resolved)
     assert dict(resolved.options) == {"learner.scale": 0.5}
     assert dict(resolved.env_options) == {"size": 3}
     assert (resolved.epsilon, resolved.delta) == (None, None)
-    private = registry.resolved(
+    private = build_run.resolved(
         RunConfig(env="toy-world", learner="toy", privatizer="toy-privatizer", epsilon=1.0)
     )
     assert private.epsilon == 1.0
 
 
 def test_presets_go_to_each_that_knows_them() -> None:
-    config = registry.resolved(
+    config = build_run.resolved(
         RunConfig(
             env="toy-world",
             learner="toy",
@@ -226,16 +227,16 @@ def test_presets_go_to_each_that_knows_them() -> None:
             env_options={"size": 1},
         )
     )
-    world, learner, privatizer = registry.objects(config)
+    world, learner, privatizer = build_run.objects(config)
     assert world == (1, "deterministic")
     assert (learner.preset, learner.scale) == ("paper", 3.0)
     assert privatizer == ToyPrivatizer(epsilon=2.0)
     with pytest.raises(ValueError, match="preset = 'poster': must be one of 'default', 'paper', 'code:cz22'"):
-        registry.objects(registry.resolved(RunConfig(env="toy-world", learner="toy", preset="poster")))
+        build_run.objects(build_run.resolved(RunConfig(env="toy-world", learner="toy", preset="poster")))
     with pytest.raises(ValueError, match="preset = 'code:unknown'"):
-        registry.prepare(RunConfig(preset="code:unknown"))
+        build_run.prepare(RunConfig(preset="code:unknown"))
     with pytest.raises(ValueError, match="takes no options"):
-        registry.prepare(RunConfig(preset="code:cz22", options={"learner.scale": 1.0}))
+        build_run.prepare(RunConfig(preset="code:cz22", options={"learner.scale": 1.0}))
 
 
 def test_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

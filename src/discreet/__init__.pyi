@@ -6,7 +6,7 @@ Type checkers read this file, and ``__init__.py`` loads a name from there when i
 # worlds
 from discreet.registry import make as make
 from discreet.registry import register as register
-from discreet.registry import sweep as sweep
+from discreet.experiments.build_run import sweep as sweep
 from discreet.envs.mdp.tabular import TabularMDP as TabularMDP
 from discreet.envs.mdp.linear import LinearMDP as LinearMDP
 from discreet.envs.mdp.linear_mixture import LinearMixtureMDP as LinearMixtureMDP
@@ -160,7 +160,7 @@ from discreet.pipeline.state_codebook import verify_codebook as verify_codebook
 from discreet.pipeline.trajectory_files import write_trajectories as write_trajectories
 
 # from stored people to a policy
-from discreet.experiments.offline_runs import OfflineLearner as OfflineLearner
+from discreet.learners.offline.interface import OfflineLearner as OfflineLearner
 from discreet.experiments.offline_runs import Simulated as Simulated
 from discreet.experiments.offline_runs import learn_from as learn_from
 from discreet.experiments.offline_runs import release_of as release_of

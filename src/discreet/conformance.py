@@ -34,13 +34,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from discreet import registry
+from discreet.experiments import build_run
 from discreet.experiments.run_config import RunConfig
 from discreet.registry import Entry
 
 if TYPE_CHECKING:
     from discreet.core.trajectories import Trajectory
     from discreet.envs.mdp.tabular import TabularMDP
-    from discreet.experiments.simulate import By, Setup
+    from discreet.experiments.run_config import By
+    from discreet.experiments.simulate import Setup
     from discreet.mechanisms.interfaces import Plan, Release
 
 _USERS = 11
@@ -945,7 +947,7 @@ def run_every_combination() -> int:
     _by_the_way()
     published = RunConfig(preset=f"{registry.CODE_PREFIX}cz22", privatizer="central", epsilon=1.0, episodes=3)
     for learner in ("private-ucb-vi", "private-ucb-po"):
-        registry.prepare(dataclasses.replace(published, learner=learner)).run(0, 0)
+        build_run.prepare(dataclasses.replace(published, learner=learner)).run(0, 0)
         count += 1
     with TemporaryDirectory() as scratch:
         for entry in registry.entries("offline learner"):

@@ -18,32 +18,26 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
+from weakref import WeakKeyDictionary
 
 from discreet.core import checks
-from discreet.experiments import recipes
-from discreet.experiments.run_config import RunConfig, Value
+from discreet.utils.toml_file import flat_options
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import gymnasium
 
     from discreet.envs.mdp.tabular import TabularMDP
-    from discreet.experiments.engine import Engine
-    from discreet.experiments.results import Result
-    from discreet.experiments.simulate import Setup
 
 Kind = Literal["learner", "offline learner", "privatizer", "environment"]
 KINDS: tuple[Kind, ...] = ("learner", "offline learner", "privatizer", "environment")
 PLUGIN_GROUP = "discreet.plugins"
 GYM_PREFIX = "gym:"
 CODE_PREFIX = "code:"
-_BY_FLAG = ("preset", "epsilon", "delta")  # of a run, not of its options
+BY_FLAG = ("preset", "epsilon", "delta")  # of a run, not of its options
 
 
 @dataclass(frozen=True)
@@ -363,7 +357,7 @@ def defaults_of(found: Entry) -> dict[str, Any]:
 
 
 def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
-    """What the docstrings say of each parameter, its first sentence: of the class, then of its bases."""
+    """Return the first sentence about each parameter in the docstrings of the class, then of its bases."""
     found: dict[str, str] = {}
     for owner in factory.__mro__ if isinstance(factory, type) else (factory,):
         _, _, section = inspect.cleandoc(owner.__doc__ or "").partition("\nParameters\n----------\n")
@@ -509,8 +503,9 @@ def _as_tuple(name: str, value: Any, text: str | None, member: Any) -> tuple[boo
     )
 
 
-def _list_of(options: Iterable[Option]) -> str:
-    return ", ".join(str(option) for option in options if option.name not in _BY_FLAG) or "none"
+def list_options(options: Iterable[Option]) -> str:
+    """Return the options that a caller may set, with their types, as text."""
+    return ", ".join(str(option) for option in options if option.name not in BY_FLAG) or "none"
 
 
 def typed(found: Entry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -521,7 +516,7 @@ def typed(found: Entry, options: Mapping[str, Any], prefix: str = "") -> dict[st
         free = [
             option for name, option in takes.items() if name not in found.fixed or found.kind == "learner"
         ]
-        raise ValueError(f"option {unknown[0]!r}: unknown to {found.name}, which takes {_list_of(free)}")
+        raise ValueError(f"option {unknown[0]!r}: unknown to {found.name}, which takes {list_options(free)}")
     return {name: coerce(f"{prefix}{name}", value, takes[name].annotation) for name, value in options.items()}
 
 
@@ -545,7 +540,7 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
     if preset is not None:
         offered = presets_of(factory, {**found.fixed, **given})
         if preset not in offered:
-            raise ValueError(f"preset = {preset!r}: {kind} {name!r}: {_quoted(offered)}")
+            raise ValueError(f"preset = {preset!r}: {kind} {name!r}: {must_be_one_of(offered)}")
         given["preset"] = preset
     missing = [o for o in options_of(factory).values() if o.required and o.name not in given]
     if missing:
@@ -557,7 +552,7 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
     if kind == "environment":
         own = {name: value for name, value in given.items() if name not in found.fixed}
         with suppress(TypeError):  # a third party's environment without weak references
-            recipes.remember(made, recipes.Named(name, options=own, plugins=_plugins(found)))
+            remember(made, Named(name, options=own, plugins=_plugins(found)))
     return made
 
 
@@ -569,7 +564,45 @@ def _plugins(found: Entry) -> tuple[str, ...]:
     return () if found.plugin is None else (found.plugin,)
 
 
-def named(kind: str, value: Any) -> recipes.Named | None:
+@dataclass(frozen=True)
+class Named:
+    """Part of a run as the registry names it.
+
+    Parameters
+    ----------
+    name : in the registry.
+    preset : None for the default.
+    options : those that differ from the preset's.
+    fixed : options that the name stands for.
+    plugins : modules that register the name.
+    presets : the names that the part offers.
+    """
+
+    name: str
+    preset: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+    presets: tuple[str, ...] = ()
+
+
+_environments: WeakKeyDictionary[Any, Named] = WeakKeyDictionary()
+
+
+def remember(mdp: TabularMDP, made_as: Named) -> None:
+    """Store the name of an environment until the environment itself is deleted."""
+    _environments[mdp] = made_as
+
+
+def remembered(mdp: TabularMDP) -> Named | None:
+    """Return the name by which an environment was made; None if it was made without one."""
+    try:
+        return _environments.get(mdp)
+    except TypeError:  # no weak references to it
+        return None
+
+
+def named(kind: str, value: Any) -> Named | None:
     """Find the name, preset and options that build an equal learner or privatizer; None if there are none."""
     for found in (*_BUILT_IN.values(), *_added.values()):
         if found.kind == kind and _is_of(found, value) and found.plugin != "__main__":
@@ -591,27 +624,24 @@ def _is_of(found: Entry, value: Any) -> bool:
     return found.target is type(value)
 
 
-def _fewest(found: Entry, preset: str | None, current: Mapping[str, Any], value: Any) -> recipes.Named | None:
+def _fewest(found: Entry, preset: str | None, current: Mapping[str, Any], value: Any) -> Named | None:
     """Leave out what the preset says already; None if no options give an equal object."""
     kind, factory = found.kind, found.factory()
     every = {name: v for name, v in current.items() if v is not None and name not in found.fixed}
     takes = options_of(factory)
-    required = {name: v for name, v in every.items() if takes[name].required or name in _BY_FLAG}
+    required = {name: v for name, v in every.items() if takes[name].required or name in BY_FLAG}
     tries: list[dict[str, Any]] = []
     with suppress(ValueError, TypeError):
         plain = build(kind, found.name, preset, required)
         tries.append({n: v for n, v in every.items() if n in required or getattr(plain, n) != v})
     for options in (*tries, every):
         with suppress(ValueError, TypeError):
-            RunConfig(options=options)  # can a file hold them?
+            flat_options("options", options)  # refuse what a file cannot hold
             if build(kind, found.name, preset, options) == value:
                 offered = presets_of(factory, found.fixed)
                 fixed = {k: v for k, v in found.fixed.items() if getattr(factory, k, None) != v}
-                return recipes.Named(found.name, preset, options, fixed, _plugins(found), offered)
+                return Named(found.name, preset, options, fixed, _plugins(found), offered)
     return None
-
-
-recipes.provide(named)
 
 
 def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = None) -> tuple[str, ...]:
@@ -626,7 +656,8 @@ def _preset_table(factory: Callable[..., Any], fixed: Mapping[str, Any]) -> Mapp
     return table
 
 
-def _quoted(names: Iterable[str]) -> str:
+def must_be_one_of(names: Iterable[str]) -> str:
+    """Return the part of an error message that lists the allowed presets."""
     return "must be one of " + ", ".join(map(repr, names)) if names else "no presets"
 
 
@@ -645,161 +676,13 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
     return environment
 
 
-# ------------------------------------------------------------------------------------ whole runs
-def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Send each option to the class that takes it: typed, under ``learner.X`` or ``privatizer.X``.
-
-    Raises ``ValueError`` for an unknown option (ending with the lists), for one that both take, and
-    for a value of the wrong type.
-    """
-    found = {"learner": entry("learner", learner), "privatizer": entry("privatizer", privatizer)}
-    takes = {kind: options_of(e.factory()) for kind, e in found.items()}
-    routed: dict[str, Any] = {}
-    for name, value in options.items():
-        kind, _, bare = name.partition(".")
-        if bare and kind in found:
-            owners = [kind] if bare in takes[kind] else []
-        else:
-            bare = name
-            owners = [kind for kind in found if name in takes[kind] and name not in _BY_FLAG]
-        if len(owners) > 1:
-            raise ValueError(f"option {name!r}: both take it; write learner.{name} or privatizer.{name}")
-        if not owners:
-            lists = "; ".join(f"{found[k].name}: {_list_of(takes[k].values())}" for k in found)
-            flag = f" (it has a flag of its own, --{bare})" if bare in _BY_FLAG else ""
-            raise ValueError(f"option {name!r}: unknown{flag}; the options are {lists}")
-        full = f"{owners[0]}.{bare}"
-        if full in routed:
-            raise ValueError(f"option {name!r}: given twice")
-        routed[full] = coerce(full, value, takes[owners[0]][bare].annotation)
-    return dict(sorted(routed.items()))
-
-
-def resolved(config: RunConfig) -> RunConfig:
-    """The configuration with its names checked and its options typed and routed.
-
-    A budget given to a privatizer that takes none is dropped, so that it is not part of what the
-    run claims to be. Raises ``ValueError`` as :func:`build` and :func:`route` do.
-    """
-    for module in config.plugins:
-        load_plugin(module)
-    environment, privatizer = entry("environment", config.env), entry("privatizer", config.privatizer)
-    takes = options_of(privatizer.factory())
-    options: Mapping[str, Value] = route(config.learner, config.privatizer, config.options)
-    return replace(
-        config,
-        options=options,
-        env_options=typed(environment, config.env_options, "env_options."),
-        epsilon=config.epsilon if "epsilon" in takes else None,
-        delta=config.delta if "delta" in takes else None,
-    )
-
-
-def objects(config: RunConfig) -> tuple[TabularMDP, Any, Any]:
-    """Environment, learner and privatizer of a resolved configuration."""
-    options: dict[str, dict[str, Any]] = {"learner": {}, "privatizer": {}}
-    for name, value in config.options.items():
-        kind, _, bare = name.partition(".")
-        options[kind][bare] = value
-    budget = {"epsilon": config.epsilon, "delta": config.delta}
-    options["privatizer"] |= {name: value for name, value in budget.items() if value is not None}
-    chosen = _presets(config)
-    mdp = build("environment", config.env, None, config.env_options)
-    learner = build("learner", config.learner, chosen["learner"], options["learner"])
-    privatizer = build("privatizer", config.privatizer, chosen["privatizer"], options["privatizer"])
-    return mdp, learner, privatizer
-
-
-def _presets(config: RunConfig) -> dict[str, str | None]:
-    """The preset goes to each of the two that knows it; at least one must."""
-    names = {"learner": config.learner, "privatizer": config.privatizer}
-    if config.preset is None:
-        return dict.fromkeys(names)
-    found = {kind: entry(typing.cast(Kind, kind), name) for kind, name in names.items()}
-    known = {kind: presets_of(one.factory(), one.fixed) for kind, one in found.items()}
-    if not any(config.preset in offered for offered in known.values()):
-        offered = dict.fromkeys(preset for presets in known.values() for preset in presets)
-        raise ValueError(f"preset = {config.preset!r}: {_quoted((*offered, 'code:cz22'))}")
-    return {kind: config.preset if config.preset in offered else None for kind, offered in known.items()}
-
-
-_PUBLISHED_CODE = {"code:cz22": "discreet.reproductions.chowdhury_zhou_2021.public_code"}
-
-
-def prepare(config: RunConfig) -> Setup:
-    """Everything bound and checked, ready to run: the set-up of a resolved configuration."""
-    if config.preset is not None and config.preset.startswith(CODE_PREFIX):
-        return _published_code(config)
-    from discreet.experiments.simulate import Setup
-
-    mdp, learner, privatizer = objects(config)
-    return Setup(mdp, learner, privatizer, config.episodes, by=config.by)
-
-
-def sweep(
-    runs: str | Path | Mapping[str, Any],
-    out: str | Path | None = None,
-    *,
-    workers: int | None = None,
-    executor: Executor | Engine | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Result]:
-    """Run every configuration of a sweep, as ``discreet sweep`` does: a result each, in the sweep's order.
-
-    Parameters
-    ----------
-    runs : a TOML file, or its content as a mapping (:mod:`discreet.experiments.sweep` has the form)
-    out : folder
-        With a folder for each configuration; seeds that are there are not run again, and several processes
-        on one folder share the work. None keeps everything in memory.
-    workers : int, optional
-        Parallel runs (default: all processors).
-    executor : concurrent.futures.Executor or Engine, optional
-        Where all runs are executed together; its workers build the configurations themselves. The same bits
-        as here.
-    progress : callable, optional
-        Called with (number of a run, its users) as runs are done.
-
-    Raises
-    ------
-    ValueError
-        If anything in it is not allowed: then nothing is run.
-    """
-    from discreet.experiments import sweep as sweeps
-    from discreet.experiments.engine import Engine as Seam
-
-    plan = sweeps.Sweep.from_table(runs) if isinstance(runs, Mapping) else sweeps.Sweep.from_toml(Path(runs))
-    plan = plan.resolved(resolved)
-    folder = None if out is None else Path(out)
-    made = [
-        (prepare(one), one, None if folder is None else folder / sweeps.folder_name(one)) for one in plan.runs
-    ]
-    if folder is not None:
-        sweeps.note_order(folder, plan)
-    if executor is not None:
-        return sweeps.run_all(made, prepare, Seam.of(executor, workers), progress)
-    return sweeps.run_each(made, workers, lambda _: nullcontext(progress))
-
-
-def _published_code(config: RunConfig) -> Setup:
-    """The set-up that repeats what a paper's public code does; it carries no guarantee."""
-    checks.choice("preset", config.preset, _PUBLISHED_CODE)
-    if config.options:
-        raise ValueError(f"option {next(iter(config.options))!r}: preset {config.preset!r} takes no options")
-    module = importlib.import_module(_PUBLISHED_CODE[str(config.preset)])
-    mdp = build("environment", config.env, None, config.env_options)
-    setup: Setup = module.published_code_setup(
-        config.learner, config.privatizer, mdp, config.episodes, config.epsilon
-    )
-    return setup
-
-
+# ------------------------------------------------------------------------------------ mechanisms
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
-    """(label, privatizer) of every mechanism that the registered privatizers offer at this budget.
+    """Return (label, privatizer) of every mechanism that the registered privatizers offer at this budget.
 
-    Tried is every value of the options that choose one (``release`` and ``noise``, or ``randomizer``; then
-    ``tree_estimate`` and ``clocks``), in pure epsilon, else at delta, and the papers' presets; combinations
-    that a class refuses are left out.
+    The options ``release`` and ``noise``, or ``randomizer``, then ``tree_estimate`` and ``clocks`` choose a
+    mechanism. The function tries every value of them under pure epsilon, else at delta, and the papers'
+    presets. It leaves out combinations that a class refuses.
     """
     found: dict[str, Any] = {}
     for one in entries("privatizer"):

@@ -16,7 +16,6 @@ import pytest
 from waiting import wait_until
 
 import discreet as dr
-from discreet import registry
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded
@@ -24,7 +23,7 @@ from discreet.core.noise.seeded_rng import SeededCoins
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.envs.rollouts.fused_session import SessionKernel
-from discreet.experiments import simulate
+from discreet.experiments import build_run, simulate
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.features import Features
@@ -133,7 +132,7 @@ def test_nothing_of_a_session_is_handed_to_a_learner(kind: str, monkeypatch: pyt
     given = {name: x for name, x in options.items() if name.partition(".")[0] in ("learner", "privatizer")}
     table = {"env": env, "learner": learner, "privatizer": privatizer, "episodes": 200, **budget}
     config = RunConfig.from_table({**table, "env_options": world, "options": given})
-    setup = dataclasses.replace(registry.prepare(registry.resolved(config)), by="episode", stepwise=True)
+    setup = dataclasses.replace(build_run.prepare(build_run.resolved(config)), by="episode", stepwise=True)
     sessions, got = [], []
     start, plan = Setup.start, type(setup.learner).plan
 

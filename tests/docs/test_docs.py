@@ -13,8 +13,9 @@ import pytest
 import typer.main
 
 import discreet as dr
-from discreet import cli, registry
+from discreet import cli
 from discreet.core import checks
+from discreet.experiments import build_run
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.sweep import Sweep
 
@@ -55,8 +56,8 @@ def test_shown_configurations_are_valid() -> None:
     tables = [tomllib.loads(text) for text in blocks(ROOT / "docs" / "guide.md", "toml")]
     runs = [RunConfig.from_table(table) for table in tables if "learner" in table]
     assert len(runs) == 1
-    assert registry.resolved(runs[0]).options == {"learner.bonus_scale": 0.1}
-    showcase = Sweep.from_toml(ROOT / "docs" / "examples" / "showcase.toml").resolved(registry.resolved)
+    assert build_run.resolved(runs[0]).options == {"learner.bonus_scale": 0.1}
+    showcase = Sweep.from_toml(ROOT / "docs" / "examples" / "showcase.toml").resolved(build_run.resolved)
     assert {run.privatizer for run in showcase.runs} == {"none", "central", "local"}
     papers = [run for run in showcase.runs if run.learner != "noise-aware"]
     assert all(run.options["learner.bonus_scale"] == 0.1 for run in papers)  # one tuning for all of them

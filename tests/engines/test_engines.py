@@ -16,8 +16,8 @@ from dying import Dying, dividing
 from one_killed import check_survival
 
 import discreet as dr
-from discreet import registry, reproductions
-from discreet.experiments import sweep
+from discreet import reproductions
+from discreet.experiments import build_run, sweep
 from discreet.experiments.engine import Engine, EngineError, Job, open_engine, results
 from discreet.experiments.results import Result
 from discreet.experiments.run_config import made_by
@@ -100,11 +100,11 @@ def test_equal_bits_and_deaths(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["dask", "ray"])
 def test_a_sweep_on_an_engine_is_the_sweep(name: str, tmp_path: Path) -> None:
     table = {"env": "random", "learner": "dp-ucbvi", "privatizer": ["central", "none"], "episodes": 200}
-    runs = [registry.resolved(one) for one in sweep.grid({**table, "epsilon": 1.0, "seeds": 8})]
-    made = [(registry.prepare(one), one, tmp_path / str(i)) for i, one in enumerate(runs)]
+    runs = [build_run.resolved(one) for one in sweep.grid({**table, "epsilon": 1.0, "seeds": 8})]
+    made = [(build_run.prepare(one), one, tmp_path / str(i)) for i, one in enumerate(runs)]
     heard: dict[int, int] = {}
     with ENGINES[name]() as engine:
-        there = sweep.run_all(made, registry.prepare, engine, heard.__setitem__)
+        there = sweep.run_all(made, build_run.prepare, engine, heard.__setitem__)
     assert len(heard) == 16
     for (setup, config, out), found in zip(made, there, strict=True):
         here = sweep.run(setup, config)

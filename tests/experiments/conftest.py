@@ -12,7 +12,8 @@ import pytest
 
 from discreet.core.guarantee import Guarantee, no_guarantee
 from discreet.envs.mdp.tabular import RewardMap
-from discreet.experiments.results import Result, SeedRun
+from discreet.experiments.results import Result
+from discreet.experiments.seed_run import SeedRun
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 

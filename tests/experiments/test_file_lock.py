@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 from waiting import LIMIT, wait_until
 
-from discreet import registry
+from discreet.experiments import build_run, simulate, sweep
 from discreet.experiments import file_lock as module
-from discreet.experiments import simulate, sweep
 from discreet.experiments.file_lock import Claims
 from discreet.experiments.results import About, Result
 from discreet.experiments.run_config import MADE_BY, RunConfig, made_by
@@ -74,11 +73,11 @@ def test_a_held_claim_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 WORKER = """
 import sys
 from pathlib import Path
-from discreet import registry
+from discreet.experiments import build_run
 from discreet.experiments import simulate, sweep
 from discreet.experiments.run_config import RunConfig
 config = RunConfig.from_table({table!r})
-setup = registry.prepare(config)
+setup = build_run.prepare(config)
 own = type(setup).run
 def told(self, seed, run, *rest):
     print(run, flush=True)
@@ -89,7 +88,7 @@ sweep.run(setup, config, Path(sys.argv[1]), 1)
 
 
 def test_two_processes_do_each_run_once(tmp_path: Path) -> None:
-    config = registry.resolved(CONFIG)
+    config = build_run.resolved(CONFIG)
     code = WORKER.format(table=config.to_table())
     both = [
         subprocess.Popen(
@@ -100,7 +99,7 @@ def test_two_processes_do_each_run_once(tmp_path: Path) -> None:
     did = [one.communicate()[0].split() for one in both]
     assert [one.returncode for one in both] == [0, 0]
     assert sorted(map(int, did[0] + did[1])) == list(range(6))
-    here = sweep.run(registry.prepare(config), config, workers=1)
+    here = sweep.run(build_run.prepare(config), config, workers=1)
     np.testing.assert_array_equal(Result.load(tmp_path / "out").regret, here.regret)
     names = {path.name for path in (tmp_path / "out" / "seeds").iterdir()}
     assert names == {f"run-{run:05d}.parquet" for run in range(6)}
@@ -111,8 +110,8 @@ def test_a_run_that_another_process_is_at_is_waited_for(
 ) -> None:
     """Here a thread stands for the other process: it holds run 1, and stores it late."""
     monkeypatch.setattr(module, "WAIT", 0.01)
-    config = registry.resolved(CONFIG.with_seeds(2))
-    setup = registry.prepare(config)
+    config = build_run.resolved(CONFIG.with_seeds(2))
+    setup = build_run.prepare(config)
     sweep.run(setup, config, tmp_path / "out", 1, chosen=lambda run: run == 0)
     whole = sweep.run(setup, config, workers=1)
     folder = sweep.RunFolder(tmp_path / "out")
@@ -135,8 +134,8 @@ def test_a_run_that_another_process_is_at_is_waited_for(
 
 def test_nobody_waits_while_there_is_something_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process is at the only run of the first configuration: the second one is done meanwhile."""
-    configs = [registry.resolved(replace(CONFIG, episodes=n).with_seeds(1)) for n in (300, 301)]
-    runs = [(registry.prepare(one), one, tmp_path / str(one.episodes)) for one in configs]
+    configs = [build_run.resolved(replace(CONFIG, episodes=n).with_seeds(1)) for n in (300, 301)]
+    runs = [(build_run.prepare(one), one, tmp_path / str(one.episodes)) for one in configs]
     for setup, one, out in runs:
         sweep.RunFolder.create(out, {**one.to_table(), MADE_BY: made_by()}, About.of(setup))
     first, second = (sweep.RunFolder(out) for _, _, out in runs)
@@ -177,8 +176,8 @@ def test_bad_shards(text: str) -> None:
 
 
 def test_shards_meet(tmp_path: Path) -> None:
-    config = registry.resolved(CONFIG)
-    setup = registry.prepare(config)
+    config = build_run.resolved(CONFIG)
+    setup = build_run.prepare(config)
     for part in (1, 2):
         own = sweep.shard(f"{part}/2")
         sweep.run(setup, config, tmp_path / f"part-{part}", 1, chosen=lambda run, own=own: own(0, run))
@@ -190,16 +189,16 @@ def test_shards_meet(tmp_path: Path) -> None:
         sweep.merge([tmp_path / "all"], tmp_path / "all")
     with pytest.raises(ValueError, match="is no result folder"):
         sweep.merge([tmp_path / "all" / "seeds"], tmp_path / "none")
-    other = registry.resolved(CONFIG.with_seeds(1))
+    other = build_run.resolved(CONFIG.with_seeds(1))
     changed = RunConfig.from_table({**other.to_table(), "episodes": 301})
-    sweep.run(registry.prepare(changed), changed, tmp_path / "changed", 1)
+    sweep.run(build_run.prepare(changed), changed, tmp_path / "changed", 1)
     with pytest.raises(ValueError, match="episodes = 300 there, 301 here"):
         sweep.merge([tmp_path / "changed"], tmp_path / "all")
 
 
 def test_two_truths_of_one_run_are_refused(tmp_path: Path) -> None:
-    config = registry.resolved(CONFIG.with_seeds(1))
-    setup = registry.prepare(config)
+    config = build_run.resolved(CONFIG.with_seeds(1))
+    setup = build_run.prepare(config)
     for name in ("a", "b"):
         sweep.run(setup, config, tmp_path / name, 1)
     folder = sweep.RunFolder(tmp_path / "b")
@@ -213,9 +212,9 @@ def test_two_truths_of_one_run_are_refused(tmp_path: Path) -> None:
 
 def test_a_merge_that_is_refused_leaves_nothing_half_done(tmp_path: Path) -> None:
     """Two configurations in sweeps of two machines: the later one disagrees, or is damaged, in one seed."""
-    config = registry.resolved(CONFIG)
-    for number, one in enumerate((config, registry.resolved(replace(config, learner="ucb-vi")))):
-        setup = registry.prepare(one)
+    config = build_run.resolved(CONFIG)
+    for number, one in enumerate((config, build_run.resolved(replace(config, learner="ucb-vi")))):
+        setup = build_run.prepare(one)
         sweep.run(setup, one, tmp_path / "a" / str(number), 1, chosen=lambda run: run < 3)
         sweep.run(setup, one, tmp_path / "b" / str(number), 1, chosen=lambda run: run >= 2)
         sweep.run(setup, one, tmp_path / "all" / str(number), 1, chosen=lambda run: run == 5)
@@ -236,8 +235,8 @@ def test_a_merge_that_is_refused_leaves_nothing_half_done(tmp_path: Path) -> Non
 
 
 def test_progress_of_a_part_is_of_the_part(tmp_path: Path) -> None:
-    config = registry.resolved(CONFIG)
-    setup, heard = registry.prepare(config), set[int]()
+    config = build_run.resolved(CONFIG)
+    setup, heard = build_run.prepare(config), set[int]()
     sweep.run(setup, config, tmp_path / "out", 1, chosen=lambda run: run < 4)
     found = sweep.run(
         setup, config, tmp_path / "out", 1, lambda run, _: heard.add(run), lambda run: run in (3, 4)
@@ -250,8 +249,8 @@ def test_nothing_is_made_ready_while_others_are_at_all_runs(monkeypatch: pytest.
     monkeypatch.setattr(simulate, "packed", None)  # what sends a set-up to other processes
     own, probed = simulate._warn_of_time, list[int]()
     monkeypatch.setattr(simulate, "_warn_of_time", lambda *how: probed.append(1) or own(*how))
-    config = registry.resolved(CONFIG)
-    setup = registry.prepare(config)
+    config = build_run.resolved(CONFIG)
+    setup = build_run.prepare(config)
     setup = type(setup)(setup.mdp, setup.learner, setup.privatizer, setup.episodes, stepwise=True)
     assert list(simulate.iterate_runs(setup, 0, range(6), 2, take=lambda _: False)) == []
     assert probed == []
@@ -261,8 +260,8 @@ def test_nothing_is_made_ready_while_others_are_at_all_runs(monkeypatch: pytest.
 
 def test_a_run_is_asked_for_once_and_whoever_claims_it_does_it(tmp_path: Path) -> None:
     """Runs in processes beside this one, whose first had been claimed twice and left to nobody."""
-    config = registry.resolved(replace(CONFIG, options={}, episodes=30).with_seeds(2))
-    setup = registry.prepare(config)
+    config = build_run.resolved(replace(CONFIG, options={}, episodes=30).with_seeds(2))
+    setup = build_run.prepare(config)
     setup = type(setup)(setup.mdp, setup.learner, setup.privatizer, setup.episodes, stepwise=True)
     assert not setup.fused
     asked = list[int]()

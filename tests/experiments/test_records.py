@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from discreet import registry
 from discreet.cli import app
-from discreet.experiments import records
+from discreet.experiments import build_run, records
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
 from discreet.utils.toml_file import to_toml
@@ -23,7 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def prepare(config: RunConfig) -> Setup:
     """The run with 300 users: as much is played, not as long."""
-    return registry.prepare(registry.resolved(replace(config, episodes=300)))
+    return build_run.prepare(build_run.resolved(replace(config, episodes=300)))
 
 
 def submission(**changes: Any) -> dict[str, Any]:

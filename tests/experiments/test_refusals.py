@@ -7,6 +7,7 @@ import pytest
 
 import discreet as dr
 from discreet import registry
+from discreet.experiments import build_run
 from discreet.experiments.run_config import RunConfig
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -39,7 +40,7 @@ def cell(learner: str, privatizer: str, preset: str | None, episodes: int = 400)
 def test_refusals_name_what_was_typed(learner: str) -> None:
     for privatizer, preset in product(PRIVATIZERS, PRESETS):
         try:
-            registry.prepare(registry.resolved(cell(learner, privatizer, preset)))
+            build_run.prepare(build_run.resolved(cell(learner, privatizer, preset)))
         except ValueError as error:
             text = str(error)
             assert (learner, privatizer, preset) in REFUSED, text
@@ -51,7 +52,7 @@ def test_refusals_name_what_was_typed(learner: str) -> None:
 
 def test_too_few_users_are_episodes() -> None:
     with pytest.raises(ValueError, match=r"^episodes = 60: must be at least 361 users"):
-        registry.prepare(registry.resolved(cell("sdp-pe", "none", None, 60)))
+        build_run.prepare(build_run.resolved(cell("sdp-pe", "none", None, 60)))
 
 
 def test_in_python() -> None:

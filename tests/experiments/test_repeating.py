@@ -12,6 +12,7 @@ import pytest
 import discreet as dr
 from discreet import registry
 from discreet.envs.mdp.tabular import RewardMap
+from discreet.experiments import build_run
 from discreet.experiments.labels import privacy_words, short_labels
 from discreet.experiments.results import RunFolder
 from discreet.experiments.run_config import RunConfig
@@ -136,7 +137,9 @@ def test_a_saved_result_repeats(learner: Any, privatizer: Any, tmp_path: Path) -
     assert np.array_equal(loaded.gap_regret, result.gap_regret)
     assert loaded.guarantee == result.guarantee
     assert loaded.environment == result.environment == "riverswim (horizon=6)"
-    mdp, own, ours = registry.objects(registry.resolved(RunConfig.from_toml(tmp_path / "saved/config.toml")))
+    mdp, own, ours = build_run.objects(
+        build_run.resolved(RunConfig.from_toml(tmp_path / "saved/config.toml"))
+    )
     assert (own, ours) == (learner, privatizer)
     assert mdp.horizon == 6
     # and the folder itself is taken up: nothing is done twice

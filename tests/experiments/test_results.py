@@ -9,8 +9,9 @@ import pytest
 
 from discreet.core.guarantee import no_guarantee
 from discreet.experiments.labels import short_labels
-from discreet.experiments.results import About, Result, RunFolder, SeedRun
+from discreet.experiments.results import About, Result, RunFolder
 from discreet.experiments.run_config import RunConfig
+from discreet.experiments.seed_run import SeedRun
 
 Make = Callable[..., Result]
 

@@ -9,8 +9,9 @@ import pytest
 
 import discreet as dr
 from discreet.experiments import simulate, sweep
-from discreet.experiments.results import Result, SeedRun
+from discreet.experiments.results import Result
 from discreet.experiments.run_config import RunConfig
+from discreet.experiments.seed_run import SeedRun
 
 Make = Callable[..., Result]
 CONFIG = RunConfig(episodes=40, seeds=4, seed=3)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from discreet import registry
-from discreet.experiments import sweep
+from discreet.experiments import build_run, sweep
 from discreet.experiments.engine import Engine
 from discreet.experiments.results import Result
 from discreet.experiments.run_config import RunConfig
@@ -25,10 +24,10 @@ _AIMING = 10.0  # seconds
 
 def check_survival(engine: Engine, victims: Callable[[], Sequence[int]], trial: int, out: Path) -> None:
     """200 runs are those of this process, to the last bit, though one of the victims (pids) is killed."""
-    config = registry.resolved(
+    config = build_run.resolved(
         RunConfig(env="random", learner="ucb-vi", episodes=200, seeds=RUNS, seed=trial, privatizer="none")
     )
-    setup = registry.prepare(config)
+    setup = build_run.prepare(config)
     here = sweep.run(setup, config)
     draw = random.Random(trial)
     start, delay = draw.randrange(0, 150), draw.uniform(0.0, 0.05)
@@ -49,7 +48,7 @@ def check_survival(engine: Engine, victims: Callable[[], Sequence[int]], trial: 
             timers.append(threading.Timer(delay, shoot))
             timers[0].start()
 
-    (there,) = sweep.run_all([(setup, config, out)], registry.prepare, engine, heard)
+    (there,) = sweep.run_all([(setup, config, out)], build_run.prepare, engine, heard)
     timers[0].join()
     assert killed
     for found in (there, Result.load(out)):

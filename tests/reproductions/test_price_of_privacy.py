@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet import registry
+from discreet.experiments import build_run
 from discreet.experiments.results import RunFolder
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
@@ -40,8 +40,8 @@ TINY = Size(
 
 
 def prepare(config: RunConfig) -> tuple[RunConfig, Setup]:
-    resolved = registry.resolved(config)
-    return resolved, registry.prepare(resolved)
+    resolved = build_run.resolved(config)
+    return resolved, build_run.prepare(resolved)
 
 
 # ------------------------------------------------------------------------------------ definitions

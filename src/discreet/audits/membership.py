@@ -69,10 +69,10 @@ from discreet.envs.mdp.planning import uniform_policy
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollouts
 from discreet.envs.rollouts.simulated_users import count_crowd
-from discreet.experiments.offline_runs import OfflineLearner, anybody
 from discreet.learners.offline.apvi import OfflinePolicy
+from discreet.learners.offline.interface import OfflineLearner
 from discreet.mechanisms.interfaces import Privatizer, Spec
-from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
+from discreet.mechanisms.policy_rows import PolicyRows, anybody, policy_rows
 
 __all__ = [
     "ADVERSARIES", "AttackResult", "Point", "Rate", "Roc", "Tradeoff", "membership_attack", "most_likely",

@@ -117,13 +117,14 @@ def _audited(
 ) -> tuple[Any, Any]:
     """(learner or None, privatizer) from names and options."""
     from discreet import registry
+    from discreet.experiments import build_run
     from discreet.experiments.run_config import RunConfig
 
     if learner is not None:
         table = {"learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta}
         extra = {} if preset is None else {"preset": preset}
         config = RunConfig.from_table({**table, **extra, "options": pairs})
-        _, learns, protects = registry.objects(registry.resolved(config))
+        _, learns, protects = build_run.objects(build_run.resolved(config))
         return learns, protects
     given = {name.removeprefix("privatizer."): value for name, value in pairs.items()}
     takes = registry.options_of(registry.entry("privatizer", privatizer).factory())
@@ -270,9 +271,9 @@ def records(
 
 
 def _prepare(config: Any) -> Any:
-    from discreet import registry
+    from discreet.experiments import build_run
 
-    return registry.prepare(registry.resolved(config))
+    return build_run.prepare(build_run.resolved(config))
 
 
 def _submissions(files: Sequence[Path] | None) -> list[Path]:

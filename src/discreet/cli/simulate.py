@@ -277,7 +277,7 @@ def forecast(
             return
         forecast_stored(schema, users, budget, algorithm, preset, option, share, as_json)
         return
-    from discreet import registry
+    from discreet.experiments import build_run
     from discreet.experiments.estimate import forecast_run
 
     of_stored = {"users": users, "rho": rho, "target-gain": target_gain, "world": world}
@@ -289,7 +289,7 @@ def forecast(
         "preset": preset, "episodes": episodes,
     }  # fmt: skip
     announce_compilation()
-    setup = registry.prepare(registry.resolved(_configuration(config, flags, option, env_option, plugin)))
+    setup = build_run.prepare(build_run.resolved(_configuration(config, flags, option, env_option, plugin)))
     _announce_delta(setup)
     found = forecast_run(setup)
     if as_json:
@@ -330,21 +330,20 @@ def _run_all(
     chosen: Callable[[int, int], bool] | None,
 ) -> list[Result]:
     """Configurations (with folder and title each), one after the other here, all together on an engine."""
-    from discreet import registry
-    from discreet.experiments import sweep
+    from discreet.experiments import build_run, sweep
     from discreet.experiments.engine import open_engine
 
     made = []
     announce_compilation()
     for config, out, title in wanted:
-        resolved = registry.resolved(config)
+        resolved = build_run.resolved(config)
         for name in ("epsilon", "delta"):
             value = getattr(config, name)
             if value is not None and getattr(resolved, name) is None and title is None:
                 say(
                     f"discreet: {name} = {value:g} is not used: privatizer {resolved.privatizer!r} takes none"
                 )
-        setup = registry.prepare(resolved)
+        setup = build_run.prepare(resolved)
         _announce_delta(setup)
         made.append((setup, resolved, out, title or f"{resolved.learner}, {resolved.privatizer}"))
     mine = [
@@ -357,7 +356,7 @@ def _run_all(
         total = sum(config.episodes * len(own) for own, (_, config, *_) in zip(mine, made, strict=True))
         with open_engine(str(engine), workers) as there, progress_bar(str(engine), total) as progress:
             runs = [(setup, config, out) for setup, config, out, _ in made]
-            return sweep.run_all(runs, registry.prepare, there, progress, chosen)
+            return sweep.run_all(runs, build_run.prepare, there, progress, chosen)
 
     def shown(i: int) -> AbstractContextManager[Callable[[int, int], None]]:
         return progress_bar(made[i][3], made[i][1].episodes * len(mine[i]))
@@ -464,17 +463,17 @@ def sweep(
     as_json: JsonFlag = False,
 ) -> None:
     """Run every configuration of a sweep, a folder each; print a table and draw a figure."""
-    from discreet import registry
     from discreet.core import checks
+    from discreet.experiments import build_run
     from discreet.experiments import sweep as sweeps
 
     plan: Sweep = sweeps.Sweep.from_toml(config)
     if seeds is not None:
         plan = sweeps.Sweep(plan.title, tuple(one.with_seeds(seeds) for one in plan.runs))
     announce_compilation()
-    plan = plan.resolved(registry.resolved)
+    plan = plan.resolved(build_run.resolved)
     for one in plan.runs:
-        registry.prepare(one)  # everything fits, or nothing is run
+        build_run.prepare(one)  # everything fits, or nothing is run
     folder = out or Path("results") / config.stem
     names = [one.name.removesuffix("-" + one.key) for one in plan.runs]
     if list_only:

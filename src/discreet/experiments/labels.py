@@ -11,7 +11,7 @@ from discreet.accounting.text.guarantee_sentences import up
 from discreet.experiments.run_config import MADE_BY, identity
 
 if TYPE_CHECKING:
-    from discreet.experiments.results import Result
+    from discreet.experiments.seed_run import FinishedRun
 
 __all__ = ["privacy_words", "said_options", "short_labels"]
 
@@ -49,7 +49,7 @@ def said_options(options: Mapping[str, Any], *first: str | None) -> str:
     return f" ({', '.join(said)})" if said else ""
 
 
-def short_labels(results: Sequence[Result]) -> tuple[list[str], str]:
+def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
     """Labels without the options that all results share, and those options as text (maybe empty).
 
     Results of different runs that would get the same label and the same privacy are told apart by the
@@ -66,7 +66,7 @@ def short_labels(results: Sequence[Result]) -> tuple[list[str], str]:
     return _told_apart(results, labels), _said(shared).strip(" ()")
 
 
-def _in_label(result: Result) -> dict[str, Any]:
+def _in_label(result: FinishedRun) -> dict[str, Any]:
     """Preset and options as far as the label names them: none if the label was chosen by the user."""
     given = {"preset": result.config.get("preset"), **result.about.options}
     return given if _said(given) in result.label else {}
@@ -76,7 +76,7 @@ def _said(given: Mapping[str, Any]) -> str:
     return said_options({k: v for k, v in given.items() if k != "preset"}, given.get("preset"))
 
 
-def _told_apart(results: Sequence[Result], labels: Sequence[str]) -> list[str]:
+def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[str]:
     """Labels with additions wherever two different runs have the same name."""
     groups: dict[tuple[str, str, str], list[int]] = {}
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
@@ -88,7 +88,7 @@ def _told_apart(results: Sequence[Result], labels: Sequence[str]) -> list[str]:
     return found
 
 
-def _differences(results: Sequence[Result]) -> list[str]:
+def _differences(results: Sequence[FinishedRun]) -> list[str]:
     """Text for each of several results: the settings in which they differ, empty if they do not."""
     tables = [identity({**result.config, "seed": result.seed}) for result in results]
     keys = {key for table in tables for key in table}

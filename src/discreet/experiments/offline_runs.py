@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
-from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededCoins
 from discreet.core.rng import Randomness, SecureCoins, Seeded
 from discreet.core.short_repr import brief
@@ -30,42 +29,25 @@ from discreet.envs.rollouts.rollout import MOST_USERS, rollouts
 from discreet.envs.rollouts.simulated_users import crowd_of
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.offline.decision_points import DecisionPoints, DecisionPolicy
+from discreet.learners.offline.interface import OfflineLearner
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.argument_roles import check_role
 from discreet.mechanisms.dataset.dataset_release import KeptRelease
 from discreet.mechanisms.interfaces import (
     Coins,
-    Plan,
     Privatizer,
     Release,
     Returns,
     Schedule,
     Spec,
-    StepwiseRelease,
 )
-from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
+from discreet.mechanisms.policy_rows import PolicyRows, anybody, policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
-__all__ = ["OfflineLearner", "Simulated", "first_visits_of", "learn_from", "release_of"]
+__all__ = ["Simulated", "first_visits_of", "learn_from", "release_of"]
 
 _CHUNK = 2**16  # people who are played at once
-
-
-class OfflineLearner(Protocol):
-    """Asks one question of all users, then learns from the one release."""
-
-    def query(self, spec: Spec) -> CountQuery:
-        """What is asked of all people in the world of ``spec``."""
-        ...
-
-    def schedule(self, users: int) -> Schedule:
-        """One release, after the last of ``users`` people."""
-        ...
-
-    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
-        """A policy of the release for the world of ``spec``: post-processing, as often as one likes."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +88,6 @@ class Simulated:
     def key(self) -> NDArray[np.uint64]:
         """Of the people's luck."""
         return Seeded(self.seed, self.run).keys.environment
-
-
-def anybody(layout: Layout, users: int) -> Plan:
-    """The plan of people whose policy was nobody's to choose: any admissible action, at every step."""
-    mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(float)
-    row = mask / mask.sum(axis=1, keepdims=True)
-    return Plan(np.repeat(row[None], layout.horizon, axis=0), users)
 
 
 def release_of(

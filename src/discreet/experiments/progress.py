@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-__all__ = ["shown"]
+__all__ = ["Progress", "shown"]
 
 Progress = Callable[[int, int], None]
 _CELLS = 40  # of a plain bar

@@ -1,45 +1,27 @@
 """The configuration that repeats a run made from Python objects, where there is one.
 
-An environment that was made by name (``discreet.make``) remembers its name and options. The registry,
-which stands above this room, registers the function that finds the names of learners and privatizers.
+The registry remembers the name and options of environments made by name (``discreet.make``), and finds the
+names of learners and privatizers.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from discreet.experiments.labels import said_options
 from discreet.experiments.run_config import MADE_BY, RunConfig, cannot_repeat, made_by
+from discreet.registry import Named, named, remembered
 
 if TYPE_CHECKING:
-    from discreet.envs.mdp.tabular import TabularMDP
-    from discreet.experiments.simulate import Setup
+    from discreet.experiments.seed_run import PreparedRun
 
-__all__ = ["OBJECTS", "Named", "Recipe", "provide", "recipe", "remember"]
+__all__ = ["OBJECTS", "Recipe", "recipe"]
 
 OBJECTS = "python objects"
-
-
-@dataclass(frozen=True)
-class Named:
-    """A part of a run as the registry names it.
-
-    name : in the registry; preset : None for the default; options : those that differ from the preset's;
-    fixed : options that the name stands for; plugins : modules that register the name; presets : the names
-    that the part offers.
-    """
-
-    name: str
-    preset: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    plugins: tuple[str, ...] = ()
-    presets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,35 +37,17 @@ class Recipe:
     environment: str
 
 
-_environments: WeakKeyDictionary[TabularMDP, Named] = WeakKeyDictionary()
-_finders: list[Callable[[str, Any], Named | None]] = []
-
-
-def provide(find: Callable[[str, Any], Named | None]) -> None:
-    """Register the function that names a learner or privatizer: ``find(kind, object)``."""
-    _finders[:] = [find]
-
-
-def remember(mdp: TabularMDP, named: Named) -> None:
-    """Keep the name by which an environment was made, for as long as the environment lives."""
-    _environments[mdp] = named
-
-
-def recipe(setup: Setup, seed: int, seeds: int) -> Recipe:
+def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
     """Describe a set-up: by names if all parts have one, else by the objects' own texts."""
-    find = _finders[0] if _finders else (lambda kind, value: None)
-    try:
-        environment = _environments.get(setup.mdp)
-    except TypeError:  # no weak references to it
-        environment = None
-    learner, privatizer = find("learner", setup.learner), find("privatizer", setup.privatizer)
+    environment = remembered(setup.mdp)
+    learner, privatizer = named("learner", setup.learner), named("privatizer", setup.privatizer)
     said = {
         f"{kind}.{name}": value
-        for kind, named, part in (
+        for kind, found, part in (
             ("learner", learner, setup.learner),
             ("privatizer", privatizer, setup.privatizer),
         )
-        for name, value in (_own_options(part) if named is None else {**named.fixed, **named.options}).items()
+        for name, value in (_own_options(part) if found is None else {**found.fixed, **found.options}).items()
         if (kind, name) not in (("privatizer", "epsilon"), ("privatizer", "delta"))
     }
     preset, presets = _preset(learner, privatizer)
@@ -92,7 +56,7 @@ def recipe(setup: Setup, seed: int, seeds: int) -> Recipe:
     if environment is not None:
         world = f"{environment.name}{said_options(environment.options)}"
     own = {"environment": environment, "learner": learner, "privatizer": privatizer}
-    missing = [name for name, named in own.items() if named is None]
+    missing = [name for name, found in own.items() if found is None]
     if missing or environment is None or learner is None or privatizer is None:
         return Recipe(_objects_table(setup, seed, preset, said, world, missing), said, world)
     options = {name: value for name, value in said.items() if not _is_fixed(name, learner, privatizer)}
@@ -121,8 +85,8 @@ def _preset(learner: Named | None, privatizer: Named | None) -> tuple[str | None
 
 def _is_fixed(name: str, learner: Named, privatizer: Named) -> bool:
     kind, _, bare = name.partition(".")
-    named = learner if kind == "learner" else privatizer
-    return bare in named.fixed and bare not in named.options
+    part = learner if kind == "learner" else privatizer
+    return bare in part.fixed and bare not in part.options
 
 
 def _own_options(part: Any) -> dict[str, Any]:
@@ -143,7 +107,7 @@ def _own_options(part: Any) -> dict[str, Any]:
 
 
 def _objects_table(
-    setup: Setup, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
+    setup: PreparedRun, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
 ) -> dict[str, Any]:
     """Identify a run that no file can repeat, and say why."""
     table = {

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.accounting.serialization import of_guarantee, same_up_to_rounding
 from discreet.accounting.text.sentence_templates import OLDEST
@@ -35,6 +34,7 @@ from discreet.experiments import statistics
 from discreet.experiments.labels import privacy_words, said_options
 from discreet.experiments.recipes import recipe
 from discreet.experiments.run_config import MADE_BY, flattened, identity
+from discreet.experiments.seed_run import Floats, Ints, PreparedRun, SeedRun
 from discreet.utils.atomic_file import write_aside
 from discreet.utils.markdown_table import html
 from discreet.utils.system import optional
@@ -45,36 +45,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from discreet.core.guarantee import Guarantee
-    from discreet.experiments.simulate import Setup
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _CONFIG, _GUARANTEE, _ABOUT, _SEEDS = "config.toml", "guarantee.json", "about.json", "seeds"
 _SEED_FILE = re.compile(r"run-(\d{5,})\.parquet")
-
-
-@dataclass(frozen=True, eq=False)
-class SeedRun:
-    """One seed's record: cumulative regrets after ``episodes`` users.
-
-    run : index of the repetition; episodes : (M,) int64, log-spaced, the last is K; regret : (M,) float64,
-    cumulative pseudo-regret; gap_regret : (M,) float64, cumulative advantage gaps along the realised
-    trajectories; seconds : time of this run.
-    """
-
-    __repr__ = brief
-
-    run: int
-    episodes: Ints
-    regret: Floats
-    gap_regret: Floats
-    seconds: float
-
-    def agrees(self, other: SeedRun) -> bool:
-        """Has the other one the same numbers, to the last bit?"""
-        mine, theirs = ((one.episodes, one.regret, one.gap_regret) for one in (self, other))
-        return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
 def _seeds(count: int) -> str:
@@ -105,7 +78,9 @@ class About:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, setup: Setup, config: Mapping[str, Any] | None = None, label: str | None = None) -> About:
+    def of(
+        cls, setup: PreparedRun, config: Mapping[str, Any] | None = None, label: str | None = None
+    ) -> About:
         """Names from the configuration where there is one, else from the objects.
 
         label : the user's own; by default the learner with its preset and options.
@@ -202,8 +177,8 @@ class Result:
 
     @classmethod
     def from_runs(
-        cls, setup: Setup, seed: int, runs: Iterable[SeedRun], config: Mapping[str, Any] | None = None,
-        label: str | None = None,
+        cls, setup: PreparedRun, seed: int, runs: Iterable[SeedRun],
+        config: Mapping[str, Any] | None = None, label: str | None = None,
     ) -> Result:  # fmt: skip
         """Repetitions ``runs`` of ``setup`` under ``seed``.
 

@@ -1,6 +1,6 @@
 """A run's configuration as TOML: everything needed to repeat it, and nothing else.
 
-The configuration is data; :mod:`discreet.registry` turns names and options into objects. Its
+The configuration is data; :mod:`discreet.experiments.build_run` turns names and options into objects. Its
 *identity* leaves out the number of seeds, which may grow later in the same folder, and includes the
 hash of the compiled code: seeds computed by different kernels are never mixed.
 """
@@ -20,9 +20,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from discreet.core import checks
-from discreet.utils.toml_file import read_toml
+from discreet.utils.toml_file import OptionValue, flat_options, read_toml
 
-Value = bool | int | float | str | tuple[Any, ...] | None
 By = Literal["auto", "episode", "batch"]
 
 MADE_BY = "made_by"
@@ -73,8 +72,8 @@ class RunConfig:
     by: By = "auto"
     plugins: tuple[str, ...] = ()
     label: str | None = field(default=None, compare=False)
-    env_options: Mapping[str, Value] = field(default_factory=dict)
-    options: Mapping[str, Value] = field(default_factory=dict)
+    env_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("env", "learner", "privatizer"):
@@ -94,7 +93,7 @@ class RunConfig:
         checks.choice("by", self.by, ("auto", "episode", "batch"))
         object.__setattr__(self, "plugins", _names("plugins", self.plugins))
         for name in ("env_options", "options"):
-            object.__setattr__(self, name, MappingProxyType(_options(name, getattr(self, name))))
+            object.__setattr__(self, name, MappingProxyType(flat_options(name, getattr(self, name))))
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -180,26 +179,6 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _options(name: str, value: Any, prefix: str = "") -> dict[str, Value]:
-    """Flatten tables (``learner.bonus_scale``), lists to tuples, sorted by name."""
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name} = {value!r}: must be a table of options")
-    flat: dict[str, Value] = {}
-    for key, item in value.items():
-        full = f"{prefix}{key}".replace("-", "_")
-        if isinstance(item, Mapping):
-            flat.update(_options(name, item, f"{full}."))
-        elif isinstance(item, list | tuple):
-            flat[full] = tuple(tuple(x) if isinstance(x, list | tuple) else x for x in item)
-        elif isinstance(item, bool | int | float | str):
-            flat[full] = item
-        elif item is None:
-            continue  # "not given", which TOML cannot say otherwise
-        else:
-            raise ValueError(f"{name}.{full} = {item!r}: must be a boolean, a number, a text or a list")
-    return dict(sorted(flat.items()))
-
-
 def table_key(table: Mapping[str, Any]) -> str:
     """Eight hexadecimal digits of a configuration table, apart from what is not its identity."""
     text = json.dumps(identity(table), sort_keys=True, default=str)
@@ -230,7 +209,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
     """A stored table with its options under dotted names, as a configuration holds them."""
     return {
-        key: _options(key, value) if key in ("options", "env_options") else value
+        key: flat_options(key, value) if key in ("options", "env_options") else value
         for key, value in table.items()
     }
 

@@ -22,10 +22,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.count_mechanism import CountMechanism
@@ -41,9 +40,9 @@ from discreet.envs.rollouts.rollout import rollout
 from discreet.envs.rollouts.simulated_users import crowd_of, reports_of
 from discreet.experiments import timing
 from discreet.experiments.engine import Engine, Job, results
-from discreet.experiments.progress import shown
-from discreet.experiments.results import SeedRun
-from discreet.experiments.run_config import check_label
+from discreet.experiments.progress import Progress, shown
+from discreet.experiments.run_config import By, check_label
+from discreet.experiments.seed_run import Floats, Ints, SeedRun
 from discreet.experiments.worker import NoWorkers, Play, packed, processes
 from discreet.learners.online.tabular_base import GROWTH
 from discreet.mechanisms.argument_roles import check_role
@@ -55,11 +54,6 @@ from discreet.utils.system import processors
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
     from discreet.experiments.results import Result
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-By = Literal["auto", "episode", "batch"]
-Progress = Callable[[int, int], None]
 
 MAX_RECORDED = 1000
 _MOST_FLOW = 2**26  # transition counts of a flow, half a GB, where the query itself keeps none

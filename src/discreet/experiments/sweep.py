@@ -38,13 +38,9 @@ from discreet.experiments import statistics
 from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.file_lock import Claims, shared
 from discreet.experiments.labels import privacy_words, short_labels
-from discreet.experiments.results import (
-    About,
-    Result,
-    RunFolder,
-    SeedRun,
-)
+from discreet.experiments.results import About, Result, RunFolder
 from discreet.experiments.run_config import MADE_BY, RunConfig, check_label, made_by, table_key
+from discreet.experiments.seed_run import SeedRun
 from discreet.experiments.worker import Play
 from discreet.utils.atomic_file import write_aside
 from discreet.utils.markdown_table import html, markdown
@@ -125,7 +121,7 @@ def run(
 
     Parameters
     ----------
-    setup : what ``config`` was made into (:func:`discreet.registry.prepare`).
+    setup : what ``config`` was made into (:func:`discreet.experiments.build_run.prepare`).
     out : result folder, or None to keep everything in memory.
     workers : parallel runs; the results do not depend on it.
     progress : called with (run, users done), also for stored seeds.

@@ -21,8 +21,7 @@ from discreet.experiments.engine import Engine, EngineError
 from discreet.experiments.run_config import made_by
 
 if TYPE_CHECKING:
-    from discreet.experiments.results import SeedRun
-    from discreet.experiments.simulate import Setup
+    from discreet.experiments.seed_run import PreparedRun, SeedRun
 
 __all__ = ["Made", "NoWorkers", "Play", "differing", "packed", "processes", "versions"]
 
@@ -68,7 +67,7 @@ class Play:
     build : a function of a module; what : its argument, which can be hashed (a configuration, or bytes).
     """
 
-    build: Callable[[Any], Setup]
+    build: Callable[[Any], PreparedRun]
     what: Any
     seed: int
     made_by: Mapping[str, str] = field(default_factory=versions)
@@ -81,11 +80,11 @@ class Play:
 
 
 @lru_cache(_FEW)
-def _built(build: Callable[[Any], Setup], what: Any) -> Setup:
+def _built(build: Callable[[Any], PreparedRun], what: Any) -> PreparedRun:
     return build(what)
 
 
-def packed(setup: Setup, where: str) -> bytes:
+def packed(setup: object, where: str) -> bytes:
     """A set-up for processes of ``where``; refused here, since a pool that cannot send its tasks may never
     end.
     """

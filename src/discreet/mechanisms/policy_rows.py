@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
 from discreet.core.layout import Layout
-from discreet.mechanisms.interfaces import probabilities
+from discreet.mechanisms.interfaces import Plan, probabilities
 
-__all__ = ["PolicyRows", "policy_rows"]
+__all__ = ["PolicyRows", "anybody", "policy_rows"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -66,3 +66,10 @@ def policy_rows(layout: Layout, policy: ArrayLike | PolicyRows) -> PolicyRows:
             f"policy[{h}, {s}, {a}] = {table[h, s, a]}: action {a} is not admissible in state {s}"
         )
     return PolicyRows(True, np.empty((0, 0), np.int64), layout.to_rows(table))
+
+
+def anybody(layout: Layout, users: int) -> Plan:
+    """Return the plan of users whose policy is not ours: uniform over admissible actions at every step."""
+    mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(float)
+    row = mask / mask.sum(axis=1, keepdims=True)
+    return Plan(np.repeat(row[None], layout.horizon, axis=0), users)

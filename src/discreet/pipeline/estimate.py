@@ -66,7 +66,7 @@ from discreet.pipeline.learned_files import Kind, LinearSums, default_algorithm,
 from discreet.reports.statement import check_delta
 
 if TYPE_CHECKING:
-    from discreet.experiments.offline_runs import OfflineLearner
+    from discreet.learners.offline.interface import OfflineLearner
 
 __all__ = [
     "EPSILONS",

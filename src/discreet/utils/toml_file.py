@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["read_toml", "to_toml"]
+__all__ = ["OptionValue", "flat_options", "read_toml", "to_toml"]
+
+OptionValue = bool | int | float | str | tuple[Any, ...] | None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -38,3 +40,27 @@ def _nested(table: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None:
             place[key] = _nested(value) if isinstance(value, Mapping) else value
     return found
+
+
+def flat_options(name: str, value: Any, prefix: str = "") -> dict[str, OptionValue]:
+    """Check that TOML can hold the options; return them flat and sorted by name, with tuples for lists.
+
+    Tables become dotted names (``learner.bonus_scale``). ``ValueError`` names the option that a file cannot
+    hold.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} = {value!r}: must be a table of options")
+    flat: dict[str, OptionValue] = {}
+    for key, item in value.items():
+        full = f"{prefix}{key}".replace("-", "_")
+        if isinstance(item, Mapping):
+            flat.update(flat_options(name, item, f"{full}."))
+        elif isinstance(item, list | tuple):
+            flat[full] = tuple(tuple(x) if isinstance(x, list | tuple) else x for x in item)
+        elif isinstance(item, bool | int | float | str):
+            flat[full] = item
+        elif item is None:
+            continue  # "not given", which TOML cannot say otherwise
+        else:
+            raise ValueError(f"{name}.{full} = {item!r}: must be a boolean, a number, a text or a list")
+    return dict(sorted(flat.items()))

@@ -15,13 +15,13 @@ from discreet.envs import random_linear
 from discreet.envs.mdp.linear import LinearMDP
 from discreet.envs.mdp.planning import value
 from discreet.envs.rollouts.rollout import rollout
+from discreet.experiments.build_run import prepare, resolved
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
 from discreet.learners.estimation.linear_regression import model_rewards, model_values
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.mechanisms.features import Features, one_hot
 from discreet.mechanisms.interfaces import Budget, Spec
-from discreet.registry import prepare, resolved
 
 JOINT = dr.Central(epsilon=5.0, delta=1e-5)
 EVERY = {"replan_every": 1, "tie_break": "first"}

@@ -22,7 +22,8 @@ import numpy as np
 from discreet.envs import riverswim
 from discreet.experiments import engine as seam
 from discreet.experiments import plots
-from discreet.experiments.results import About, Result, SeedRun
+from discreet.experiments.results import About, Result
+from discreet.experiments.seed_run import SeedRun
 from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.experiments.statistics import number
 from discreet.experiments.worker import Play

@@ -18,8 +18,9 @@ from discreet.core import checks
 from discreet.core.guarantee import no_guarantee
 from discreet.core.rng import Seeded
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.experiments.results import SeedRun
-from discreet.experiments.simulate import Progress, Setup
+from discreet.experiments.progress import Progress
+from discreet.experiments.seed_run import SeedRun
+from discreet.experiments.simulate import Setup
 from discreet.learners.online.policy_optimization import OPPO
 from discreet.learners.online.ucbvi import UCBVI
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy

@@ -36,10 +36,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet import registry
 from discreet.core import checks
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.experiments import statistics, sweep
+from discreet.experiments import build_run, statistics, sweep
 from discreet.experiments.engine import Engine
 from discreet.experiments.results import Result
 from discreet.experiments.run_config import RunConfig
@@ -481,15 +480,15 @@ def _finish(
     them take less time than storing them.
     """
     if engine is not None:
-        made = [registry.resolved(config.with_seeds(seeds)) for config, seeds in wanted.items()]
-        runs = [(registry.prepare(one), one, out / "runs" / sweep.folder_name(one)) for one in made]
+        made = [build_run.resolved(config.with_seeds(seeds)) for config, seeds in wanted.items()]
+        runs = [(build_run.prepare(one), one, out / "runs" / sweep.folder_name(one)) for one in made]
         told = None if progress is None else partial(_count, progress, first)
-        return dict(zip(wanted, sweep.run_all(runs, registry.prepare, engine, told), strict=True))
+        return dict(zip(wanted, sweep.run_all(runs, build_run.prepare, engine, told), strict=True))
     stop = threading.Event()
 
     def one(number: int, config: RunConfig, seeds: int) -> Result:
-        resolved = registry.resolved(config.with_seeds(seeds))
-        setup = registry.prepare(resolved)
+        resolved = build_run.resolved(config.with_seeds(seeds))
+        setup = build_run.prepare(resolved)
         finished: set[int] = set()
 
         def report(run: int, users: int) -> None:

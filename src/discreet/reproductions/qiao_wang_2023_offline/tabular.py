@@ -28,8 +28,9 @@ from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at,
 from discreet.core.rng import Seeded
 from discreet.envs.mdp.planning import optimal_values, value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.experiments.offline_runs import OfflineLearner, Simulated, learn_from
+from discreet.experiments.offline_runs import Simulated, learn_from
 from discreet.learners.offline.apvi import APVI, DPAPVI
+from discreet.learners.offline.interface import OfflineLearner
 from discreet.mechanisms.interfaces import Privatizer, Spec
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy

@@ -1,0 +1,177 @@
+"""Turn a configuration into objects that are ready to run.
+
+Names and options are looked up in :mod:`discreet.registry`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from discreet import registry
+from discreet.core import checks
+from discreet.experiments.run_config import RunConfig
+from discreet.registry import Kind, build, entry, options_of, presets_of, typed
+from discreet.utils.toml_file import OptionValue
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from discreet.envs.mdp.tabular import TabularMDP
+    from discreet.experiments.engine import Engine
+    from discreet.experiments.results import Result
+    from discreet.experiments.simulate import Setup
+
+__all__ = ["objects", "prepare", "resolved", "route", "sweep"]
+
+
+def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Send each option to the class that takes it: typed, under ``learner.X`` or ``privatizer.X``.
+
+    Raises ``ValueError`` for an unknown option (ending with the lists), for one that both take, and
+    for a value of the wrong type.
+    """
+    found = {"learner": entry("learner", learner), "privatizer": entry("privatizer", privatizer)}
+    takes = {kind: options_of(e.factory()) for kind, e in found.items()}
+    routed: dict[str, Any] = {}
+    for name, value in options.items():
+        kind, _, bare = name.partition(".")
+        if bare and kind in found:
+            owners = [kind] if bare in takes[kind] else []
+        else:
+            bare = name
+            owners = [kind for kind in found if name in takes[kind] and name not in registry.BY_FLAG]
+        if len(owners) > 1:
+            raise ValueError(f"option {name!r}: both take it; write learner.{name} or privatizer.{name}")
+        if not owners:
+            lists = "; ".join(f"{found[k].name}: {registry.list_options(takes[k].values())}" for k in found)
+            flag = f" (it has a flag of its own, --{bare})" if bare in registry.BY_FLAG else ""
+            raise ValueError(f"option {name!r}: unknown{flag}; the options are {lists}")
+        full = f"{owners[0]}.{bare}"
+        if full in routed:
+            raise ValueError(f"option {name!r}: given twice")
+        routed[full] = registry.coerce(full, value, takes[owners[0]][bare].annotation)
+    return dict(sorted(routed.items()))
+
+
+def resolved(config: RunConfig) -> RunConfig:
+    """Return the configuration with checked names and typed options, each sent to the class that takes it.
+
+    A budget given to a privatizer that takes none is dropped, so that it is not part of what the
+    run claims to be. Raises ``ValueError`` as :func:`discreet.registry.build` and :func:`route` do.
+    """
+    for module in config.plugins:
+        registry.load_plugin(module)
+    environment, privatizer = entry("environment", config.env), entry("privatizer", config.privatizer)
+    takes = options_of(privatizer.factory())
+    options: Mapping[str, OptionValue] = route(config.learner, config.privatizer, config.options)
+    return replace(
+        config,
+        options=options,
+        env_options=typed(environment, config.env_options, "env_options."),
+        epsilon=config.epsilon if "epsilon" in takes else None,
+        delta=config.delta if "delta" in takes else None,
+    )
+
+
+def objects(config: RunConfig) -> tuple[TabularMDP, Any, Any]:
+    """Build the environment, learner and privatizer of a resolved configuration."""
+    options: dict[str, dict[str, Any]] = {"learner": {}, "privatizer": {}}
+    for name, value in config.options.items():
+        kind, _, bare = name.partition(".")
+        options[kind][bare] = value
+    budget = {"epsilon": config.epsilon, "delta": config.delta}
+    options["privatizer"] |= {name: value for name, value in budget.items() if value is not None}
+    chosen = _presets(config)
+    mdp = build("environment", config.env, None, config.env_options)
+    learner = build("learner", config.learner, chosen["learner"], options["learner"])
+    privatizer = build("privatizer", config.privatizer, chosen["privatizer"], options["privatizer"])
+    return mdp, learner, privatizer
+
+
+def _presets(config: RunConfig) -> dict[str, str | None]:
+    """Give the preset to learner and privatizer, as far as each has it; at least one must."""
+    names = {"learner": config.learner, "privatizer": config.privatizer}
+    if config.preset is None:
+        return dict.fromkeys(names)
+    found = {kind: entry(cast(Kind, kind), name) for kind, name in names.items()}
+    known = {kind: presets_of(one.factory(), one.fixed) for kind, one in found.items()}
+    if not any(config.preset in offered for offered in known.values()):
+        offered = dict.fromkeys(preset for presets in known.values() for preset in presets)
+        raise ValueError(f"preset = {config.preset!r}: {registry.must_be_one_of((*offered, 'code:cz22'))}")
+    return {kind: config.preset if config.preset in offered else None for kind, offered in known.items()}
+
+
+_PUBLISHED_CODE = {"code:cz22": "discreet.reproductions.chowdhury_zhou_2021.public_code"}
+
+
+def prepare(config: RunConfig) -> Setup:
+    """Build and check the set-up of a resolved configuration."""
+    if config.preset is not None and config.preset.startswith(registry.CODE_PREFIX):
+        return _published_code(config)
+    from discreet.experiments.simulate import Setup
+
+    mdp, learner, privatizer = objects(config)
+    return Setup(mdp, learner, privatizer, config.episodes, by=config.by)
+
+
+def sweep(
+    runs: str | Path | Mapping[str, Any],
+    out: str | Path | None = None,
+    *,
+    workers: int | None = None,
+    executor: Executor | Engine | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Result]:
+    """Run every configuration of a sweep, as ``discreet sweep`` does; return one result each, in its order.
+
+    Parameters
+    ----------
+    runs : a TOML file, or its content as a mapping (:mod:`discreet.experiments.sweep` has the form)
+    out : folder
+        With a folder for each configuration; seeds that are there are not run again, and several processes
+        on one folder share the work. None keeps everything in memory.
+    workers : int, optional
+        Parallel runs (default: all processors).
+    executor : concurrent.futures.Executor or Engine, optional
+        Where all runs are executed together; its workers build the configurations themselves. The same bits
+        as here.
+    progress : callable, optional
+        Called with (number of a run, its users) as runs are done.
+
+    Raises
+    ------
+    ValueError
+        If anything in it is not allowed: then nothing is run.
+    """
+    from discreet.experiments import sweep as sweeps
+    from discreet.experiments.engine import Engine as Seam
+
+    plan = sweeps.Sweep.from_table(runs) if isinstance(runs, Mapping) else sweeps.Sweep.from_toml(Path(runs))
+    plan = plan.resolved(resolved)
+    folder = None if out is None else Path(out)
+    made = [
+        (prepare(one), one, None if folder is None else folder / sweeps.folder_name(one)) for one in plan.runs
+    ]
+    if folder is not None:
+        sweeps.note_order(folder, plan)
+    if executor is not None:
+        return sweeps.run_all(made, prepare, Seam.of(executor, workers), progress)
+    return sweeps.run_each(made, workers, lambda _: nullcontext(progress))
+
+
+def _published_code(config: RunConfig) -> Setup:
+    """Build the set-up that repeats a paper's public code; it carries no guarantee."""
+    checks.choice("preset", config.preset, _PUBLISHED_CODE)
+    if config.options:
+        raise ValueError(f"option {next(iter(config.options))!r}: preset {config.preset!r} takes no options")
+    module = importlib.import_module(_PUBLISHED_CODE[str(config.preset)])
+    mdp = build("environment", config.env, None, config.env_options)
+    setup: Setup = module.published_code_setup(
+        config.learner, config.privatizer, mdp, config.episodes, config.epsilon
+    )
+    return setup

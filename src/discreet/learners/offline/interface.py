@@ -1,0 +1,27 @@
+"""Interface of learners that read one release of stored trajectories."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from discreet.core.count_query import CountQuery
+from discreet.learners.offline.apvi import OfflinePolicy
+from discreet.mechanisms.interfaces import Release, Schedule, Spec, StepwiseRelease
+
+__all__ = ["OfflineLearner"]
+
+
+class OfflineLearner(Protocol):
+    """Learner that asks one query of all users, then learns from the one release."""
+
+    def query(self, spec: Spec) -> CountQuery:
+        """Return the query for all users in the environment that ``spec`` describes."""
+        ...
+
+    def schedule(self, users: int) -> Schedule:
+        """Return the schedule of one release after the last of ``users`` users."""
+        ...
+
+    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
+        """Learn a policy for ``spec`` from the release. This is post-processing, so it may be repeated."""
+        ...
