@@ -20,8 +20,8 @@ Ints = NDArray[np.int64]
 class PolicyRows(NamedTuple):
     """A checked policy as the kernels read it, for callers that use one policy many times.
 
-    rows : (H, S) the row played at (h, s), empty where stochastic.
-    probabilities : (H, R) over rows, empty where deterministic.
+    A deterministic policy has ``rows`` (H, S), the row that is played at (h, s). A stochastic policy has
+    ``probabilities`` (H, R) over rows. The other array is empty.
     """
 
     stochastic: bool

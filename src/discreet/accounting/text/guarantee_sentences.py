@@ -111,7 +111,7 @@ def noise_line(record: MechanismRecord) -> str:
 def statement(claim: Guarantee, version: int = VERSION) -> str:
     """Return the guarantee in words.
 
-    version : of the templates (:mod:`discreet.accounting.text.sentence_templates`).
+    ``version`` selects the templates of :mod:`discreet.accounting.text.sentence_templates`.
     """
     if claim.epsilon is None:
         return f"No privacy guarantee: {claim.reason}."
