@@ -89,7 +89,7 @@ serve-demo: warmup ## A policy service with 1 000 simulated people, then one wit
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens
 
-mutate: warmup ## Put small faults into the trusted core: do the tests notice? (docs/mutants.md; an hour or two)
+mutate: warmup ## Put small faults into the trusted core: do the tests notice? (benchmarks/mutants.md; an hour or two)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,mutate]'
 	$(BIN)/python -m studies.mutants --out results/mutants
 

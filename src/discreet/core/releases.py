@@ -85,7 +85,6 @@ class Schedule:
     every user. ``max_releases`` limits the number that releases trigger. ``answers`` is the number of answers
     about stored users. ``reads`` ("sums", "measurements") is what the learner will use. ``plans`` ("any",
     "deterministic", "stochastic") is the kind of its policies. Both choose the mechanism.
-    "deterministic", "stochastic") what kind of policies it plays: both choose the mechanism.
 
     ``times`` holds the number of users submitted at each release, ascending, starting with 0 (release 0 is
     made before any user: zeros, no noise). ``growth`` is geometric: next = max(k + 1, ceil(growth * k)); 1.0
@@ -100,7 +99,7 @@ class Schedule:
     ``start`` then returns a :class:`~discreet.mechanisms.batch_queries.BatchSession`. Users after the last
     release are in no batch.
 
-    ``final`` : the last of ``times`` may be ``users`` itself. Online such a release is rejected, since no
+    ``final`` : the last of ``times`` may be ``users`` itself. Online such a release raises ``ValueError``, since no
     user remains who could use it. An offline data set is released in this way (:meth:`one_shot`).
     """
 

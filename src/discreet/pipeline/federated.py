@@ -269,7 +269,7 @@ class SitePlan:
         }  # fmt: skip
 
     def check_room(self, people: int) -> None:
-        """Raise ``ValueError`` if sums over this number of users may leave the range of a secure sum."""
+        """Raise ``ValueError`` if sums over this number of ``people`` may leave the range of a secure sum."""
         units = 1 if self.query.known_rewards else _GRID // 2  # rewards are centred at 1/2
         if people * self.query.episodes * units > _MOST:
             raise ValueError(

@@ -400,7 +400,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return noise_kernels.all_cells(slots, spec.layout.rows, self.tuned(spec).pooled != "none")
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """Return the (8,) noise of a measurement's families, per step and pooled.
+        """Return the (8,) noise of a measurement's families by their ``laws``, per step and pooled.
 
         The entries for decay and gain are included.
         """

@@ -74,7 +74,7 @@ class PUCB(ErrorAware, GreedyLearner):
         object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise, from its distribution alone."""
+        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise, from its distributions ``laws`` alone."""
         if self.E_mode != "published":
             return super().errors(laws, spec)
         pairs, horizon, users = spec.layout.rows, spec.horizon, bonuses.users(spec)

@@ -257,7 +257,7 @@ class TabularLearner(Knobs, ABC):
         return kernels.work_size(slots, spec.layout.rows, spec.states)
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """Return the (5,) noise bounds E1, E2, E3, E_row, 0, by family; zeros for a baseline."""
+        """Return the (5,) noise bounds E1, E2, E3, E_row, 0 of ``laws``, by family; zeros for a baseline."""
         return np.zeros(kernels.ERRORS)
 
     # -------------------------------------------------------------------------- one release
