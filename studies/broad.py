@@ -228,7 +228,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=32)
     parser.add_argument("--seed", type=int, default=BROAD_SEED)
     parser.add_argument("--out", type=Path, help="a file of JSON lines")
-    parser.add_argument("--page", type=Path, help="write the tables of benchmarks/broad_suite.md into this file")
+    parser.add_argument(
+        "--page", type=Path, help="write the tables of benchmarks/broad_suite.md into this file"
+    )
     args = parser.parse_args()
     worlds = [w for w in (BROAD if args.list == "broad" else TRAINING) if (args.worlds or "") in w.name]
     if args.small:

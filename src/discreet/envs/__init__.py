@@ -1,4 +1,4 @@
-"""Concrete worlds: factories with typed keyword options, each giving a :class:`TabularMDP`.
+"""Environments: factories with typed keyword options, each returning a :class:`TabularMDP`.
 
 Gymnasium and icu-sepsis are imported only by the functions that need them.
 """

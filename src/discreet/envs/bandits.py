@@ -1,4 +1,4 @@
-"""Worlds of one decision at a time: bandits with or without contexts, and a best action that is a gamble."""
+"""Bandits with or without contexts, and an environment whose best action is a gamble."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from discreet.envs.mdp.tabular import TabularMDP
 def bandit(
     *, contexts: int = 1, actions: int = 10, horizon: int = 10, spread: float = 1.0, seed: int = 0
 ) -> TabularMDP:
-    """Bandits in a row: each step shows a context drawn uniformly, whatever was done before.
+    """Return repeated bandits: each step has a context drawn uniformly, independent of earlier actions.
 
     Parameters
     ----------
     contexts, actions, horizon : int
         S, A, H, each at least 1; one context is a plain bandit, played H times by each user.
     spread : float
-        In (0, 1]: means are uniform on [1/2 - spread/2, 1/2 + spread/2]. A small one makes tiny gaps.
+        In (0, 1]: means are uniform on [1/2 - spread/2, 1/2 + spread/2]. A small value gives small gaps.
     seed : int
-        Of the means. Rewards are Bernoulli.
+        Seed of the means. Rewards are Bernoulli.
     """
     s, a = checks.integer("contexts", contexts, 1), checks.integer("actions", actions, 1)
     width = checks.real("spread", spread, 0.0, 1.0, open_low=True)
@@ -36,12 +36,12 @@ def bandit(
 def gamble(
     *, chance: float = 0.05, safe: float = 0.3, actions: int = 3, horizon: int = 10, seed: int = 0
 ) -> TabularMDP:
-    """A safe action that always pays a little, and gambles that mostly lose: one of them is the best.
+    """Return an environment with a safe action of small reward, and gambles of which one is the best policy.
 
-    Three states: choosing, won, lost. In *choosing* one action pays ``safe`` and stays; each other action
-    pays nothing and moves to *won* with a chance of its own, else to *lost*. *Won* pays 1 and *lost* 0 until
-    the last step. The best gamble wins with probability ``chance`` above what breaks even over the horizon,
-    the others with half of it.
+    Three states: choosing, won, lost. In *choosing* one action pays ``safe`` and stays. Each other action
+    pays 0 and moves to *won* with its own probability, else to *lost*. *Won* pays 1 and *lost* 0 until
+    the last step. The best gamble wins with a probability that is ``chance`` above break-even over the
+    horizon, the others with half of it.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ def gamble(
     actions, horizon : int
         A and H, each at least 2.
     seed : int
-        Of the order of the actions.
+        Seed of the order of the actions.
     """
     a, h = checks.integer("actions", actions, 2), checks.integer("horizon", horizon, 2)
     safe = checks.real("safe", safe, 0.0, 1.0, open_low=True, open_high=True)
-    even = safe * h / (h - 1)  # gambling at once: chance (H - 1) against safe H
+    even = safe * h / (h - 1)  # break-even of an immediate gamble: chance (H - 1) = safe H
     best = even + checks.real("chance", chance, 0.0, open_low=True)
     if best > 1.0:
         raise ValueError(f"chance = {chance:g}: must be at most {1.0 - even:.4g} with this safe and horizon")

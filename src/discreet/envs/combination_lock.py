@@ -20,14 +20,14 @@ def combination_lock(
     depth: int | None = None,
     rewards: Literal["bernoulli", "deterministic"] = "bernoulli",
 ) -> TabularMDP:
-    """A seeded random MDP for deep exploration, start state 0, the same rows at every step.
+    """Return a seeded random MDP for deep exploration, start state 0, the same rows at every step.
 
-    States 0 .. depth - 1 are the lock: each has one right action, drawn at random, which advances with a
-    probability uniform on [.5, .9] and else stays; every other action falls to one random state behind
-    it or to a trap. At the last one the right action earns a mean uniform on [.7, 1] and stays with its
-    probability, else falls back by one. The other states are traps: Dirichlet(.3) rows over the traps
-    and the start. Lures: every action of a trap and the wrong ones of the start earn a mean uniform on
-    [0, .02]; uniform play sees little else.
+    States 0 .. depth - 1 are the lock. Each has one right action, drawn at random, which advances with a
+    probability uniform on [0.5, 0.9] and else stays. Every other action falls to one random state behind
+    it or to a trap. At the last lock state the right action has a mean reward uniform on [0.7, 1]; it stays
+    with its probability, else falls back by one. The other states are traps: Dirichlet(0.3) rows over the
+    traps and the start. Lures: every action of a trap and the wrong actions of the start have a mean reward
+    uniform on [0, 0.02]. Uniform play observes almost no other rewards.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def combination_lock(
     depth : int, optional
         States of the lock, 2..S; None: all states, so no traps.
     rewards : "bernoulli" or "deterministic"
-        Law of the rewards.
+        Distribution of the rewards.
     """
     s, a = checks.integer("states", states, 2), checks.integer("actions", actions, 2)
     deep = s if depth is None else checks.integer("depth", depth, 2, s)

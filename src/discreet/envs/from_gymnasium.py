@@ -1,10 +1,10 @@
 """Gymnasium's tabular environments as finite-horizon MDPs, and the reverse.
 
-Rewards are mapped affinely into [0, 1]. The range always holds 0, and a step after the end of an
-episode, worth 0 in the environment, is worth the image of 0: a return over H steps then maps
-affinely too, value = H offset + scale * original, so policies keep their order and regrets only
-change their unit. (Paying 0 after the end instead would reward episodes that go on: in
-CliffWalking every step costs 1, and not arriving would become the best policy.)
+Rewards are mapped affinely into [0, 1]. The range always contains 0. A step after the end of an
+episode has reward 0 in the environment, and the image of 0 here. A return over H steps then maps
+affinely too, value = H offset + scale * original. Policies keep their order, and regrets only
+change their unit. (A reward of 0 after the end would favour longer episodes: in
+CliffWalking every step costs 1, and never arriving would become the best policy.)
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ def from_gymnasium(
     is_slippery: bool | None = None,
     map_name: str | None = None,
 ) -> TabularMDP:
-    """A Gymnasium environment with a transition table ``P`` as a stationary :class:`TabularMDP`.
+    """Return a Gymnasium environment with a transition table ``P`` as a stationary :class:`TabularMDP`.
 
     Parameters
     ----------
     env_id : str or gymnasium.Env
-        ``"FrozenLake-v1"``, ``"Taxi-v4"``, ``"CliffWalking-v1"``, ..., or an environment of your own (wrapped
+        ``"FrozenLake-v1"``, ``"Taxi-v4"``, ``"CliffWalking-v1"``, ..., or any environment (wrapped
         or not) with two attributes: ``P[s][a] = [(probability, next state, reward, ended), ...]``, lists or
-        mappings, and ``initial_state_distrib`` (S,). An action that ``P[s]`` lacks is not admissible in s; a
-        state without any is where episodes have ended.
+        mappings, and ``initial_state_distrib`` (S,). An action that ``P[s]`` lacks is not admissible in s. In
+        a state without actions, episodes have ended.
     horizon : int, optional
-        H; None: the environment's own limit of steps, where it has one.
+        H; None: the environment's limit of steps, if it has one.
     is_slippery, map_name : optional
-        Given on to ``gymnasium.make`` where the environment takes them.
+        Passed to ``gymnasium.make`` if the environment takes them.
 
     Returns
     -------
     TabularMDP
-        ``reward_map`` tells how rewards were mapped. Where an episode may end in a state from which
-        the table goes on, one absorbing state is added as the last.
+        ``reward_map`` is the map of rewards. If an episode may end in a state with further transitions in
+        the table, one absorbing state is added as the last.
 
     Raises
     ------
     ValueError
-        For an unknown environment, one without a transition table or initial distribution, or with a
-        table that is none: the message names the state and the action.
+        For an unknown environment, one without a transition table or initial distribution, or with an
+        invalid table: the message names the state and the action.
     ImportError
         If Gymnasium is not installed.
     """
@@ -107,12 +107,12 @@ def from_gymnasium(
 
 
 def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:
-    """An MDP (``mdp``) as a ``gymnasium.Env`` with Discrete spaces; its rewards are in [0, 1].
+    """Return the MDP ``mdp`` as a ``gymnasium.Env`` with Discrete spaces; its rewards are in [0, 1].
 
     Episodes are truncated after H steps and end early in a terminal state whose reward is 0. ``info``
-    has ``step`` (h, which a non-stationary MDP needs beside the state) and ``action_mask`` (A,) int8;
-    an inadmissible action raises ``ValueError``. ``seed`` seeds the first episode that is reset
-    without a seed of its own.
+    has ``step`` (h, which a non-stationary MDP needs in addition to the state) and ``action_mask`` (A,) int8.
+    An inadmissible action raises ``ValueError``. ``seed`` seeds the first episode that is reset
+    without a seed.
     """
     _gymnasium()
     from discreet.envs.to_gymnasium import TabularEnv
@@ -125,7 +125,7 @@ def _gymnasium() -> Any:
 
 
 def _made(env_id: Any, options: dict[str, Any]) -> Any:
-    """The environment itself, made with the options that were given."""
+    """Return the environment, made with the given options."""
     gymnasium = _gymnasium()
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(env_id, gymnasium.Env):
@@ -146,12 +146,12 @@ def _made(env_id: Any, options: dict[str, Any]) -> Any:
 
 
 def _size(space: Any) -> int:
-    """How many values a discrete space has; 0 for another one."""
+    """Return the number of values of a discrete space; 0 for any other space."""
     return int(getattr(space, "n", 0)) if np.ndim(getattr(space, "n", 0)) == 0 else 0
 
 
 def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
-    """(s, a, p, s', r, ended) of a ``P[s][a] = [(p, s', r, ended), ...]``, p > 0."""
+    """Return (s, a, p, s', r, ended) of a ``P[s][a] = [(p, s', r, ended), ...]``, p > 0."""
     for s, actions in _items(table):
         for a, outcomes in _items(actions):
             total = 0.0
@@ -176,7 +176,7 @@ def _items(table: Any) -> Iterable[tuple[int, Any]]:
 
 
 def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
-    """Entries of a table, the number of states (at least as many as declared), the terminal ones."""
+    """Return entries of a table, the number of states (at least ``declared``), and the terminal states."""
     rows = [*_entries(table)]
     if not rows:
         raise ValueError("P: must have an action in at least one state")
@@ -192,7 +192,7 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
         )
     moves_on = np.isin(s, goals) & ((after != s) | (r != 0))
     if moves_on.any():
-        # The table goes on after the end: ended episodes need a place of their own.
+        # The table has transitions after the end, so ended episodes need a separate state.
         after = np.where(ended, states, after)
         empty, goals = np.append(empty, states), np.array([states])
         states += 1
@@ -208,7 +208,7 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
 
 
 def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
-    """Rewards of the MDP: by pair if they follow from it, by successor, or by their law given it."""
+    """Return rewards of the MDP: by pair if they follow from it, by successor, or by distribution."""
     s, a, p, after, r = table
     support, outcome = np.unique(r, return_inverse=True)
     law = np.zeros((*transitions.shape, support.size))

@@ -1,15 +1,15 @@
 """ICU-Sepsis (Choudhary et al. 2024): treatment of sepsis, a tabular MDP from intensive-care records.
 
 716 states (713 clusters of patients, then death, survival and the end), 25 actions (5 levels of
-fluids times 5 of vasopressors), of which a state admits those that clinicians took often enough:
-2 313 admissible pairs. Reward 1 on reaching survival, so a value is a probability of survival
+fluids times 5 of vasopressors). A state admits the actions that clinicians took often enough:
+2 313 admissible pairs. The reward is 1 on reaching survival, so a value is a probability of survival
 within H steps. Trajectories come from the fitted model, not from patients.
 
-The data ship in the ``icu-sepsis`` wheel; only its data file is read, since importing the package
-prints and pulls in legacy ``gym``.
+The data are in the ``icu-sepsis`` wheel. Only its data file is read, because importing the package
+prints messages and imports legacy ``gym``.
 
-Values at H = 20 (and 500): uniform .685 (.780), expert as shipped .692 (.782), optimal .792 (.875);
-the expert renormalised on the admissible actions has another value, .69247 against .69198 at H = 20.
+Values at H = 20 (and 500): uniform 0.685 (0.780), expert as shipped 0.692 (0.782), optimal 0.792 (0.875).
+The expert renormalised on the admissible actions has a different value at H = 20: 0.69247 instead of 0.69198.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEATH, SURVIVAL, END = 713, 714, 715
 
 
 def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
-    """The ICU-Sepsis MDP over ``horizon`` steps: S = 716, A = 25, masked, stationary.
+    """Return the ICU-Sepsis MDP over ``horizon`` steps: S = 716, A = 25, masked, stationary.
 
     Terminal states 713 (death), 714 (survival), 715 (end) are absorbing with reward 0 and admit
     every action. Reward 1, deterministic given the successor, on the step into survival.
@@ -43,7 +43,7 @@ def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
     with np.load(assets / "dynamics.npz") as data:
         transitions, rewards, initial = data["tx_mat"], data["r_mat"], data["d_0"]
     terminal = [DEATH, SURVIVAL, END]
-    transitions[terminal] = 0.0  # the file sends death and survival on to the end
+    transitions[terminal] = 0.0  # in the file, death and survival lead to the end state
     transitions[terminal, :, terminal] = 1.0
     rewards[terminal] = 0.0
     return TabularMDP(
@@ -60,13 +60,13 @@ def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
 def expert_policy(
     *, horizon: int = 20, inadmissible: Literal["environment", "renormalised"] = "environment"
 ) -> NDArray[np.float64]:
-    """The clinicians' estimated policy of ICU-Sepsis, (horizon, 716, 25), zero on inadmissible pairs.
+    """Return the clinicians' estimated policy of ICU-Sepsis, (horizon, 716, 25), 0 on inadmissible pairs.
 
     The shipped table puts 15.6 % of its mass (mean over the 713 states) on inadmissible actions, whose
     effect in the ICU-Sepsis environment is that of a uniform admissible action. ``"environment"``
-    moves that mass accordingly, which keeps the shipped policy's value exactly; ``"renormalised"``
-    drops it and rescales the rest, which is another policy with another value. In terminal states,
-    where the table is zero, the policy is uniform. horizon : H >= 1; ``ValueError`` for less.
+    moves that mass accordingly, which keeps the shipped policy's value exactly. ``"renormalised"``
+    drops it and rescales the rest, which gives a different policy with a different value. In terminal
+    states, where the table is zero, the policy is uniform. horizon : H >= 1; ``ValueError`` for less.
     """
     horizon = checks.integer("horizon", horizon, 1)
     checks.choice("inadmissible", inadmissible, ("environment", "renormalised"))
@@ -84,7 +84,7 @@ def expert_policy(
 
 
 def _assets() -> Path:
-    """The folder of the wheel's data files, without importing the wheel."""
+    """Return the folder of the wheel's data files, without importing the wheel."""
     found = find_spec("icu_sepsis")
     for place in (found.submodule_search_locations or []) if found is not None else []:
         folder = Path(place) / "envs" / "assets"
@@ -94,7 +94,7 @@ def _assets() -> Path:
 
 
 def _admissible(assets: Path) -> NDArray[np.bool_]:
-    """(716, 25) from the text file: a line of counts, then the admissible actions of each state."""
+    """Read (716, 25) from the text file: a line of counts, then the admissible actions of each state."""
     counts, *lines = (assets / "admissible_actions.txt").read_text().splitlines()
     mask = np.zeros((len(counts.split()), 25), dtype=bool)
     for state, line in enumerate(lines[: len(mask)]):

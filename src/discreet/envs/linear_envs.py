@@ -1,9 +1,9 @@
-r"""Worlds with public features: linear mixtures, the hypercube, random linear MDPs, and a wide linear MDP.
+r"""Environments with public features: linear mixtures, the hypercube, random and wide linear MDPs.
 
 Families of linear mixtures and linear MDPs. Each is a function of its options
 and a seed, drawn by ``numpy.random.default_rng(seed)`` in the order that its docstring states. ``X_mdp`` is
-the model with its weights; ``X`` is the same world as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with
-the features, which is what a simulation runs and all that a learner is told.
+the model with its weights. ``X`` is the same MDP as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with
+the features. A simulation runs it, and a learner receives nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Options = ParamSpec("Options")
 def _as_table(
     world: Callable[Options, LinearMDP | LinearMixtureMDP], name: str, words: str
 ) -> Callable[Options, TabularMDP]:
-    """The factory of the same world, of the same options, as a table."""
+    """Return the factory of the same MDP, with the same options, as a table."""
 
     @wraps(world)
     def table(*args: Options.args, **options: Options.kwargs) -> TabularMDP:
@@ -54,15 +54,15 @@ def linear_mixture_mdp(
     rewards: RewardLaw = "deterministic",
     reward_models: int | None = None,
 ) -> LinearMixtureMDP:
-    """A mixture of m base models with weights of its own at every step.
+    """Return a mixture of m base models with separate weights at every step.
 
     phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m,
     C_w = sqrt(m), and F01 = F+- = 1: every coordinate of phi_v is an average of v divided by sqrt(m). The
     first state is uniform.
 
     Draws, in this order: base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states; weights (H,) ~
-    Dirichlet(1/2) over the m models; which (h, s, a) earn, each with probability ``rewarding``; mean rewards
-    (H, S, A) uniform on [0, 1], 0 where nothing is earned.
+    Dirichlet(1/2) over the m models; which (h, s, a) have a reward, each with probability ``rewarding``; mean
+    rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
 
     reward_models : int, optional
         p; mean rewards are then mixtures of p base tables, drawn instead and in the same way (p, S, A), with
@@ -104,11 +104,11 @@ linear_mixture = _as_table(
 def hypercube_mdp(
     *, dimension: int = 5, horizon: int = 6, gap: float | None = None, seed: int = 0
 ) -> LinearMixtureMDP:
-    """The hard instance of Zhou, Gu and Szepesvari (2021): one hidden best corner of a cube at every step.
+    """Return the hard instance of Zhou, Gu and Szepesvari (2021): one hidden best corner of a cube per step.
 
-    States 0 .. H - 1 are a chain, H is its dead end and H + 1 pays 1 at every step; both are absorbing.
-    Actions are the corners a of {-1, 1}^(d-1), in the order of ``itertools.product``. From chain state j,
-    action a at step h leads to H + 1 with probability delta + <mu_h, a> and else to j + 1, where
+    States 0 .. H - 1 are a chain, H is its end without reward and H + 1 pays 1 at every step; both are
+    absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of ``itertools.product``. From chain
+    state j, action a at step h leads to H + 1 with probability delta + <mu_h, a> and else to j + 1, where
     delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and ||mu_h||_1 = D = gap (d - 1).
 
     phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a), phi(H + 1 | j, a) = (a0 delta, b0 a), phi(x | x, a) = (a0, 0)
@@ -124,7 +124,7 @@ def hypercube_mdp(
         Needs D <= min(delta, 1 - delta); None: delta / (2 (d - 1)). The lower bound's gap, of order
         sqrt(delta / K), cannot be learned in K episodes.
     seed : int
-        Of the signs of mu (H, d - 1), one fair draw of ``integers(2)`` each.
+        Seed of the signs of mu (H, d - 1), one fair draw of ``integers(2)`` each.
     """
     d, h = checks.integer("dimension", dimension, 2, 12), checks.integer("horizon", horizon, 2)
     delta = 1.0 / h
@@ -162,7 +162,7 @@ def random_linear_mdp(
     seed: int = 0,
     rewards: RewardLaw = "deterministic",
 ) -> LinearMDP:
-    """A random linear MDP with features in the simplex.
+    """Return a random linear MDP with features in the simplex.
 
     Draws, in this order: phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
     mu (H, d) ~ Dirichlet(0.3) over S; theta (H, d) uniform on [0, 1]. The first state is 0.
@@ -185,8 +185,8 @@ random_linear = _as_table(
 )
 
 
-CLIMB, WORK, SLIP = 0, 1, 2  # effects of the wide world; every further one starts again
-_MAIN, _ASIDE = 0.9, 0.1  # of the two levels that a coordinate leads to
+CLIMB, WORK, SLIP = 0, 1, 2  # effects of the wide MDP; every further one restarts
+_MAIN, _ASIDE = 0.9, 0.1  # probabilities of the two levels that a coordinate leads to
 
 
 def wide_linear_mdp(
@@ -200,24 +200,24 @@ def wide_linear_mdp(
     seed: int = 0,
     rewards: RewardLaw = "deterministic",
 ) -> LinearMDP:
-    """A linear MDP of useful size, d = levels x actions: thousands of states, of which each person sees H.
+    """Return a linear MDP of useful size, d = levels x actions: thousands of states, of which a user sees H.
 
-    A climb over hidden levels. State s has level s mod L; what action a does there is an *effect*, permuted
-    afresh in every state: climb one level; work (stay, and earn ((l + 1) / L)^2 at level l); slip one level;
-    or start again at level 0. So what is seen in one state tells a table nothing of another, while the
-    features phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} say it all: mostly effect e, and a share
-    u <= ``blend`` of another one, e'. Coordinate (l, e) leads to the level of its effect with probability .9;
-    the rest falls one level (work) or stays (the others). Within a level it leads to ``support`` states with
-    Dirichlet(1) weights: rows hold at most 4 x support successors. Features lie in the simplex,
+    State s has the hidden level s mod L. The *effect* of action a is drawn by a separate permutation in every
+    state: climb one level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one level;
+    or restart at level 0. A table therefore learns nothing about other states from one state. The
+    features phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share
+    u <= ``blend`` of another effect e'. Coordinate (l, e) leads to the level of its effect with probability
+    0.9; the rest falls one level (work) or stays (the others). Within a level it leads to ``support`` states
+    with Dirichlet(1) weights: rows hold at most 4 x support successors. Features are in the simplex,
     ||phi||_2 <= ||phi||_1 = 1.
 
-    Transitions and rewards are the same at every step; the first state is uniform on level 0. A myopic
-    person works where he stands; the best policy climbs first.
+    Transitions and rewards are the same at every step; the first state is uniform on level 0. The myopic
+    policy works at once; the best policy climbs first.
 
     Draws, in this order: effects (a permutation of the actions for each state); e' (uniform among the other
-    effects); u uniform on [0, ``blend``]; for each level a permutation of its states, its deck; then for
-    each coordinate and each of its two levels the Dirichlet weights of the next ``support`` states of that
-    deck, which begins again at its end: all states are reached unless support is small.
+    effects); u uniform on [0, ``blend``]; for each level a permutation of its states, used cyclically; then
+    for each coordinate and each of its two levels the Dirichlet weights of the next ``support`` states of
+    that permutation. All states are reached unless support is small.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def wide_linear_mdp(
     actions : int
         A, at least 3.
     blend : float
-        In [0, 1/2]; 0: every state of a level is alike up to the names of its actions.
+        In [0, 1/2]; 0: all states of a level are equal up to the names of their actions.
     support : int
         States that a coordinate leads to within a level (all of them, if the level has fewer).
     """

@@ -26,7 +26,7 @@ def random_mdp(
     terminal: int = 0,
     rewards: Literal["bernoulli", "deterministic"] = "bernoulli",
 ) -> TabularMDP:
-    """A seeded random MDP with start state 0.
+    """Return a seeded random MDP with start state 0.
 
     Parameters
     ----------
@@ -39,15 +39,15 @@ def random_mdp(
     successors : int, optional
         Possible successors of a pair, chosen uniformly, 1..S; None: all states.
     rewarding : int
-        Number of pairs with a reward, mean uniform on [.3, 1]; the others earn 0.
+        Number of pairs with a reward, mean uniform on [0.3, 1]; the others have reward 0.
     stationary : bool
-        One transition row and mean for all steps, or fresh ones a step (same rewarding pairs).
+        One transition row and mean for all steps, or new ones at each step (same rewarding pairs).
     varies : "both", "rows" or "rewards"
-        What a non-stationary world draws afresh at each step; the other is that of the first step.
+        Part that a non-stationary MDP draws again at each step; the other part is that of the first step.
     terminal : int
-        The last so many states end the episode: absorbing and without reward; 0..S - 1.
+        Number of last states that end the episode: absorbing and without reward; 0..S - 1.
     rewards : "bernoulli" or "deterministic"
-        Law of the rewards.
+        Distribution of the rewards.
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     slots = 1 if checks.flag("stationary", stationary) else checks.integer("horizon", horizon, 1)
@@ -88,7 +88,7 @@ def random_mdp(
 
 
 def _subsets(draw: np.random.Generator, shape: tuple[int, ...], n: int, k: int) -> NDArray[np.int64]:
-    """Uniform k-subsets of range(n), the same one for every row where k = n."""
+    """Return uniform k-subsets of range(n), the same one for every row if k = n."""
     if k == n:
         return np.broadcast_to(np.arange(n), (*shape, n))
     return draw.random((*shape, n)).argsort(axis=-1)[..., :k]

@@ -1,8 +1,8 @@
 """RiverSwim (Strehl and Littman 2008), as in the public code of Chowdhury and Zhou (2021).
 
 A swimmer in a chain of states: action 0 swims left and always succeeds, action 1 swims right
-against the current. A small reward waits at the left bank, a large one at the right, many steps
-of luck away: an explorer that stops early stays left for ever.
+against the current. The left bank has a small reward. The right bank has a large reward that many
+successful steps must reach: a learner that stops exploring early stays at the left bank.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def riverswim(
     horizon: int = 20,
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
 ) -> TabularMDP:
-    """The chain of ``states >= 2``, start 0, reward 0.005 at (0, left), 1 at (last, right), else 0.
+    """Return the chain of ``states >= 2``, start 0, rewards 0.005 at (0, left), 1 at (last, right), else 0.
 
-    Right moves: from 0 stay .4, up .6; inside down .05, stay .6, up .35; from the last state down
-    .4, stay .6. Defaults: S = 6, A = 2, H = 20, deterministic rewards; ``rewards="bernoulli"``
-    draws 0/1 rewards of the same means.
+    Probabilities of moving right: from 0 stay 0.4, up 0.6. Inside the chain down 0.05, stay 0.6, up 0.35.
+    From the last state down 0.4, stay 0.6. Defaults: S = 6, A = 2, H = 20, deterministic rewards;
+    ``rewards="bernoulli"`` draws 0/1 rewards of the same means.
 
     >>> riverswim().transitions[0, 2, 1]
     array([0.  , 0.05, 0.6 , 0.35, 0.  , 0.  ])

@@ -1,4 +1,4 @@
-"""The switching chain: a chain whose speed and whose actions change from step to step."""
+"""Switching chain: a chain whose advance probability and actions change from step to step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from discreet.envs.mdp.tabular import TabularMDP
 
 
 def switching_chain(*, states: int = 6, horizon: int = 20, seed: int = 0) -> TabularMDP:
-    """A non-stationary control for learners that share data over steps.
+    """Return a non-stationary control for learners that share data over steps.
 
-    RiverSwim's chain, but the probability of advancing is drawn uniformly from [.1, .7] for every step
-    and state, and the two actions are swapped at every third step: pooling steps is ruinous.
-    Bernoulli rewards: .005 for staying at the left end, 1 for staying at the right one.
+    RiverSwim's chain, except that the probability of advancing is drawn uniformly from [0.1, 0.7] for every
+    step and state, and the two actions are swapped at every third step. Pooling steps gives a wrong model.
+    Bernoulli rewards: 0.005 for staying at the left end, 1 for staying at the right end.
 
     Parameters
     ----------
     states, horizon : S at least 2, H at least 1.
-    seed : of the probabilities.
+    seed : seed of the probabilities.
 
     Ours: the control whose steps differ.
     """

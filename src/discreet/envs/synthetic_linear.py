@@ -1,14 +1,14 @@
-"""The synthetic linear MDP of Qiao and Wang (2023, "Offline RL with differential privacy"), appendix F.
+"""Synthetic linear MDP of Qiao and Wang (2023, "Offline RL with differential privacy"), appendix F.
 
 Two states, 100 actions, d = 10, H = 20: phi(s, a) = (bits(a), delta, 1 - delta) with the 8-bit code of the
 action and delta = 1 if (s = 0) equals (a = 0). P_h(0 | s, a) is alpha_{h,1} where delta = 1, else
 alpha_{h,2}.
 
-With two corrections. The printed features have ||phi||^2 = popcount(a) + 1, up to 7, where the algorithm and
-its noise assume 1: here they are divided by sqrt(7), and measures and weights multiplied by it
+There are two corrections. The printed features have ||phi||^2 = popcount(a) + 1, up to 7, but the algorithm
+and its noise assume 1. Here they are divided by sqrt(7), and measures and weights are multiplied by it
 (``raw_features`` keeps them as printed). Codes up to 99 need 7 bits, so one coordinate is 0 everywhere and
-the feature covariance is singular (``Features.dead``). The order of the bits is not printed: most significant
-first by default.
+the feature covariance is singular (``Features.dead``). The paper does not state the order of the bits: most
+significant first by default.
 """
 
 from __future__ import annotations
@@ -35,14 +35,18 @@ def synthetic_linear_mdp(
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
     raw_features: bool = False,
 ) -> LinearMDP:
-    """The instance of a seed; draws are alpha (H, 2), then r (H,), uniform, by ``default_rng(seed)``.
+    """Return the instance of a seed; draws are alpha (H, 2), then r (H,), uniform, by ``default_rng(seed)``.
 
     theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2) with r = r_h; the first state is
     uniform. Source: Qiao and Wang (2023), section 6.
 
-    horizon : H, at least 1. bit_order : of an action's number in its feature vector. rewards :
-    "deterministic" or "bernoulli" of the mean. raw_features : as printed, with norms of up to sqrt(7), else
-    divided by it. seed : at least 0. Raises ``ValueError`` on other values.
+    - horizon : H, at least 1.
+    - bit_order : bit order of an action's number in its feature vector.
+    - rewards : "deterministic", or "bernoulli" with the same mean.
+    - raw_features : as printed, with norms up to sqrt(7); else divided by sqrt(7).
+    - seed : at least 0.
+
+    Raises ``ValueError`` on other values.
     """
     h = checks.integer("horizon", horizon, 1)
     checks.choice("bit_order", bit_order, ("msb", "lsb"))
@@ -67,7 +71,7 @@ def synthetic_linear(
     bit_order: Literal["msb", "lsb"] = "msb",
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
 ) -> TabularMDP:
-    """The same MDP as a table: 2 states, 100 actions, optimal value about 13.9 at H = 20.
+    """Return the same MDP as a table: 2 states, 100 actions, optimal value about 13.9 at H = 20.
 
     >>> synthetic_linear(seed=0)
     TabularMDP('synthetic-linear-0', S=2, A=100, H=20, non-stationary, deterministic rewards)
@@ -77,8 +81,10 @@ def synthetic_linear(
 
 
 def synthetic_linear_behaviour(*, horizon: int = 20, first: float = 0.6) -> NDArray[np.float64]:
-    """(horizon, S, A) the paper's behaviour policy: action 0 with probability ``first`` in [0, 1], the
-    others alike. Raises ``ValueError`` if ``horizon`` is below 1 or ``first`` is no probability.
+    """Return the (horizon, S, A) behaviour policy of the paper.
+
+    Action 0 has probability ``first`` in [0, 1], the others share the rest equally. Raises ``ValueError`` if
+    ``horizon`` is below 1 or ``first`` is not a probability.
     """
     p = checks.real("first", first, 0.0, 1.0)
     row = np.full(ACTIONS, (1.0 - p) / (ACTIONS - 1))

@@ -1,4 +1,4 @@
-"""A :class:`TabularMDP` behind Gymnasium's interface. The only module that imports Gymnasium."""
+"""Gymnasium interface of a :class:`TabularMDP`. The only module that imports Gymnasium."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         self.action_space = gymnasium.spaces.Discrete(mdp.actions)
         self._seed = seed
         self._mask = mdp.mask.astype(np.int8)
-        # Ending early forgoes the rewards of the steps left: only where these are 0.
+        # An early end drops the rewards of the remaining steps, so it is used only if these are 0.
         self._ends = {s for s in mdp.terminal if not mdp.row_rewards[:, mdp.layout.state_ptr[s]].any()}
         self._state = self._step = -1
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Start an episode; a seed makes it and the following ones repeatable."""
+        """Start an episode; a seed makes it and the following ones reproducible."""
         if seed is None:
             seed, self._seed = self._seed, None
         super().reset(seed=seed)
@@ -38,7 +38,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(self._state), self._info()
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Play one action: (state, reward, terminated, truncated, info)."""
+        """Play one action and return (state, reward, terminated, truncated, info)."""
         mdp, h = self.mdp, self._step
         if not 0 <= h < mdp.horizon or self._state in self._ends:
             raise ValueError("step: the episode has ended or not begun; call reset first")
@@ -56,7 +56,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(after), reward, after in self._ends, self._step == mdp.horizon, self._info()
 
     def _drawn(self, row: int) -> tuple[int, int]:
-        """An entry of a transition row, and its successor."""
+        """Draw an entry of a transition row, and return it with its successor."""
         first, last = self.mdp.row_ptr[row : row + 2]
         entry = int(self.np_random.choice(np.arange(first, last), p=self.mdp.probability[first:last]))
         return entry, int(self.mdp.successor[entry])

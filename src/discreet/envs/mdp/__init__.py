@@ -1,1 +1,1 @@
-"""The world: tabular MDPs, trajectories, exact planning, batch flow."""
+"""MDPs: tabular MDPs, trajectories, exact planning, batch flow."""

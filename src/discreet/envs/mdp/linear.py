@@ -43,12 +43,13 @@ class LinearMDP:
     horizon : int, optional
         H; needed where neither measures nor weights have H slots.
     name : str
-        For people; of labels and files.
+        Name in labels and files.
 
     Raises
     ------
     ValueError
-        If a shape does not fit, a row is no distribution, or a mean reward is outside [0, 1] (beyond 1e-9).
+        If a shape does not fit, a row is not a distribution, or a mean reward is outside [0, 1] (beyond
+        1e-9).
     """
 
     __repr__ = brief
@@ -112,12 +113,12 @@ class LinearMDP:
 
     @property
     def layout(self) -> Layout:
-        """S, A, H; every action is admissible."""
+        """Return S, A, H; every action is admissible."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """The same MDP as a table; rows are clipped at 0 and normalised where rounding moved them."""
-        rows = _rows(self.features, self.measures)  # in place from here on: it may be large
+        """Return the same MDP as a table; rows are clipped at 0 and normalised against rounding."""
+        rows = _rows(self.features, self.measures)  # changed in place below, because it may be large
         np.maximum(rows, 0.0, out=rows)
         rows /= rows.sum(axis=-1, keepdims=True)
         return TabularMDP(
@@ -131,7 +132,7 @@ class LinearMDP:
         )
 
     def scaled(self, factor: float) -> LinearMDP:
-        """The same MDP with features times ``factor``, measures and weights divided by it."""
+        """Return the same MDP with features times ``factor``, measures and weights divided by it."""
         features = self.features.scaled(factor)
         return LinearMDP(
             features, self.measures / factor, self.weights / factor, self.initial,
@@ -140,7 +141,10 @@ class LinearMDP:
 
 
 def starting(initial: int | ArrayLike, states: int) -> Floats:
-    """(S,) probabilities of the first state, or all of it in one. Raises ``ValueError`` on anything else."""
+    """Return (S,) probabilities of the first state; an integer has probability 1.
+
+    Raises ``ValueError`` on anything else.
+    """
     if np.ndim(initial):
         return probabilities("initial", checks.floats("initial", initial, (states,)))
     start = np.zeros(states)
@@ -149,11 +153,11 @@ def starting(initial: int | ArrayLike, states: int) -> Floats:
 
 
 def _rows(features: Features, measures: Floats) -> Floats:
-    """(T, S, A, S) phi^T mu_h."""
+    """Return (T, S, A, S) phi^T mu_h."""
     flat = features.rows @ measures
     return flat.reshape(len(measures), features.states, features.actions, features.states)
 
 
 def _means(features: Features, weights: Floats) -> Floats:
-    """(T, S, A) phi^T theta_h."""
+    """Return (T, S, A) phi^T theta_h."""
     return (weights @ features.rows.T).reshape(len(weights), features.states, features.actions)

@@ -42,13 +42,13 @@ class LinearMixtureMDP:
         The first state, or its distribution.
     reward_law : "deterministic" or "bernoulli"
     name : str
-        For people; of labels and files.
+        Name in labels and files.
 
     Raises
     ------
     ValueError
-        If a shape does not fit, a row is no distribution, w_h is too long, a mean reward leaves [0, 1], or
-        rewards are not linear in ``features.rewards``, where these are given, with weights in their bound.
+        If a shape does not fit, a row is not a distribution, w_h is too long, a mean reward is outside [0,
+        1], or rewards are not linear in ``features.rewards`` (if given) with weights in their bound.
     """
 
     __repr__ = brief
@@ -110,16 +110,16 @@ class LinearMixtureMDP:
 
     @property
     def horizon(self) -> int:
-        """H."""
+        """Return H."""
         return int(self.weights.shape[0])
 
     @property
     def layout(self) -> Layout:
-        """S, A, H; every action is admissible."""
+        """Return S, A, H; every action is admissible."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """The same MDP as a table, with its features; rows are normalised where rounding moved them."""
+        """Return the same MDP as a table, with its features; rows are normalised against rounding."""
         rows = np.maximum(_rows(self.features, self.weights), 0.0)
         return TabularMDP(
             rows / rows.sum(axis=-1, keepdims=True),
@@ -132,12 +132,12 @@ class LinearMixtureMDP:
 
 
 def _rows(features: MixtureFeatures, weights: Floats) -> Floats:
-    """(H, S, A, S) <phi(s' | s, a), w_h>."""
+    """Return (H, S, A, S) <phi(s' | s, a), w_h>."""
     return np.tensordot(weights, features.columns, axes=(1, 2))
 
 
 def _certify_rewards(features: MixtureFeatures, means: Floats) -> None:
-    """Are they <psi, theta_h>, ||theta_h|| <= C_r? (The shortest solution is tried.)"""
+    """Check that the rewards are <psi, theta_h>, ||theta_h|| <= C_r, with the shortest solution."""
     psi = features.rewards
     if psi is None:
         return

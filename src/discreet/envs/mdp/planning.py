@@ -14,9 +14,9 @@ Ints = NDArray[np.int64]
 
 
 def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
-    """V* (H + 1, S), Q* (H, S, A) and an optimal policy (H, S) of ``mdp``, by backward induction.
+    """Return V* (H + 1, S), Q* (H, S, A) and an optimal policy (H, S) of ``mdp``, by backward induction.
 
-    Exact but for rounding; values are in units of reward, V*_h in [0, H - h]. The policy takes the first
+    Exact except for rounding. Values are in units of reward, V*_h in [0, H - h]. The policy takes the first
     maximiser; Q* is -inf at inadmissible pairs.
     """
     layout = mdp.layout
@@ -28,9 +28,9 @@ def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
 
 
 def evaluate(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """V^pi (H + 1, S) of a deterministic (H, S) or stochastic (H, S, A) policy in ``mdp``, V^pi[H] = 0.
+    """Return V^pi (H + 1, S), V^pi[H] = 0, of a (H, S) or stochastic (H, S, A) policy in ``mdp``.
 
-    Raises ``ValueError`` on a policy of another shape, or one that plays what is not admissible.
+    Raises ``ValueError`` on a policy of another shape, or one that plays an inadmissible action.
     """
     values = np.empty((mdp.horizon + 1, mdp.states))
     world_kernels.evaluate(mdp.world, *policy_rows(mdp.layout, policy), values)
@@ -38,7 +38,7 @@ def evaluate(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
 
 
 def value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
-    """The expected return, in [0, H], of a policy (H, S) or (H, S, A) from ``mdp``'s initial distribution.
+    """Return the expected return, in [0, H], of a policy (H, S) or (H, S, A) from the initial distribution.
 
     Raises ``ValueError`` as :func:`evaluate` does.
     """
@@ -46,7 +46,7 @@ def value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
 
 
 def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """d_h(s, a) = P(S_h = s, A_h = a) under the policy in ``mdp``, (H, S, A); every step sums to 1.
+    """Return d_h(s, a) = P(S_h = s, A_h = a), (H, S, A), of a policy in ``mdp``; every step sums to 1.
 
     policy : (H, S) int or (H, S, A) probabilities. Raises ``ValueError`` as :func:`evaluate` does.
     """
@@ -69,7 +69,7 @@ def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
 
 
 def uniform_policy(mdp: TabularMDP) -> Floats:
-    """The policy (H, S, A) that plays every admissible action of ``mdp`` with equal probability."""
+    """Return the policy (H, S, A) that plays every admissible action of ``mdp`` with equal probability."""
     mask = mdp.mask
     row = mask / mask.sum(axis=1, keepdims=True)
     return np.repeat(row[None], mdp.horizon, axis=0)

@@ -1,7 +1,7 @@
 """Tabular finite-horizon MDPs: transition rows, rewards, an initial distribution.
 
-Stored sparsely and once: a stationary world with 716 states and 25 actions holds its non-zero
-transition probabilities on admissible pairs and nothing of size H. ``world`` gives the same
+The storage is sparse. A stationary MDP with 716 states and 25 actions holds its non-zero
+transition probabilities on admissible pairs once, without arrays of size H. ``world`` gives the same
 arrays to the compiled kernels.
 """
 
@@ -32,13 +32,13 @@ _NORMALISED = 1e-12  # rows closer than this to 1 are kept as they are
 
 @dataclass(frozen=True)
 class RewardMap:
-    """How rewards of another scale were mapped into [0, 1]: mapped = offset + scale * original."""
+    """Map of rewards of another scale into [0, 1]: mapped = offset + scale * original."""
 
     scale: float = 1.0
     offset: float = 0.0
 
     def original_return(self, value: float, steps: int) -> float:
-        """The return in original units of a mapped return (or value) over ``steps`` steps."""
+        """Return the return in original units of a mapped return (or value) over ``steps`` steps."""
         return (value - steps * self.offset) / self.scale
 
 
@@ -52,9 +52,9 @@ class TabularMDP(Sized):
         P_h(s' | s, a); rows sum to 1 (within 1e-9, then normalised). Rows of inadmissible pairs are
         not read.
     rewards : (S, A), (1, S, A) or (H, S, A); or per successor (S, A, S), (1, S, A, S), (H, S, A, S)
-        Mean rewards in [0, 1] (their value, for deterministic ones). Per successor: the reward's law
+        Mean rewards in [0, 1] (their value, for deterministic ones). Per successor: the reward's distribution
         depends on s' too, and the mean of the pair follows. A shape that fits both (H = S = A) is
-        read as (H, S, A); a leading axis of 1 makes it per successor. None where ``reward_law="discrete"``.
+        read as (H, S, A); a leading axis of 1 makes it per successor. None if ``reward_law="discrete"``.
     initial : int or (S,)
         The first state, or its distribution.
     horizon : int, optional
@@ -64,15 +64,15 @@ class TabularMDP(Sized):
     reward_law : "deterministic", "bernoulli" or "discrete"
         Given (s, a), rewards are independent of s' unless they are given per successor.
     reward_support, reward_probabilities : (M,) in [0, 1], and (T, S, A, M) or (T, S, A, S, M)
-        The law of discrete rewards, per pair or per successor, T = 1 or H.
+        Distribution of discrete rewards, per pair or per successor, T = 1 or H.
     terminal : states
         Absorbing states with one constant reward (mostly 0) in which ended episodes stay (public).
     name : str
         For labels.
     reward_map : RewardMap
-        Where the rewards come from, if they were mapped into [0, 1].
+        Map from the original rewards, if they were mapped into [0, 1].
     features : Features or MixtureFeatures, optional
-        The public feature map in which the world is linear (``LinearMDP`` and ``LinearMixtureMDP`` set it);
+        The public feature map in which the MDP is linear (``LinearMDP`` and ``LinearMixtureMDP`` set it);
         planning and play never read it.
 
     Raises
@@ -82,7 +82,7 @@ class TabularMDP(Sized):
 
     Notes
     -----
-    A stationary world (one slot of transitions and of rewards) is declared so by its shapes; an MDP
+    The shapes declare a stationary MDP (one slot of transitions and of rewards). An MDP
     given as (H, ...) counts as non-stationary even if its slots are equal. The fields below
     ``initial`` are the sparse storage: entries of row t R + r (the last row: the initial
     distribution) by falling probability.
@@ -169,17 +169,17 @@ class TabularMDP(Sized):
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """(S, A) True where the action is admissible."""
+        """Return (S, A), True where the action is admissible."""
         return self.layout.row_index >= 0
 
     @property
     def transition_slots(self) -> int:
-        """1 if one set of transition rows serves every step, else H."""
+        """Return 1 if one set of transition rows is used at every step, else H."""
         return (self.row_ptr.size - 2) // self.layout.rows
 
     @property
     def stationary(self) -> bool:
-        """True if transitions and rewards were declared the same at every step."""
+        """Return True if transitions and rewards were declared the same at every step."""
         return self.transition_slots == 1 and self.row_rewards.shape[0] == 1
 
     @cached_property
@@ -188,22 +188,25 @@ class TabularMDP(Sized):
 
     @property
     def transitions(self) -> Floats:
-        """(H, S, A, S) read-only P_h(s' | s, a), 0 at inadmissible pairs; a view without H copies."""
+        """Return read-only (H, S, A, S) P_h(s' | s, a).
+
+        The probability is 0 at inadmissible pairs. The array is a view without H copies.
+        """
         return self._broadcast(self._compact_transitions)
 
     @property
     def rewards(self) -> Floats:
-        """(H, S, A) read-only mean rewards, 0 at inadmissible pairs."""
+        """Return (H, S, A) read-only mean rewards, 0 at inadmissible pairs."""
         return self._broadcast(self.layout.from_rows(self.row_rewards))
 
     @property
     def successor_rewards(self) -> Floats | None:
-        """(H, S, A, S) read-only mean rewards per successor (0 where impossible), or None."""
+        """Return (H, S, A, S) read-only mean rewards per successor (0 where impossible), or None."""
         return None if self.entry_rewards is None else self._broadcast(self._dense(self.entry_rewards))
 
     @cached_property
     def world(self) -> World:
-        """The arrays of the compiled kernels."""
+        """Return the arrays of the compiled kernels."""
         ratio, threshold, alias = _tables(self.row_ptr, self.probability)
         values = self.row_rewards.ravel() if self.entry_rewards is None else self.entry_rewards
         support, law = np.empty(0), np.empty((0, 1))
@@ -248,11 +251,11 @@ class TabularMDP(Sized):
 
     @property
     def _entries(self) -> int:
-        """Number of transition entries: all but those of the initial distribution."""
+        """Return the number of transition entries, without those of the initial distribution."""
         return int(self.row_ptr[-2])
 
     def _dense(self, entries: Floats) -> Floats:
-        """(T, S, A, S) from one number for each transition entry, 0 elsewhere."""
+        """Return (T, S, A, S) from one number for each transition entry, 0 elsewhere."""
         dense = np.zeros((self.row_ptr.size - 2, self.states))
         dense[_entry_rows(self.row_ptr), self.successor[: self._entries]] = entries
         return self.layout.from_rows(dense.reshape(-1, self.layout.rows, self.states))
@@ -273,7 +276,7 @@ class TabularMDP(Sized):
         return tuple(found)
 
     def _random_reward(self, rows: Ints, at: Ints) -> bool:
-        """Whether a reward of these rows (``at``: with their slots), one successor each, is random."""
+        """Return True if a reward of these rows (``at``: with their slots), one successor each, is random."""
         if self.reward_law == "bernoulli":
             return not bool(np.isin(self.row_rewards[:, rows], (0, 1)).all())
         if self.outcome_probabilities is None:
@@ -288,7 +291,7 @@ class TabularMDP(Sized):
                 value.flags.writeable = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields only: what is derived is built again where it is needed."""
+        """Return the fields only: derived values are rebuilt on demand."""
         return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -307,7 +310,7 @@ def _array(name: str, value: ArrayLike) -> Floats:
 
 
 def _slots(name: str, array: Floats, ndim: int) -> Floats:
-    """A (T, ...) array with ``ndim`` axes from one with or without its slot axis."""
+    """Return a (T, ...) array with ``ndim`` axes from one with or without its slot axis."""
     if array.ndim == ndim - 1:
         array = array[None]
     if array.ndim != ndim or 0 in array.shape:
@@ -356,7 +359,7 @@ def _reward_table(
     probabilities: ArrayLike | None,
     sizes: tuple[int, int, int],
 ) -> tuple[Floats, bool, Floats | None]:
-    """The (T, S, A[, S][, M]) table, whether it is per successor, and the support if discrete.
+    """Return the (T, S, A[, S][, M]) table, True if it is per successor, and the support if discrete.
 
     ``sizes``: the number of steps (1 while it is not known), S, A.
     """
@@ -409,7 +412,7 @@ def _where(layout: Layout, row: int) -> str:
 
 
 def _checked_rows(rows: Floats, layout: Layout) -> Floats:
-    """Transition rows (T R, S), checked; those that are off by rounding normalised in a copy."""
+    """Return transition rows (T R, S), checked; rows off by rounding are normalised in a copy."""
     for bad, what in ((~np.isfinite(rows), "finite"), (rows < 0, "at least 0")):
         if bad.any():
             row, column = np.argwhere(bad)[0]
@@ -432,7 +435,7 @@ def _normalised(name: str, rows: Floats, layout: Layout | None = None) -> Floats
 
 
 def _checked_rewards(values: Floats, support: Floats | None, layout: Layout) -> Floats:
-    """The reward table (T, R, ...) in rows, means or probabilities, checked to lie in [0, 1]."""
+    """Return the reward table (T, R, ...) by rows, means or probabilities, checked to be in [0, 1]."""
     bad = ~((values >= 0) & (values <= 1))
     name = "rewards" if support is None else "reward_probabilities"
     if bad.any():
@@ -457,7 +460,7 @@ def _initial(initial: int | ArrayLike, states: int) -> Floats:
 
 
 def _sparse(rows: Floats) -> tuple[Ints, Ints, Floats]:
-    """Pointers, columns and values of the positive entries, by falling value within a row."""
+    """Return pointers, columns and values of the positive entries, by falling value within a row."""
     row, column = np.nonzero(rows)
     values = rows[row, column]
     order = np.lexsort((column, -values, row))
@@ -466,7 +469,7 @@ def _sparse(rows: Floats) -> tuple[Ints, Ints, Floats]:
 
 
 def _entry_rows(ptr: Ints) -> Ints:
-    """The row t R + r of each transition entry."""
+    """Return the row t R + r of each transition entry."""
     return np.repeat(np.arange(ptr.size - 2), np.diff(ptr)[:-1])
 
 
@@ -479,5 +482,5 @@ def _tables(ptr: Ints, probability: Floats) -> tuple[Floats, NDArray[np.uint64],
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """A writeable C-contiguous copy: kernels have one signature, and read-only arrays are another."""
+    """Return a writeable C-contiguous copy: kernels have one signature, without read-only arrays."""
     return np.array(array, order="C")

@@ -1,23 +1,23 @@
-"""Compiled tabular worlds: episodes, exact batch flow, exact values.
+"""Compiled tabular MDPs: episodes, exact batch flow, exact values.
 
 A :class:`World` stores every transition row sparsely, its successors sorted by falling
 probability. One user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991)
-with one 64-bit word; the flow of n users splits a row by conditional binomials whose ratios come
-from suffix sums. One definition of a draw serves every caller, so that stepwise, fused and batched
-simulations cannot drift apart.
+with one 64-bit word. The flow of n users splits a row by conditional binomials whose ratios come
+from suffix sums. All callers use one definition of a draw, so that stepwise, fused and batched
+simulations agree.
 
-Alias columns. The high half of the product of a word and k is the column, the low half w decides
-inside it: ``(w | 1) <= t`` holds with probability t / 2^64 for even t, never for t = 0, always for
+Alias columns. The high half of the product of a word and k is the column, and the low half w decides
+inside it. ``(w | 1) <= t`` holds with probability t / 2^64 for even t, never for t = 0, always for
 t = 2^64 - 1. Probabilities 0 and 1 are therefore exact, all others within k 2^-63.
 
 Consumption. A step of an episode takes one word for the move and, unless rewards are
-deterministic, one for the reward, whatever the row: two learners under one seed meet the same
-luck at the same step. A stochastic policy takes one word a step from its own stream.
+deterministic, one for the reward, for every row. Two learners under one seed therefore have the same
+random numbers at the same step. A stochastic policy takes one word per step from a separate stream.
 
 Speed. Helpers that take arrays have no branches and no loops: Numba counts references (atomically)
-around every other call, which costs more than the draw. Hence also the long body of ``flow``.
+around every other call, which costs more than the draw. This is also why the body of ``flow`` is long.
 
-Source of the flow: users who stand at one place move independently and are exchangeable, so their
+Source of the flow: users in one state move independently and are exchangeable, so their
 counts are multinomial; induct on the steps.
 """
 
@@ -47,11 +47,11 @@ FEW_USERS = 8  # a row with m users and k > 3 successors draws them one by one i
 
 
 class World(NamedTuple):
-    """The arrays of a tabular MDP as the kernels read them; built by ``TabularMDP.world``.
+    """Arrays of a tabular MDP as the kernels read them; built by ``TabularMDP.world``.
 
-    Row ``i = h * transition_stride + row`` (stride 0 where stationary) has the entries
+    Row ``i = h * transition_stride + row`` (stride 0 if stationary) has the entries
     ``row_ptr[i] .. row_ptr[i + 1]``; the last row of the table is the initial distribution.
-    Rewards are indexed by ``h * reward_stride + row``, or by entry where ``reward_by_entry``.
+    Rewards are indexed by ``h * reward_stride + row``, or by entry if ``reward_by_entry``.
     ``reward_outcomes`` is 0 for deterministic rewards (``reward_value``), else the number M of
     outcomes ``reward_support``; the reward tables then have a row of M entries for each index.
     """
@@ -124,7 +124,7 @@ def build_tables(
             else:
                 high -= 1
                 stack[high] = j
-        # Columns that are left over when one side is empty are full, up to rounding.
+        # Columns that remain when one side is empty are full, up to rounding.
         while low > 0 and high < k:
             low -= 1
             under, over = stack[low], stack[high]
@@ -142,10 +142,10 @@ def build_tables(
 
 @inlined
 def _draw(ptr: int, end: int, threshold: NDArray[np.uint64], alias: NDArray[np.int64], word: Any) -> int:
-    """The entry that one word draws from the row ``ptr .. end`` of a table."""
+    """Return the entry that one word draws from the row ``ptr .. end`` of a table."""
     k = U64(end - ptr)
     e = ptr + np.int64(_mul_high(word, k))
-    # A load at a computed place, since a branch here would be mispredicted every other time.
+    # A load at a computed index, because a branch here would be mispredicted half of the time.
     return alias[2 * e + np.int64((word * k) | _ONE > threshold[e])]
 
 
@@ -180,7 +180,7 @@ def simulate_episode(
             u, total, row = uniform(policy_state), 0.0, state_ptr[s]
             for candidate in range(state_ptr[s], state_ptr[s + 1]):
                 p = probabilities[h, candidate]
-                if p > 0.0:  # the last possible row takes what rounding leaves
+                if p > 0.0:  # the last possible row takes the remainder from rounding
                     row = candidate
                     total += p
                     if u < total:
@@ -254,7 +254,7 @@ def flow(
     step_visits: NDArray[np.float64],
     work: NDArray[np.int64],
 ) -> None:
-    """Add the counts of ``n <= 1e10`` users of one policy, drawn exactly from their joint law.
+    """Add the counts of ``n <= 1e10`` users of one policy, drawn from their exact joint distribution.
 
     ``visits (T, R)``, ``transitions (T, R, S)``, ``reward_sums (T, R)``, T = H or 1 (pooled), and
     ``starts (S,)`` are added to; ``transitions`` may have no slot (T = 0): it is then left out.
@@ -303,7 +303,7 @@ def flow(
                 if m == 0:
                     continue
                 # N(s, a, .) ~ Multinomial(m, P(. | s, a)), user by user or by conditional binomials:
-                # the choice looks only at m and k, so the law is the same.
+                # the choice looks only at m and k, so the distribution is the same.
                 i = h * move_stride + row if h >= 0 else row_ptr.shape[0] - 2
                 ptr, end = row_ptr[i], row_ptr[i + 1]
                 k = end - ptr
@@ -350,7 +350,7 @@ def flow(
 
 
 def work_size(world: World) -> int:
-    """Number of int64 that :func:`flow` needs as work space."""
+    """Return the number of int64 that :func:`flow` needs as work space."""
     return 3 * world.states
 
 
@@ -366,7 +366,7 @@ def _row_value(
     probability: NDArray[np.float64],
     after: NDArray[np.float64],
 ) -> float:
-    """Mean reward plus the expected value of the successor, added in entry order."""
+    """Return mean reward plus the expected value of the successor, added in entry order."""
     expected = 0.0
     for e in range(ptr, end):
         expected += probability[e] * after[successor[e]]
@@ -381,7 +381,7 @@ def evaluate(
     probabilities: NDArray[np.float64],
     values: NDArray[np.float64],
 ) -> None:
-    """Exact values of a policy, ``values (H + 1, S)``, by backward induction."""
+    """Compute exact values of a policy, ``values (H + 1, S)``, by backward induction."""
     row_ptr, successor, probability = world.row_ptr, world.successor, world.probability
     state_ptr, mean = world.state_ptr, world.mean_reward
     horizon, states = world.horizon, world.states
@@ -407,7 +407,7 @@ def evaluate(
 def optimal(
     world: World, values: NDArray[np.float64], q: NDArray[np.float64], policy_rows: NDArray[np.int64]
 ) -> None:
-    """Optimal ``values (H + 1, S)``, ``q (H, R)`` and the first maximising ``policy_rows (H, S)``."""
+    """Compute optimal ``values (H + 1, S)``, ``q (H, R)`` and the first maximising ``policy_rows (H, S)``."""
     row_ptr, successor, probability = world.row_ptr, world.successor, world.probability
     state_ptr, mean = world.state_ptr, world.mean_reward
     values[world.horizon] = 0.0

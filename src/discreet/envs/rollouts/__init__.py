@@ -1,1 +1,1 @@
-"""Simulated people: the exact law of a crowd, and sessions as flat arrays for the fused driver."""
+"""Simulated users: exact joint distribution of many users, and flat arrays for the fused driver."""

@@ -1,4 +1,4 @@
-"""A session of counts as flat arrays, for the fused driver of simulations."""
+"""Flat arrays of a session of counts, for the fused driver of simulations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SessionKernel:
 
 
 def handed_over(session: CountSession) -> SessionKernel:
-    """Flat arrays for the fused driver, and the end of stepwise use: two users of one noise are refused.
+    """Return flat arrays for the fused driver, and end stepwise use, so that noise has one user.
 
     Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
     """

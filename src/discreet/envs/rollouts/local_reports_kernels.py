@@ -1,11 +1,12 @@
-"""Compiled flow of users who each report a few of their steps: who stands where, and what is reported.
+"""Compiled flow of users who each report a few of their steps: visits and reported records.
 
-Every user reports m of the H steps, uniformly without replacement, and about the reward instead of
-the move with probability ``share`` a report; all of it by coins that see no data. A user with k
-reports left and H - h steps to go reports now with probability k / (H - h), so that users with equal
-(state, k) are exchangeable and their counts flow as in :func:`discreet.envs.mdp.tabular_kernels.flow`. The
-counts of reported records have the exact joint law of n independent users; thinning all counts would
-have the right margins and the wrong joint law.
+Every user reports m of the H steps, uniformly without replacement. Each report is about the reward instead of
+the move with probability ``share``. Both choices are independent of the data. A user with k
+reports left and H - h remaining steps reports now with probability k / (H - h). Users with equal
+(state, k) are therefore exchangeable, and their counts flow as in
+:func:`discreet.envs.mdp.tabular_kernels.flow`. The counts of reported records have the exact joint
+distribution of n independent users. Thinning all counts would give the right margins and the wrong joint
+distribution.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def report_flow(
     """Overwrite moves (H, R, S) and bits (H, R, 2), the reported records of n users of one policy.
 
     ``bits`` counts rewards rounded at random to 0 or 1. ``starts (S,)`` is added to, ``step_visits
-    (H, R)`` overwritten with everybody's visits. ``work``: ``work_size`` int64.
+    (H, R)`` is overwritten with the visits of all users. ``work``: ``work_size`` int64.
     """
     row_ptr, successor, ratio = world.row_ptr, world.successor, world.ratio
     threshold, alias, state_ptr = world.threshold, world.alias, world.state_ptr
@@ -136,7 +137,7 @@ def draw_reported(
     share: float, key: Words, batch: int, moves: Ints, bits: Ints, starts: Floats, step_visits: Floats,
     work: Ints,
 ) -> None:  # fmt: skip
-    """Door to :func:`report_flow`, stream (batch, ``batch``, 0)."""
+    """Call :func:`report_flow` with stream (batch, ``batch``, 0)."""
     state = np.empty(4, np.uint64)
     open_stream(key, ROLE_BATCH, batch, 0, state)
     report_flow(
@@ -146,5 +147,5 @@ def draw_reported(
 
 
 def work_size(world: World, steps: int) -> int:
-    """Number of int64 that :func:`report_flow` needs as work space."""
+    """Return the number of int64 that :func:`report_flow` needs as work space."""
     return (2 * (steps + 1) + 1) * world.states + world.rows

@@ -1,7 +1,7 @@
-"""People who act: trajectories one by one, and the counts of many at once.
+"""Rollouts of simulated users: trajectories one by one, and the counts of many users at once.
 
 All functions here call the kernels that the fused simulation calls, with streams addressed by
-(seed, run, role, index): user ``i`` has the same luck however and in whatever order he is played.
+(seed, run, role, index): user ``i`` has the same random numbers in any order and with any function.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MOST_USERS = 10**10  # the binomial sampler's rounding is invisible up to here
 def rollout(
     mdp: TabularMDP, policy: ArrayLike | PolicyRows, key: NDArray[np.uint64], episode: int
 ) -> Trajectory:
-    """The trajectory of user ``episode``, from 0 on, of ``mdp`` under a (H, S) or (H, S, A) policy.
+    """Return the trajectory of user ``episode`` (from 0) in ``mdp`` under a (H, S) or (H, S, A) policy.
 
-    ``key`` (2,) uint64 is the environment's key of the run: any two numbers of one's own, or
+    ``key`` (2,) uint64 is the environment's key of the run: any two numbers, or
     ``streams_kernels.run_key(seed, run)``. Equal keys and numbers give equal trajectories. Raises
     ``ValueError`` if the policy does not fit ``mdp``, or ``episode`` is below 0.
     """
@@ -36,7 +36,7 @@ def rollout(
 def rollouts(
     mdp: TabularMDP, policy: ArrayLike | PolicyRows, n: int, seed: int = 0, run: int = 0, first: int = 0
 ) -> Trajectories:
-    """Trajectories of n users of a run, from number ``first`` on: (n, H + 1) states, (n, H) the rest.
+    """Return trajectories of n users of a run, starting at ``first``: (n, H + 1) states, (n, H) the rest.
 
     ``mdp`` : TabularMDP; ``policy`` : (H, S) int or (H, S, A). Equal to ``n`` calls of :func:`rollout` with
     ``run_key(seed, run)``. Raises ``ValueError`` if the policy does not fit, or a number is below 0.
@@ -55,7 +55,7 @@ def batch_counts(
     *,
     pooled: bool = False,
 ) -> dict[str, NDArray[np.float64]]:
-    """The counts of ``n <= 1e10`` users of one policy, from their exact joint law.
+    """Draw the counts of ``n <= 1e10`` users of one policy from their exact joint distribution.
 
     The cost does not grow with n. Returns ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``,
     ``reward_sums (T, S, A)``, with T = 1 if ``pooled`` else H; ``step_visits (H, S, A)``; and
@@ -96,11 +96,11 @@ def batch_counts(
 def reward_bits(
     mdp: TabularMDP, counts: dict[str, NDArray[np.float64]], key: NDArray[np.uint64], batch: int = 0
 ) -> NDArray[np.float64]:
-    """(H, S, A) sums of rewards rounded at random to bits, of users with these :func:`batch_counts`.
+    """Return (H, S, A) sums of rewards rounded at random to bits, of users with these :func:`batch_counts`.
 
-    Counts are by steps. Rewards that are bits are their own rounding. Else, whatever the rewards' law, each
-    rounded bit is 1 with the mean reward of its pair (of its pair and successor), independently given the
-    transitions: a binomial.
+    Counts are by steps. Rewards that are bits are not changed by rounding. Otherwise, for any reward
+    distribution, each rounded bit is 1 with the mean reward of its pair (of its pair and successor),
+    independently given the transitions: a binomial.
     """
     if mdp.reward_law == "bernoulli":
         return counts["reward_sums"]
@@ -124,11 +124,11 @@ def reported_counts(
     key: NDArray[np.uint64],
     batch: int = 0,
 ) -> dict[str, NDArray[np.float64]]:
-    """What n users who each report ``steps`` random steps would report, from its exact joint law.
+    """Draw the reports of n users who each report ``steps`` random steps.
 
-    ``share`` : probability that a report is about the reward, rounded at random to a bit, not the move.
-    Returns ``reported_moves (H, S, A, S)``, ``reported_bits (H, S, A, 2)``, and of all users
-    ``step_visits (H, S, A)`` and ``starts (S,)``.
+    The draw is exact, from their joint distribution. ``share`` : probability that a report is about the
+    reward, rounded at random to a bit, not the move. Returns ``reported_moves (H, S, A, S)``, ``reported_bits
+    (H, S, A, 2)``, and for all users ``step_visits (H, S, A)`` and ``starts (S,)``.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     steps = checks.integer("steps", steps, 1, mdp.horizon)
@@ -158,17 +158,17 @@ def reported_step(
     key: NDArray[np.uint64],
     batch: int = 0,
 ) -> dict[str, NDArray[np.float64]]:
-    """What users with these :func:`batch_counts` report who are all asked about one step.
+    """Draw the reports of users with these :func:`batch_counts` who all report the same step.
 
-    Each of them reports its record: with probability ``share`` the reward, rounded at random to a bit, else
-    the move. One report a user, by coins that see no data: binomials of the counts have the exact joint law.
-    Returns ``reported_moves (1, S, A, S)`` and ``reported_bits (1, S, A, 2)``.
+    Each user reports one record: with probability ``share`` the reward, rounded at random to a bit, else
+    the move. The choice is independent of the data, so binomials of the counts have the exact joint
+    distribution. Returns ``reported_moves (1, S, A, S)`` and ``reported_bits (1, S, A, 2)``.
     """
     share = checks.real("share", share, 0.0, 1.0)
     address = [*environment_key(key).tolist(), checks.integer("batch", batch, 0), 0x73746570]
     source = np.random.Generator(np.random.Philox(np.random.SeedSequence(address)))
     moves = counts["transition_counts"][step].astype(np.int64)
-    asked = source.binomial(moves, share)  # about their reward
+    asked = source.binomial(moves, share)  # users who report their reward
     by_successor = mdp.successor_rewards
     if by_successor is None:
         ones = source.binomial(asked.sum(axis=-1), np.clip(mdp.rewards[step], 0.0, 1.0))
@@ -180,7 +180,7 @@ def reported_step(
 
 
 def environment_key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The key of a run, or ``ValueError``."""
+    """Return the key of a run, or raise ``ValueError``."""
     if not isinstance(key, np.ndarray) or key.shape != (2,) or key.dtype != np.uint64:
         raise ValueError(f"key = {checks.said(key)}: must be two 64-bit words, an array (2,) of uint64")
     return key

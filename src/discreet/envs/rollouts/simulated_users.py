@@ -1,25 +1,25 @@
-"""What a crowd of simulated users hands to a session, at once: one place for all models of trust.
+"""Sums that many simulated users submit to a session at once, for all trust models.
 
-A user's record is drawn from the true model, and what leaves her hands is a function of it and of coins. Sums
-over n users of one policy have a joint law that is drawn without playing anybody:
+A user's record is drawn from the true model. The user's message is a function of the record and of random
+numbers. Sums over n users of one policy have a joint distribution that is drawn without playing single users:
 
 ====================  ================================  ===========================================
-who is trusted        what is drawn here, exactly       what the session draws on top of it
+trusted party         drawn here, exactly               added by the session
 ====================  ================================  ===========================================
-the server, or none   counts of the flow of n users     its own noise
-a device, counters    counts of the flow                the sum of n devices' noise, from its law
-a device, reports     which records are reported        the reports' randomizers, from their law
-a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' coin flips
+the server, or none   counts of the flow of n users     its noise
+a device, counters    counts of the flow                the sum of n devices' noise, exactly
+a device, reports     which records are reported        the reports' randomizers, exactly
+a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' random bits
 a shuffler, reports   which records are reported        the reports' randomizers
 ====================  ================================  ===========================================
 
 The left column's draws are those of :mod:`discreet.envs.rollouts.rollout`, at addresses of (key, first user),
-and know nothing of privacy; the right column's stand in the sessions, where the noise's laws are
-(``submit_sum``). What stands here is which of them a session needs, and how tables of counts become the
-families of a query. The fused simulation (:mod:`discreet.experiments.fused_driver_kernels`) does the same in
-one compiled loop, bit for bit.
+and do not depend on privacy. The right column's draws are made in the sessions, which define the noise
+distributions (``submit_sum``). This module selects the draws that a session needs, and converts tables of
+counts to the families of a query. The fused simulation (:mod:`discreet.experiments.fused_driver_kernels`)
+does the same in one compiled loop, bit for bit.
 
-Sums that are not functions of counts (clipped returns, cut rewards) are of users played one by one.
+For sums that are not functions of counts (clipped returns, clipped rewards), users are played one by one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
-_CHUNK = 2**16  # users played at once: an interrupt is seen between two chunks
+_CHUNK = 2**16  # users per chunk: an interrupt takes effect between two chunks
 
 __all__ = ["Crowd", "count_crowd", "crowd_of", "played_counts", "reports_of"]
 
@@ -69,8 +69,8 @@ __all__ = ["Crowd", "count_crowd", "crowd_of", "played_counts", "reports_of"]
 class Crowd:
     """One batch of simulated users of one policy.
 
-    sums : what ``session.submit_sum`` takes. starts : (S,) users by first state. visits : (H, R) how many are
-    in each row at each step.
+    sums : argument of ``session.submit_sum``. starts : (S,) users by first state. visits : (H, R) number of
+    users in each row at each step.
     """
 
     sums: Mapping[str, Floats]
@@ -79,7 +79,7 @@ class Crowd:
 
 
 def reports_of(session: Any) -> Any:
-    """What people report of their steps; None where they send something else."""
+    """Return the report mechanism of a session; None if users send something else."""
     if isinstance(session, CountSession):
         return session._mechanism.reports  # not session.mechanism: that is a copy, made for every batch
     return getattr(session, "reports", None)
@@ -88,7 +88,7 @@ def reports_of(session: Any) -> Any:
 def _asked(session: Any, query: Any) -> Any:
     if isinstance(session, CountSession):
         return query
-    from discreet.mechanisms.batch_queries import BatchSession  # rare, and of much else
+    from discreet.mechanisms.batch_queries import BatchSession  # rarely needed, with many imports
 
     return session.query if isinstance(session, BatchSession) else query
 
@@ -103,11 +103,12 @@ def crowd_of(
     address: int = 0,
     group: int | None = None,
 ) -> Crowd:
-    """The next ``users`` of a session, all of one policy, (H, S) or (H, S, A).
+    """Return the next ``users`` of a session, all with one policy, (H, S) or (H, S, A).
 
-    query : that the session was started with (a session of batches says itself what is asked). key : the
-    environment's key of the run. address : of the draw, such as the first user's number. group : of the plan,
-    in a query with groups.
+    - query : the session's query (a session of batches states its query itself).
+    - key : the environment's key of the run.
+    - address : address of the draw, such as the first user's number.
+    - group : group of the plan, in a query with groups.
     """
     query = _asked(session, query)
     reports = reports_of(session)
@@ -115,7 +116,7 @@ def crowd_of(
     if reports is not None and step is None:
         share = reports.reward_share
         return _crowd(mdp, reported_counts(mdp, policy, users, reports.steps, share, key, address))
-    simulated = getattr(query, "simulated", None)  # the count tables that the session makes its sums from
+    simulated = getattr(query, "simulated", None)  # the count tables from which the session makes its sums
     if simulated is not None:
         return _crowd(mdp, batch_counts(mdp, policy, users, key, address), simulated)
     cut = session.cut if isinstance(session, CountSession) else 0.0
@@ -135,7 +136,7 @@ def count_crowd(
     key: Key,
     address: int = 0,
 ) -> Crowd:
-    """As :func:`crowd_of`, of people who trust whoever sums: the query's families, exactly."""
+    """Return the users as :func:`crowd_of` does, for a trusted server: the query's families, exactly."""
     return _counted(mdp, query, policy, users, key, address, 0, query.cut, False)[0]
 
 
@@ -150,13 +151,13 @@ def played_counts(
     cut: float = 0.0,
     pooled: bool = False,
 ) -> tuple[dict[str, Floats], float]:
-    """The counts of users ``first .. first + n - 1``, played one by one, and their returns.
+    """Return the counts of users ``first .. first + n - 1``, played one by one, and their returns.
 
-    Returns what :func:`discreet.envs.rollouts.rollout.batch_counts` returns, beside it ``cut_reward_sums (1,
-    S, A)``, over all steps of each user's rewards in the order of time until their total reaches ``cut``, the
-    last one cut; and the sum over users of min(return, ``clip``). Neither is a function of counts. They are
-    the users of :func:`discreet.envs.rollouts.rollout.rollout`, counted as a session counts; the cost grows
-    with n.
+    The counts are those of :func:`discreet.envs.rollouts.rollout.batch_counts` and ``cut_reward_sums (1,
+    S, A)``. The latter sums each user's rewards over all steps in order of time until their total reaches
+    ``cut``; the last one is clipped. Also returned is the sum over users of min(return, ``clip``). Neither is
+    a function of counts. The users are those of :func:`discreet.envs.rollouts.rollout.rollout`, counted as a
+    session counts. The cost grows with n.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     first, clip, cut = (
@@ -184,7 +185,7 @@ def played_counts(
 
 
 def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> Crowd:
-    """Of drawn tables: those of these names, else all."""
+    """Return the drawn tables with these names; all tables if ``names`` is None."""
     sums = counts if names is None else {name: counts[name] for name in names}
     return Crowd(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"]))
 
@@ -200,10 +201,10 @@ def _counted(
     cut: float,
     bits: bool,
 ) -> tuple[Crowd, dict[str, Floats]]:
-    """The families of a query of counts, and the tables of all steps that they are made of.
+    """Return the families of a query of counts, and the tables of all steps behind them.
 
-    cut : C of the batch; infinite: centred rewards are released in place of cut ones. bits : rewards are
-    rounded to bits.
+    ``cut`` : C of the batch; if infinite, centred rewards are released instead of clipped ones. ``bits`` :
+    rewards are rounded to bits.
     """
     if query.groups:
         counts, returns = played_counts(mdp, policy, users, key, address, query.clip, pooled=query.stationary)
@@ -213,7 +214,7 @@ def _counted(
         counts, _ = played_counts(mdp, policy, users, key, address, cut=cut)
     else:
         counts = batch_counts(mdp, policy, users, key, address, pooled=query.stationary)
-    if cut and math.isinf(cut):  # nothing is cut any more, and the rest is a function of the flow
+    if cut and math.isinf(cut):  # no reward is clipped any more, and the rest is a function of the flow
         counts[CUT_REWARDS] = np.zeros(query.families[CUT_REWARDS])
     if bits:
         counts[REWARDS] = reward_bits(mdp, counts, key, address)

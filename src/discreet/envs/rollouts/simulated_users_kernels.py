@@ -1,4 +1,4 @@
-"""Users who are played one by one and added up at once, compiled: their counts, and their returns."""
+"""Compiled rollouts of users who are played one by one and summed: their counts and returns."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def episode_sums(
     """Play users ``first .. first + n - 1`` of a run and add them up; the sum of min(return, ``clip``).
 
     ``cells`` are counted as a session counts (:func:`discreet.core.count_kernels.add_records`, per step), in
-    families that begin at ``begins`` (7,); ``starts`` (S,) is added to. ``cut`` : of the family of cut
-    rewards.
+    families that begin at ``begins`` (7,); ``starts`` (S,) is added to. ``cut`` : C of the family of
+    clipped rewards.
     """
     env_state, policy_state = np.empty(4, np.uint64), np.empty(4, np.uint64)
     states, rows = np.empty(world.horizon + 1, np.int64), np.empty(world.horizon, np.int64)

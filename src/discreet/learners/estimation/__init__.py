@@ -1,1 +1,1 @@
-"""From a release to a model: projection, private model and its slacks. Post-processing only."""
+"""Model estimation from a release: projection, private model and its slacks. Post-processing only."""

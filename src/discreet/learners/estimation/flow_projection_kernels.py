@@ -1,17 +1,17 @@
-r"""Noisy counts made consistent with the flow of people, by least squares, in closed form.
+r"""Projection of noisy counts onto the flow constraint of users, by least squares, in closed form.
 
 True transition counts x_h(s, a, s') of one group of users obey the flow
 
-    sum_{s, a} x_h(s, a, s') = sum_{a, s''} x_{h+1}(s', a, s'')    (who arrives at s' leaves from it),
+    sum_{s, a} x_h(s, a, s') = sum_{a, s''} x_{h+1}(s', a, s'')    (users who arrive at s' leave from it),
 
 and sum to a public total T at every step. Noise of equal variance in every cell breaks these equalities;
-the orthogonal projection onto them keeps the estimates unbiased and takes away, on average, the share
-(number of equalities) / (number of cells) of the noise's variance: 1 / S where one action a state can have
-been played, 1 / (S A) where all can. It is post-processing. All cells must come from the same users and
-the same noise, so the rows' own clocks exclude it.
+the orthogonal projection onto them keeps the estimates unbiased. On average it removes the share
+(number of equalities) / (number of cells) of the noise's variance: 1 / S if one action per state can have
+been played, 1 / (S A) if all can. It is post-processing. All cells must come from the same users and
+the same noise. Separate schedules per row therefore exclude it.
 
 With multipliers u_h(s) for the flow out of step h (u_{H-1} = 0, u_{-1} = -tau for the total), it is
-x_h(r, s') - u_h(s') + u_{h-1}(s(r)) on the active rows r, those where somebody can have been. With R_h active
+x_h(r, s') - u_h(s') + u_{h-1}(s(r)) on the active rows r, those that a user can have visited. With R_h active
 rows at step h, a_h(s) of them in state s, c_h(s) the imbalance of x at s after step h,
 
     (R_h + S a_{h+1}(s)) u_h(s) = c_h(s) + W_{h-1} + a_{h+1}(s) U_{h+1},
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 def work_size(horizon: int, states: int) -> int:
-    """Floats of scratch that :func:`project_flow` needs."""
+    """Return the floats of scratch that :func:`project_flow` needs."""
     return horizon * (2 * states + 6)
 
 
@@ -42,9 +42,9 @@ def work_size(horizon: int, states: int) -> int:
 def project_flow(
     horizon: int, state_ptr: Ints, total: float, active: Floats, counts: Floats, work: Floats
 ) -> float:
-    """Project ``counts`` in place; inactive rows become 0. Returns the share of variance that is left.
+    """Project ``counts`` in place; inactive rows become 0. Return the remaining share of variance.
 
-    state_ptr (S + 1,) : rows of each state; total : T; active (H R,) : above 0 where a row can hold anybody;
+    state_ptr (S + 1,) : rows of each state; total : T; active (H R,) : above 0 where a row can have users;
     counts (H R, S); work : scratch of ``work_size`` floats. Every state must have an active row at each step.
     """
     states = state_ptr.shape[0] - 1
@@ -133,5 +133,5 @@ def project_flow(
 def consistent_counts(
     horizon: int, state_ptr: Ints, total: float, active: Floats, counts: Floats, work: Floats
 ) -> float:
-    """Door to :func:`project_flow`."""
+    """Call :func:`project_flow` from Python."""
     return project_flow(horizon, state_ptr, total, active, counts, work)

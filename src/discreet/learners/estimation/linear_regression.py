@@ -37,20 +37,23 @@ __all__ = [
 
 
 def goe_tail(scale: float, dimension: int, failure: float, terms: int = 1) -> float:
-    """A bound on the operator norm of a sum of ``terms`` GOE(s), with probability 1 - ``failure``."""
+    """Return a bound on the operator norm of a sum of ``terms`` GOE(s), with probability 1 - ``failure``."""
     p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
     return scale * math.sqrt(terms) * (2 * math.sqrt(dimension) + 2 * math.sqrt(math.log(2 / p)))
 
 
 def check_ridge(ridge: Ridge) -> Ridge:
-    """A number of at least 0, or "bound"; else ``ValueError``."""
+    """Return a number of at least 0, or "bound"; raise ``ValueError`` otherwise."""
     return ridge if isinstance(ridge, str) and ridge == "bound" else checks.real("ridge", ridge, 0.0)
 
 
 def ridge_level(
     scale: float, dimension: int, ridge: Ridge, lam: float, terms: int = 1, failure: float = 0.01
 ) -> float:
-    """L = lam + ridge 2 s sqrt(n d), in multiples of the noise's spectral edge; "bound": lam + 2 tail."""
+    """Return L = lam + ridge 2 s sqrt(n d), in units of the noise's spectral edge.
+
+    With "bound" return lam + 2 tail.
+    """
     lam = checks.positive("lam", lam)
     if check_ridge(ridge) == "bound":
         return lam + 2 * goe_tail(scale, dimension, failure, terms)
@@ -58,7 +61,7 @@ def ridge_level(
 
 
 class Repaired(NamedTuple):
-    """A positive definite matrix, its inverse, and how many eigenvalues were raised to the floor."""
+    """Positive definite matrix, its inverse, and how many eigenvalues were raised to the floor."""
 
     matrix: Floats
     inverse: Floats
@@ -88,14 +91,14 @@ class Factored(NamedTuple):
     floored: int
 
 
-_TOUCH = 1e-9  # relative: by how much rounding may put an eigenvalue below the floor
+_TOUCH = 1e-9  # relative amount by which rounding may put an eigenvalue below the floor
 
 
 def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
     """Symmetrise (n, d, d), add ridges I, raise eigenvalues to ``floors`` > 0.
 
-    By Cholesky factors of all matrices, with which Lambda - floor I > 0 is tested too; only where that fails
-    by the eigenvalues of the matrix concerned.
+    Cholesky factors of all matrices are used, and also test that Lambda - floor I > 0. A matrix that fails
+    this test is repaired by its eigenvalues.
     """
     d = grams.shape[-1]
     symmetric = 0.5 * (grams + grams.swapaxes(-1, -2))
@@ -124,13 +127,13 @@ def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
 
 
 def norms(rows: Floats, inverse: Floats) -> Floats:
-    """(n,) ||phi||_{Lambda^-1} of every row phi of (n, d)."""
+    """Return (n,) ||phi||_{Lambda^-1} of every row phi of (n, d)."""
     squared = np.einsum("nd,nd->n", rows @ inverse, rows)
     return np.sqrt(np.maximum(squared, 0.0))
 
 
 def simplex_rows(rows: Floats) -> Floats:
-    """The Euclidean projection of every row of (n, S) onto the probability simplex."""
+    """Return the Euclidean projection of every row of (n, S) onto the probability simplex."""
     descending = -np.sort(-rows, axis=1)
     excess = (np.cumsum(descending, axis=1) - 1.0) / np.arange(1, rows.shape[1] + 1)
     last = (descending > excess).sum(axis=1) - 1
@@ -141,10 +144,10 @@ def simplex_rows(rows: Floats) -> Floats:
 def model_values(
     rows: Floats, inverse: Floats, successors: Floats, values: Floats, project: Project = "simplex"
 ) -> Floats:
-    """(n,) next values P^ V of the model form, P^ = 1/S + phi^T Lambda^-1 M, for phi in ``rows``.
+    """Return (n,) next values P^ V of the model form, P^ = 1/S + phi^T Lambda^-1 M, for phi in ``rows``.
 
-    successors : (d, S), M = sum phi (e_{s'} - 1/S)^T and noise. The true rows sum to 0; the noise along 1
-        carries no data and would be multiplied by V's mean: it is left out.
+    successors : (d, S), M = sum phi (e_{s'} - 1/S)^T and noise. The true rows sum to 0. The noise along 1
+        contains no data and would be multiplied by V's mean, so it is removed.
     project : "simplex", each row of P^ onto the simplex, (n, S) numbers; "range", P^ V into the range of V,
         which never forms P^; "none".
     """
@@ -158,5 +161,8 @@ def model_values(
 
 
 def model_rewards(rows: Floats, inverse: Floats, sums: Floats) -> Floats:
-    """(n,) mean rewards clip(1/2 + phi^T Lambda^-1 r, 0, 1), r = sum phi (reward - 1/2) and noise, (d,)."""
+    """Return (n,) mean rewards clip(1/2 + phi^T Lambda^-1 r, 0, 1).
+
+    r = sum phi (reward - 1/2) and noise, (d,).
+    """
     return np.clip(0.5 + rows @ (inverse @ sums), 0.0, 1.0)

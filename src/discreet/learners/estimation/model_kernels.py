@@ -10,7 +10,7 @@ by a linear programme,
     minimise max_s |x_s - v_s|   over x >= 0,  |sum_s x_s - w| <= c,      c = E / 4,
 
 and then set N3~ = x + E / (2 S), N~ = sum x + E / 2. When E >= 4 max(E1, E3) bounds the noise, the
-true counts are feasible, whence N <= N~ <= N + E, |N3~ - N3| <= E, N3~ > 0 and N~ = sum N3~.
+true counts are feasible. Therefore N <= N~ <= N + E, |N3~ - N3| <= E, N3~ > 0 and N~ = sum N3~.
 
 **Closed form.** With B = max(0, w + c), A = max(0, w - c), u = v sorted downwards and c_j its prefix sums,
 
@@ -22,19 +22,19 @@ Euclidean projection of v onto {x >= 0, sum x = y}, that is x = (v - theta)_+, a
 *Proof.* At level t the box [(v_s - t)_+, v_s + t] is non-empty for all s iff t >= -min v, and the sums
 reachable in it form [lo(t), hi(t)]. So t is feasible iff also lo(t) <= w + c and hi(t) >= w - c; the
 second is t >= (w - c - sum v) / S. For the first, sum (v_s - t)_+ is the largest of sum_J (v_s - t) over
-subsets J, attained at a prefix of u, hence lo(t) <= B iff c_j - j t <= B for all j. All four are lower
+subsets J, attained at a prefix of u, so that lo(t) <= B iff c_j - j t <= B for all j. All four are lower
 bounds on t, so t* is their maximum. [lo, hi] meets [w - c, w + c], whose centre is w: the point of
 [lo, hi] nearest to w is within c of w. The map mu -> sum (v_s + mu)_+ is increasing, lo at mu = -t*, hi at
 mu = t*, and y lies between: |theta| <= t*, so |x_s - v_s| <= t*. QED
 
-**Which optimum.** The programme usually has many. This one has the smallest |sum x - w|, then the
-smallest Euclidean distance to v, and is unique. Where w + c < 0 nothing is feasible (possible only
+**Choice of the optimum.** The programme usually has many optima. This one has the smallest |sum x - w|, then
+the smallest Euclidean distance to v, and is unique. If w + c < 0 nothing is feasible (possible only
 outside the good event): x = 0.
 
-**Computation.** theta is the root of sum (v_s - theta)_+ = y: for that no sort is needed, Newton's method
+**Computation.** theta is the root of sum (v_s - theta)_+ = y. No sort is needed: Newton's method
 from below ends, exactly, after a few passes (:func:`project_row`). If the
-bound lo(t) <= B is the one that binds, t* is itself such a root, with y = B, and theta = t*; so one
-root is found at most.
+bound lo(t) <= B is binding, t* is such a root too, with y = B, and theta = t*. Therefore at most one
+root is computed.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from discreet.core.compile import inlined, kernel
 
 Floats = NDArray[np.float64]
 
-# Which reward family a release holds.
+# Reward family of a release.
 REWARD_SUMS = 0
 REWARD_CENTERED = 1  # R - N / 2
 REWARD_ABSENT = 2  # rewards are public
 
-# How counts become a model.
+# Rules from counts to a model.
 POST_NONE = 0
 POST_RAW = 1
 POST_LP = 2
@@ -66,7 +66,7 @@ def assemble(
     transitions: Floats,
     reward_sums: Floats,
 ) -> None:
-    """Flat cells of a release, visits | transitions | rewards, into three tables of rows.
+    """Convert flat cells of a release, visits | transitions | rewards, into three tables of rows.
 
     visits (T, R), transitions (T, R, S) and reward_sums (T, R) are overwritten. Without visits
     N(t, r) is the sum of its row of transitions; centred rewards become R = Rc + N / 2; absent ones 0.
@@ -98,15 +98,15 @@ def assemble(
                 reward_sums[t, r] = value + 0.5 * visits[t, r] if rewards == REWARD_CENTERED else value
 
 
-# Rows are addressed as v[r], never sliced: a view costs as much as half a projection.
+# Rows are addressed as v[r], never sliced, because a view costs as much as half a projection.
 
 
 @inlined
 def _level(v: Floats, r: int, y: float, start: float) -> float:
-    """The theta with sum_s max(0, v[r, s] - theta) = y >= 0, from any start below it.
+    """Return the theta with sum_s max(0, v[r, s] - theta) = y >= 0, starting at any value below it.
 
-    Newton's method on a convex piecewise linear function (Michelot 1986): from below it climbs
-    monotonically and stops, exactly, when the set of entries above theta no longer shrinks.
+    Newton's method on a convex piecewise linear function (Michelot 1986). From below it increases
+    monotonically. It stops, exactly, when the set of entries above theta no longer shrinks.
     """
     states = v.shape[1]
     theta = start
@@ -128,7 +128,7 @@ def _level(v: Floats, r: int, y: float, start: float) -> float:
 def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
     """Write to x[r] the canonical minimiser of max|x - v[r]| over x >= 0, |sum x - w| <= c.
 
-    Returns that maximum, t*. Where w + c < 0 nothing is feasible: x = 0.
+    Returns that maximum, t*. If w + c < 0 nothing is feasible: x = 0.
     """
     states = v.shape[1]
     low = v[r, 0]
@@ -166,13 +166,13 @@ def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
 
 @inlined
 def lp_width(e1: float, e3: float) -> float:
-    """E of the projection: four times the larger error of visits and transition counts."""
+    """Return E of the projection: four times the larger error of visits and transition counts."""
     return 4.0 * max(e1, e3)
 
 
 @inlined
 def reward_slack(post: int, e1: float, e2: float, e3: float) -> float:
-    """Lambda_r: what noise adds to abs(r~ - r), times D."""
+    """Return Lambda_r: the part of abs(r~ - r) due to noise, times D."""
     if post == POST_RAW:
         return 2.0 * e1 + e2
     if post == POST_LP:
@@ -182,7 +182,7 @@ def reward_slack(post: int, e1: float, e2: float, e3: float) -> float:
 
 @inlined
 def transition_slack(post: int, states: int, e1: float, e3: float) -> float:
-    """Lambda_p: what noise adds to the l1 distance of P~ and P, times D."""
+    """Return Lambda_p: the part of the l1 distance of P~ and P due to noise, times D."""
     if post == POST_RAW:
         return states * e3 + 2.0 * e1
     if post == POST_LP:
@@ -206,13 +206,13 @@ def estimate(
     rewards: Floats,
     left: Floats,
 ) -> None:
-    """The model of n rows: P~(s') = masses[r, s'] * inverses[r].
+    """Estimate the model of n rows: P~(s') = masses[r, s'] * inverses[r].
 
-    visits (n,), transitions (n, S), reward_sums (n,) are released sums. Overwritten, all (n,) but
+    visits (n,), transitions (n, S), reward_sums (n,) are released sums. Overwritten, all (n,) except
     masses (n, S): inverses = 1 / D; rewards = r~ in [0, 1]; counts = D before it is floored at 1 (below
     1: certainly unvisited); left = 1 - sum P~ under POST_RAW, else 0. Without post-processing P~ is
     transitions * inverses and masses is not written. The cost form reads r~ = 1 - (N - R) / D under
-    POST_RAW; elsewhere both forms agree.
+    POST_RAW; otherwise both forms agree.
     """
     rows, states = transitions.shape
     if post == POST_NONE:
@@ -256,7 +256,7 @@ def estimate(
 
 @kernel
 def project_table(v: Floats, w: Floats, c: Floats, x: Floats, t: Floats) -> None:
-    """``project_row`` for n rows: v, x (n, S); w, c, t (n,)."""
+    """Apply ``project_row`` to n rows: v, x (n, S); w, c, t (n,)."""
     for i in range(v.shape[0]):
         t[i] = project_row(v, i, w[i], c[i], x)
 
@@ -274,7 +274,10 @@ def estimate_table(
     masses: Floats,
     columns: Floats,
 ) -> None:
-    """``estimate`` for Python: columns (4, n) = counts, inverses, rewards, left; masses always written."""
+    """Apply ``estimate`` from Python; masses are always written.
+
+    columns (4, n) = counts, inverses, rewards, left.
+    """
     if post == POST_NONE:
         masses[:] = transitions
     estimate(
@@ -285,5 +288,5 @@ def estimate_table(
 
 @kernel
 def slacks(post: int, states: int, e1: float, e2: float, e3: float) -> tuple[float, float]:
-    """(Lambda_r, Lambda_p) for Python."""
+    """Return (Lambda_r, Lambda_p), for Python."""
     return reward_slack(post, e1, e2, e3), transition_slack(post, states, e1, e3)

@@ -1,4 +1,4 @@
-r"""The private model: estimates of transitions and rewards from one release, with privacy slacks.
+r"""Private model: estimates of transitions and rewards from one release, with privacy slacks.
 
 With hats for released sums and |N^ - N| <= E1, |R^ - R| <= E2, |N3^ - N3| <= E3 uniformly,
 
@@ -10,8 +10,8 @@ raw    max(1, N^ + E1)        2 E1 + E2            S E3 + 2 E1              no
 lp     N~ (projection)        E + E2               (S + 3) E / 2            yes
 ====== ====================== ==================== ======================== ===============
 
-where E = 4 max(E1, E3), P~ = N3~ / D (raw: negative N3^ are clipped at 0, which keeps their error and
-without which optimism fails), r~ = R^ / D clipped to [0, 1]. For every pair
+where E = 4 max(E1, E3), P~ = N3~ / D (raw: negative N3^ are clipped at 0; this keeps their error, and
+optimism fails without it), r~ = R^ / D clipped to [0, 1]. For every pair
 
     |r~ - r| <= L_r / sqrt(D) + Lambda_r / D,    ||P~ - P||_1 <= L_p / sqrt(D) + Lambda_p / D.
 
@@ -52,7 +52,7 @@ __all__ = ["ErrorBounds", "Post", "PrivateModel", "noise_errors", "release_rows"
 
 
 def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floats]:
-    """Released sums as tables of rows: visits (T, R), transitions (T, R, S), reward sums (T, R).
+    """Return released sums as tables of rows: visits (T, R), transitions (T, R, S), reward sums (T, R).
 
     Visits that were not released are the sums of their transitions over s', centred reward sums become
     R = Rc + N / 2, absent ones 0. Tables by (state, action) and by rows are both read.
@@ -86,7 +86,7 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
             raise ValueError(f"release.{name} has shape {shape}: must be {pairs}")
         value = checks.floats(f"release.{name}", estimate.value, shape)
         tables[name] = layout.to_rows(value) if shape == pairs else value
-    if VISITS in tables:  # the tables are ours: large ones are not copied again
+    if VISITS in tables:  # the tables are owned here, so large ones are not copied again
         visits, sums = tables[VISITS], np.zeros((slots, layout.rows))
         if rewards is not None:
             sums = tables[rewards] if rewards == REWARDS else tables[rewards] + 0.5 * visits
@@ -106,7 +106,7 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
 
 @dataclass(frozen=True)
 class ErrorBounds:
-    """How noise laws become the error bounds E1 (visits), E2 (rewards), E3 (transitions), E_row.
+    """Rule from noise distributions to bounds E1 (visits), E2 (rewards), E3 (transitions), E_row.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class ErrorBounds:
     z : float
         Standard deviations, above 0, of mode ``sd``.
     rows : bool
-        Bound also the error of a row's sum of transition counts (else E_row = 0).
+        Also bound the error of a row's sum of transition counts (else E_row = 0).
     """
 
     mode: ErrorMode = "quantile"
@@ -134,7 +134,7 @@ class ErrorBounds:
         checks.positive("E_z", self.z)
 
     def of(self, laws: Mapping[str, NoiseLaw], layout: Layout, episodes: int) -> Floats:
-        """(5,) float64: E1, E2, E3, E_row, 0 from the laws of a release's families, by name.
+        """Return (5,) float64: E1, E2, E3, E_row, 0 from the noise distributions of a release, by family.
 
         Without a family of visits E1 is the error of a row's sum; centred rewards add E1 / 2 to E2;
         without a reward family E2 = 0. ``episodes`` is K, for mode ``published``.

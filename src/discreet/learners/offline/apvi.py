@@ -1,16 +1,16 @@
-r"""APVI and DP-APVI: a pessimistic policy from one release of the counts of stored trajectories.
+r"""APVI and DP-APVI: pessimistic value iteration from one release of counts of stored trajectories.
 
 Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
-algorithm 1 (DP-APVI). Everything here is post-processing of one release: no knob but those of the query
-(``visits``, ``reward_share``), which are fixed before data, enters the noise.
+algorithm 1 (DP-APVI). Everything here is post-processing of one release. Only the options of the query
+(``visits``, ``reward_share``) enter the noise; they are fixed before data.
 
 With hats for released sums, sigma_v and sigma_t the standard deviations of visits and transitions:
 
 1. visits and transitions are combined by least squares (``combine``), then truncated at 0;
 2. per (h, s, a) the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
    (:mod:`discreet.learners.estimation.model_kernels`, the same programme as online); n~ = sum x, P~ = x / n~.
-   As the targets are not negative the optimum is unique: n^ itself if its sum fits, else all entries move up
-   by one amount, or down with a floor at 0;
+   Because the targets are not negative, the optimum is unique: n^ itself if its sum fits, else all entries
+   move up by one amount, or down with a floor at 0;
 3. a pair is *supported* if n~ > T;
 4. for h = H, ..., 1, with iota = log(H S A / p), b_h = H - h + 1, r known or r~ = 1/2 + R~ / n~ from
    centred sums,
@@ -18,8 +18,8 @@ With hats for released sums, sigma_v and sigma_t the standard deviations of visi
        Gamma = c1 sqrt(Var_{P~}(V_{h+1}) iota / max(n~ - T, 1)) + (c2 S E + c3) H iota / n~          (1)
        Q_h = clip(r + P~ V_{h+1} - Gamma, 0, b_h) if supported, else 0;   V_h = max_a Q_h,
 
-   greedily; ``pessimism="hoeffding"`` has H in place of the standard deviation. As no reward is negative,
-   a known r is a lower bound of its own: with ``reward_floor`` Q_h is never below it, supported or not.
+   greedily; ``pessimism="hoeffding"`` has H instead of the standard deviation. Because no reward is negative,
+   a known r is a lower bound: with ``reward_floor`` Q_h is never below it, supported or not.
    Unsupported pairs have Gamma = C H with C > 1 in the paper, that is Q = 0. Unknown rewards add
 
        (c1 / sqrt 2) sqrt(iota / (2 max(n~ - T, 1))) + c4 (E_r + E / 2) / n~                           (2)
@@ -28,28 +28,29 @@ With hats for released sums, sigma_v and sigma_t the standard deviations of visi
 
 E / 2 bounds every noise of visits and transitions with probability 1 - p, E_r that of rewards. In the
 paper, with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H log(4 H S^2 A / p) / rho); with Laplace noise
-of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p) (``E_mode="published"``). ``quantile`` reads E
-off the release's exact law instead.
+of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p) (``E_mode="published"``). ``quantile`` computes
+E from the release's exact noise distribution instead.
 
 Sensitivity (:mod:`discreet.core.count_query`): a replaced trajectory moves one unit out of one cell and one
 into another in each table at every step, so l2 = sqrt(2 H) a table, sqrt(4 H) in all, and l1 = 4 H: the
 paper's noise is exact (its text says 2 H for sqrt(2 H)). Corrections: as printed the penalty vanishes
 with E, so the algorithm does not reduce to APVI without noise; the term c3 H iota / n~, c3 = 7/3, of the
 empirical Bernstein inequality makes it do so. Without visits in the release (``visits="derived"``: each is
-the sum of S counts, and a count's variance is halved) sigma_v^2 is S H / rho against 2 H / rho.
+the sum of S counts, and a count's variance is halved) sigma_v^2 is S H / rho instead of 2 H / rho.
 
-Memory. A release is read once, from the last step to the first; of its tables (R S cells a step) one step is
-held, in about three copies. S = 716, A = 25, H = 20 without a mask takes 0.6 GB (all steps at once: 11 GB).
+Memory. A release is read once, from the last step to the first. Of its tables (R S cells per step) one step
+is held, in about three copies. S = 716, A = 25, H = 20 without a mask takes 0.6 GB (all steps at once: 11
+GB).
 
-Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, but for probability p each for noise
-and sampling. The ``default`` constants are measured, not proven; privacy is touched by neither. They were
-chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from 300 to 30
-000) that no table in the documentation uses: the least-squares combination, the floor of known rewards and a
-c2 below 0.0003 each lower the suboptimality there; deriving visits does for S <= 4 only. c2 = 1e-6 is best on
-two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where 3e-5 clips every value to 0, and as good
-as 3e-5 on the small MDPs: the paper's penalty grows with S, the error of projected counts does not. (A
-penalty by the law of the noise, sigma ||V - P~ V||_2 / n~, was no better.) Unknown rewards (S = 5) need c4 =
-0.1 (0 and 0.3 are worse); shares from 0.3 to 0.6 for them are alike, and better than 0.2.
+Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, except with probability p each for
+noise and sampling. The ``default`` constants are measured, not proven; neither choice affects privacy. They
+were chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from 300 to
+30 000) that no table in the documentation uses. There the least-squares combination, the floor of known
+rewards and a c2 below 0.0003 each lower the suboptimality; deriving visits does so for S <= 4 only. c2 = 1e-6
+is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where 3e-5 clips every value to 0.
+It is as good as 3e-5 on the small MDPs: the paper's penalty grows with S, the error of projected counts does
+not. (A penalty by the noise distribution, sigma ||V - P~ V||_2 / n~, was not better.) Unknown rewards (S = 5)
+need c4 = 0.1 (0 and 0.3 are worse). For them shares from 0.3 to 0.6 are equally good, and better than 0.2.
 """
 
 from __future__ import annotations
@@ -86,32 +87,33 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _READ = (VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS)
-_DERIVE_UP_TO = 4  # states: up to here, sums of transitions are as good as visits of their own
+_DERIVE_UP_TO = 4  # states: up to here, sums of transitions are as good as released visits
 
 __all__ = ["APVI", "DPAPVI", "OfflinePolicy"]
 
 
 @dataclass(frozen=True, eq=False)
 class OfflinePolicy:
-    """What an offline learner made of one release.
+    """Policy that an offline learner computed from one release.
 
     policy : (H, S) int, the first maximiser of q.
     q : (H, S, A) pessimistic values in [0, H]; -inf at inadmissible pairs.
     values : (H + 1, S), max over actions of q; lower bounds of the policy's values under the theory's
         constants (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
-    supported : (H, S), whether there are people behind the policy's own action: its estimated visits are
-        above T, and above ``support`` standard deviations of their noise, before they are truncated and
-        projected. That is an unbiased reading, where n~ of a pair that nobody played is up to E / 2 (the
-        positive halves of S noises), so that the planner may play it. A single pair that nobody played passes
-        with probability .00135 at the default of 3; the planner chooses among A. Where the cautious values
-        do not tell the best two actions apart (all were clipped to 0, say) the first one is no advice, and
-        not supported.
+    supported : (H, S), True if there are users behind the policy's action: its estimated visits are above T,
+    and
+        above ``support`` standard deviations of their noise, before they are truncated and projected. This
+        estimate is unbiased. In contrast, n~ of a pair that no user played is up to E / 2 (the positive
+        halves of S noises), so that the planner may play it. A single pair that no user played passes with
+        probability 0.00135 at the default of 3; the planner chooses among A. If the pessimistic values of the
+        best two actions are equal (for example all clipped to 0), the first one is not a recommendation and
+        is not supported.
     visits : (H, S, A), the consistent counts n~ of the release.
     threshold : T, in visits. noise_error : E, twice the bound of one count's noise. users : in the release.
-    guarantee : of the release; it covers all of this.
-    heuristics : why ``values`` are no proven bounds, in words.
-    behaviour : (H, S) int, the action that people took most often by the estimated visits (before they are
-        truncated and projected); where nobody came it is noise.
+    guarantee : of the release; it covers this policy too.
+    heuristics : reasons why ``values`` are not proven bounds, as text.
+    behaviour : (H, S) int, the most frequent action by the estimated visits (before they are truncated and
+        projected); noise at pairs without users.
     """
 
     __repr__ = brief
@@ -129,7 +131,7 @@ class OfflinePolicy:
     behaviour: Ints
 
     def lower_bound(self, initial: ArrayLike) -> float:
-        """The pessimistic value from a public ``initial`` distribution (S,), in [0, H].
+        """Return the pessimistic value from a public ``initial`` distribution (S,), in [0, H].
 
         Raises ``ValueError`` unless it has S entries, each at least 0, that add up to 1.
         """
@@ -138,7 +140,7 @@ class OfflinePolicy:
 
 
 class _Noise(NamedTuple):
-    """What is known of a release's noise: public, the same at every step."""
+    """Public facts on a release's noise, the same at every step."""
 
     sigma: float  # standard deviation of the estimate of visits before its projection
     error: float  # E
@@ -150,12 +152,12 @@ class _Counts(NamedTuple):
 
     moves: Floats  # (R, S) x
     visits: Floats  # (R,) n~
-    estimated: Floats  # (R,) of visits, before truncation and projection: unbiased
+    estimated: Floats  # (R,) visits before truncation and projection: unbiased
     rewards: Floats  # (R,) r~, or the known ones
 
 
 class _Steps:
-    """A release, dense or not, of which one step at a time is read."""
+    """Release (dense or not) read one step at a time."""
 
     def __init__(self, release: Release | StepwiseRelease, layout: Layout, pooled: bool) -> None:
         if release.users == 0:
@@ -178,9 +180,9 @@ class _Steps:
             self.laws = {name: _pooled(law, layout.horizon) for name, law in self.laws.items()}
 
     def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
-        """Visits (R,), transitions (R, S) and reward sums (R,); the caller's to change.
+        """Return visits (R,), transitions (R, S) and reward sums (R,), which the caller may change.
 
-        Of step h; of all steps together where they are pooled.
+        Values of step h, or of all steps together if they are pooled.
         """
         if not self._pooled:
             return self._of_step(h)
@@ -211,7 +213,7 @@ class _Steps:
 
 
 def _pooled(law: NoiseLaw, horizon: int) -> NoiseLaw:
-    """The law of a cell's sum over all steps, whose noises are independent."""
+    """Return the noise distribution of a cell's sum over all steps, whose noises are independent."""
     if law.family == "none":
         return law
     if not isinstance(law, LaplaceSumLaw | GaussianSumLaw):
@@ -223,7 +225,7 @@ def _pooled(law: NoiseLaw, horizon: int) -> NoiseLaw:
 
 
 def _decided(q: Floats) -> Bools:
-    """(H, S): whether one action is better than all others, or the only one there is."""
+    """Return (H, S): True if one action is better than all others, or the only one."""
     if q.shape[-1] == 1:
         return np.ones(q.shape[:-1], np.bool_)
     second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
@@ -231,7 +233,7 @@ def _decided(q: Floats) -> Bools:
 
 
 def _published_bound(law: NoiseLaw, noises: int, failure: float) -> float:
-    """The paper's union bound over ``noises`` Gaussians (2 exp(-t^2 / 2) each) or Laplace variables."""
+    """Return the paper's union bound over ``noises`` Gaussians (2 exp(-t^2 / 2) each) or Laplaces."""
     if "laplace" in law.family:
         return law.std() / math.sqrt(2) * math.log(noises / failure)
     return law.std() * math.sqrt(2 * math.log(2 * noises / failure))
@@ -239,7 +241,7 @@ def _published_bound(law: NoiseLaw, noises: int, failure: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pessimistic(Knobs):
-    """Equations (1) and (2) on whatever counts, with whatever is said of their noise."""
+    """Equations (1) and (2) on any counts with any description of their noise."""
 
     c1: float | None = None
     c3: float | None = None
@@ -268,7 +270,7 @@ class _Pessimistic(Knobs):
 
     # ------------------------------------------------------------------ before data
     def query(self, spec: Spec) -> CountQuery:
-        """What is asked of the data: transitions, perhaps visits, and centred rewards unless known."""
+        """Return the query: transitions, optionally visits, and centred rewards unless known."""
         known = spec.known_rewards is not None
         return CountQuery(
             spec.layout,
@@ -283,20 +285,20 @@ class _Pessimistic(Knobs):
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """One release, after all users, whose policy may have been any."""
+        """Return a schedule with one release after all users, whose policy may have been any."""
         return Schedule.one_shot(users, plans="stochastic")
 
     # ------------------------------------------------------------------- after data
     def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
-        """The policy from one release, read backward, a step at a time: in the memory of one step.
+        """Return the policy from one release, read backward, in the memory of one step.
 
-        Nothing but the release's values is bound to the query: rewards (``spec.known_rewards``) and all
-        other knobs may differ from those that it was made for.
+        Only the release's values depend on the query: rewards (``spec.known_rewards``) and all
+        other options may differ from those that it was made for.
 
         Raises
         ------
         ValueError
-            If the release does not fit the layout, pools the steps, is made before anybody came, or holds
+            If the release does not fit the layout, pools the steps, has no users, or holds
             no rewards though ``spec.known_rewards`` is None.
         """
         layout = spec.layout
@@ -336,7 +338,7 @@ class _Pessimistic(Knobs):
         )  # fmt: skip
 
     def heuristics(self) -> Iterator[str]:
-        """Why the values are no proven lower bounds, if so."""
+        """Yield the reasons why the values are not proven lower bounds."""
         if self.c1 is not None and self.c1 < math.sqrt(2):
             yield f"c1 = {self.c1:g} is below sqrt(2)"
         if self.c3 is not None and self.c3 < 7 / 3:
@@ -352,13 +354,13 @@ class _Pessimistic(Knobs):
         return self.min_visits or 0.0
 
     def _noise_penalty(self, noise: _Noise, spec: Spec, iota: float) -> tuple[float, float]:
-        """Numerators over n~ of the noise's penalties for transitions and for rewards."""
+        """Return numerators over n~ of the noise's penalties for transitions and for rewards."""
         return 0.0, 0.0
 
     def _backup(
         self, counts: _Counts, after: Floats, h: int, threshold: float, noise: _Noise, spec: Spec
     ) -> Floats:
-        """Equations (1) and (2): Q of step h by rows (R,), from V of the next step (S,)."""
+        """Apply equations (1) and (2): Q of step h by rows (R,), from V of the next step (S,)."""
         layout = spec.layout
         horizon = layout.horizon
         c1, c3 = self.c1 or 0.0, self.c3 or 0.0
@@ -388,7 +390,10 @@ class _Pessimistic(Knobs):
 def _rewards(
     laws: Mapping[str, NoiseLaw], h: int, visits: Floats, sums: Floats, consistent: Floats, spec: Spec
 ) -> Floats:
-    """r~ of step h by rows: known, or from centred or plain sums over the consistent counts, in [0, 1]."""
+    """Return r~ of step h by rows, in [0, 1].
+
+    r~ is known, or computed from centred or plain sums over the consistent counts.
+    """
     if spec.known_rewards is not None:
         return spec.layout.to_rows(spec.known_rewards[h : h + 1])[0]
     safe = np.where(consistent > 0.0, consistent, 1.0)
@@ -401,15 +406,15 @@ def _rewards(
 class APVI(_Pessimistic):
     """Adaptive pessimistic value iteration (Yin and Wang 2021) on exact counts: the baseline.
 
-    The same code as :class:`DPAPVI` without noise. Given a noisy release it takes what is released,
-    truncated at 0, as counts and ignores the noise law.
+    The same code as :class:`DPAPVI` without noise. A noisy release is truncated at 0 and used as counts; the
+    noise distribution is ignored.
 
     Parameters
     ----------
     c1, c3 : float
         Constants of the penalty (1), at least 0: sqrt(2) and 7/3 in theory.
     min_visits : float
-        Threshold: pairs with at most so many visits are unsupported; 0 in theory.
+        Threshold: pairs with at most this many visits are unsupported; 0 in theory.
     pessimism, failure, clip, reward_share, reward_floor, support, stationary
         As for :class:`DPAPVI`.
     preset : "default" (c1 = 0.2, c3 = 0.02: measured), "theory" or "paper" (theory without the floor)
@@ -446,31 +451,31 @@ class DPAPVI(_Pessimistic):
     min_visits : float
         T is at least this many visits.
     support : float
-        Of the policy's file: standard deviations of the noise of visits that tell people from noise. Planning
-        does not look at it.
+        For ``supported`` in the policy's file: number of standard deviations of the noise of visits above
+        which visits count as users. Planning does not use it.
     stationary : bool
         Plan with one model for all steps, from the sums of the released steps: H times the counts at sqrt(H)
-        times the noise, which is as little as that of counts pooled before the noise. The world must be
+        times the noise, which equals the noise of counts pooled before the noise. The environment must be
         declared stationary.
     pessimism : "bernstein" or "hoeffding"
-        The paper's algorithm 1, or its variant with H for the standard deviation.
+        The paper's algorithm 1, or its variant with H instead of the standard deviation.
     failure : float
         p in (0, 1).
     clip : "H-h+1" or "H"
         Upper end of Q.
     E_mode : "quantile" or "published"
-        E from the exact law of the noise, or the paper's formula (which knows released visits only).
+        E from the exact noise distribution, or the paper's formula (for released visits only).
     width : float
         Half-width w of the projection, in units of E: 0.5 in the paper; 0 keeps the (truncated) visits.
     combine : bool
         Combine visits and transitions by least squares before the projection.
     visits : "released", "derived" or "auto"
-        Release visits beside transitions (the paper), or derive them; ``auto``: derive for S <= 4.
+        Release visits in addition to transitions (the paper), or derive them; ``auto``: derive for S <= 4.
     reward_share : float
         Share of the budget in (0, 1) for unknown rewards (0.2 in theory); visits and transitions share the
         rest equally.
     reward_floor : bool
-        Where rewards are known: Q is at least the reward itself, a proven bound.
+        If rewards are known: Q is at least the reward itself, a proven bound.
     preset : "default", "theory" or "paper"
         ``paper`` is as printed (no c3); ``theory`` the corrected constants, for which pessimism is proven.
     """
@@ -512,7 +517,7 @@ class DPAPVI(_Pessimistic):
         checks.choice("visits", self.visits, ("released", "derived", "auto"))
 
     def heuristics(self) -> Iterator[str]:
-        """Why the values are no proven lower bounds, if so."""
+        """Yield the reasons why the values are not proven lower bounds."""
         yield from super().heuristics()
         if self.c2 is not None and self.c2 < 16:
             yield f"c2 = {self.c2:g} is below 16"
@@ -553,7 +558,7 @@ class DPAPVI(_Pessimistic):
         laws, layout = steps.laws, spec.layout
         visits, moves, sums = steps.rows(h)
         better = estimated = visits
-        # the table of moves is large, and ours: it changes in place
+        # the table of moves is large and owned here, so it is changed in place
         if self._combines(laws):
             variance, of_moves = laws[VISITS].std() ** 2, laws[TRANSITIONS].std() ** 2
             both = variance + layout.states * of_moves
@@ -563,16 +568,16 @@ class DPAPVI(_Pessimistic):
         if noise.error > 0.0:
             np.maximum(moves, 0.0, out=moves)
             targets, half = np.maximum(better, 0.0), np.full(layout.rows, (self.width or 0.0) * noise.error)
-            # a row is written when nothing is read from it any more
+            # a row is written after its last read
             kernels.project_table(moves, targets, half, moves, np.empty(layout.rows))
             better = moves.sum(axis=-1)
         rewards = _rewards(laws, h, visits, sums, better, spec)
         return _Counts(moves, better, estimated, rewards)
 
     def _errors(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> tuple[float, float]:
-        """(E, E_r): 2 x what bounds the noises of visits and transitions, and that of rewards."""
+        """Return (E, E_r): 2 x the bound of the noises of visits and transitions, and that of rewards."""
         failure, pairs = self.failure or 0.05, layout.horizon * layout.rows
-        moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # as many as both tables have at most
+        moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # the largest number in both tables
         reward = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)
         if self.E_mode == "published" and VISITS in laws:
             error = 2 * max(_published_bound(law, noises, failure) for law in (laws[VISITS], moves))

@@ -1,11 +1,10 @@
-"""Decision points: act as people did, but in the few states where another action is better by what the data
-show.
+"""Decision points: follow the behaviour policy except in a few states with a better action by the data.
 
-Everything is post-processing of one release of first visits (:mod:`discreet.learners.ope.first_visit_query`);
-what a change gains, how changes are chosen and how they are judged without flattery:
-:mod:`discreet.learners.ope.deviation_gains` by what people earned,
-:mod:`discreet.learners.ope.transition_gains` by where they went on to, whichever says more. The idea of
-learning where to deviate rather than a policy: Simao, Laroche and Tachet des Combes 2019 (SPIBB); of single
+Everything is post-processing of one release of first visits (:mod:`discreet.learners.ope.first_visit_query`).
+The gain of a change, the choice of changes and their unbiased evaluation are defined in
+:mod:`discreet.learners.ope.deviation_gains` (from returns) and
+:mod:`discreet.learners.ope.transition_gains` (from next states); the more informative one is used. The idea
+of learning where to deviate instead of a policy: Simao, Laroche and Tachet des Combes 2019 (SPIBB); single
 decision points in intensive care: arXiv 2410.09361.
 """
 
@@ -41,20 +40,18 @@ __all__ = ["DecisionPoints", "DecisionPolicy"]
 
 @dataclass(frozen=True, eq=False)
 class DecisionPolicy:
-    """A policy that acts as people did but in some states, and what that gains.
+    """Policy that follows the behaviour policy except in some states, with its gain.
 
-    policy : (H, S) int, the same at every step: the new action in changed states, elsewhere what people did
-    most.
-    supported : (H, S) bool, the changed states. Everywhere else go on as before.
-    q : (H, S, A) what an action earns from there on when people go on as before, in the user's units of
-    return;
-        -inf at inadmissible pairs, the state's own value where too few people took it. In a changed state
-        that of the new action is one deviation below what is expected of it.
-    behaviour : (H, S) int, what people did most often.
-    changes : how many states are changed. gain : over what people did. path : all other points that could be
-    taken.
+    policy : (H, S) int, the same at every step: the new action in changed states, elsewhere the users' most
+    frequent action.
+    supported : (H, S) bool, the changed states. Elsewhere continue as before.
+    q : (H, S, A) return of an action if users continue as before, in the user's units of return;
+        -inf at inadmissible pairs, the state's value where too few users took the action. In a changed state
+        the entry of the new action is one standard deviation below its expectation.
+    behaviour : (H, S) int, the users' most frequent action.
+    changes : number of changed states. gain : over the behaviour policy. path : all other possible points.
     asked : strength of a hidden cause that the gain must survive to be shown.
-    guarantee : of the release; it covers all of this.
+    guarantee : of the release; it covers this policy too.
     """
 
     __repr__ = brief
@@ -70,39 +67,39 @@ class DecisionPolicy:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Whether the gain is shown, and on which condition (:mod:`discreet.learners.ope.verdict`)."""
+        """Return whether the gain is shown, and on which condition (:mod:`discreet.learners.ope.verdict`)."""
         return verdict_of(self.path, self.changes, self.asked)
 
     @cached_property
     def gain(self) -> Gain:
-        """What the policy gains over what people did."""
+        """Return the gain of the policy over the behaviour policy."""
         return self.path.gain(self.changes)
 
     @property
     def changed(self) -> Bools:
-        """(S,) bool."""
+        """Return (S,) bool, the changed states."""
         return np.asarray(self.supported[0])
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionPoints(Knobs):
-    """Few changes to what people did, each where the data show that it helps.
+    """Few changes to the behaviour policy, each where the data show a gain.
 
-    Needs a world that is declared stationary, and stored people (``Central`` or ``NoPrivacy``).
+    Needs an environment that is declared stationary, and stored users (``Central`` or ``NoPrivacy``).
 
     Parameters
     ----------
     caution : float
-        How many deviations below its expected gain a policy is valued when the number of changes is chosen,
-        at least 0: the larger, the fewer changes.
+        The number of changes is chosen by a policy's expected gain minus this many standard deviations, at
+        least 0. Larger values give fewer changes.
     most_changes : int, optional
-        Change at most so many states, at least 1.
+        Largest number of changed states, at least 1.
     hidden_cause : float
         Factor in [1, 50]. The report says that a gain is shown only if an unrecorded cause that changes the
         odds of an action by less than this cannot explain it (:mod:`discreet.learners.ope.hidden_cause`).
 
-    The first two take a point of one path of policies, and what is said of a point holds for all of them
-    together: plan again from the same release as often as you like.
+    The first two select a point of one path of policies. The statements on points hold for all of them
+    together, so the same release can be planned from any number of times.
     """
 
     caution: float | None = None
@@ -123,40 +120,40 @@ class DecisionPoints(Knobs):
 
     @staticmethod
     def question(spec: Spec) -> FirstVisits:
-        """What is asked of people in the world of ``spec``, and how their episodes are told."""
+        """Return the query for users in the environment of ``spec``, and how their episodes are counted."""
         return FirstVisits(spec)
 
     def query(self, spec: Spec) -> CountQuery:
-        """What is summed. Raises ``ValueError`` unless the world is declared stationary."""
+        """Return the summed query. Raises ``ValueError`` unless the environment is declared stationary."""
         return self.question(spec).query()
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """One release, after all users, whose policy may have been any."""
+        """Return a schedule with one release after all users, whose policy may have been any."""
         return Schedule.one_shot(users, plans="stochastic")
 
     def told(self, people: Trajectories, spec: Spec, group: Ints | None = None) -> Trajectories:
-        """Episodes of ``people`` in the world of ``spec`` as the query counts them.
+        """Return the episodes of ``people`` in the environment of ``spec`` as the query counts them.
 
-        group : (n,) integers in [0, G), where the spec has groups.
+        group : (n,) integers in [0, G), if the spec has groups.
         """
         return self.question(spec).told(people, group)
 
     def learn(self, release: Release | StepwiseRelease, spec: Spec, level: float = 0.95) -> DecisionPolicy:
-        """The policy from one release of first visits in the world of ``spec``.
+        """Return the policy from one release of first visits in the environment of ``spec``.
 
         level : in (0, 1), of all intervals together.
 
-        Raises ``ValueError`` on a release of another question.
+        Raises ``ValueError`` on a release of another query.
         """
         if isinstance(release, Release):
             raise ValueError("release: must be that of stored people (privatizer.stored), of first visits")
         return self.of(release, self.question(spec), level)
 
     def of(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> DecisionPolicy:
-        """As :meth:`learn`, for a question whose people may have several episodes.
+        """Return the policy as :meth:`learn` does, for users who may have several episodes.
 
-        release : of counts of first visits. question : what was asked (``FirstVisits``). level : coverage of
+        release : of counts of first visits. question : the query (``FirstVisits``). level : coverage of
         the intervals, in (0, 1).
         """
         told = question.read(release)
@@ -171,7 +168,7 @@ def _policy(path: Path, count: int, spec: Spec, asked: float, guarantee: Guarant
     told, states = path.told, spec.states
     layout = told.layout
     least, most = told.question.bounds
-    real = slice(None, -1), slice(None, spec.actions)  # less the start state and its groups
+    real = slice(None, -1), slice(None, spec.actions)  # without the start state and its groups
     visits = layout.from_rows(told.visits[None], fill=-np.inf)[0][real]
     usual = visits.argmax(axis=1)
     changed = path.changed(count)[:-1]
@@ -183,7 +180,7 @@ def _policy(path: Path, count: int, spec: Spec, asked: float, guarantee: Guarant
     q[own, action[own]] = expected[own]
     admissible = spec.layout.row_index >= 0
     value = np.clip(path.whole.value[:-1, None], 0.0, 1.0)
-    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # of terminal states one action was counted
+    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # terminal states count one action only
     q = np.where(admissible, least + (most - least) * q, -np.inf)
 
     def every_step(table: NDArray[Any]) -> NDArray[Any]:

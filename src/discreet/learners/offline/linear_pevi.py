@@ -1,7 +1,7 @@
 """Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
 
-A learner states its questions in advance (:meth:`~Linear.questions`), the core answers them
-(:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`), and all else is post-processing of
+A learner states its questions in advance (:meth:`~Linear.questions`), and the core answers them
+(:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`). The rest is post-processing of
 the answers. With b_h = H - h (code: h from 0) the bound of values at step h, backward:
 
 * PEVI (Jin, Yang and Wang 2021): Lambda = lam I + sum phi phi^T, w = Lambda^-1 sum phi (r + V(s')),
@@ -12,30 +12,31 @@ the answers. With b_h = H - h (code: h from 0) the bound of values at step h, ba
 * DP-VAPVI (Qiao and Wang 2023, algorithm 2): VAPVI on noisy sums. ``preset="paper"`` draws the printed
   noise: with rho0 = rho / (5 H), GOE of s = 1 / (2 sqrt(rho0)) on both Grams, variance 2 H^4 / rho0 on
   sum phi V^2 and 2 H^2 / rho0 on the other two vectors. The printed sensitivity of the Gram, 1/sqrt(2), is
-  that of add-or-remove; under replace-one it is 1, but the clipped values pay that back. The guarantee is
-  computed from what is drawn: 0.969 rho at H = 20 for features in the unit ball, 40.4 rho for those of its
-  appendix F as printed (norms up to sqrt(7)); less where features are declared nonnegative.
-* DP-PEVI (ours, the default): no variances, hence 2 H noisy sums instead of 5 H; Gram and
-  response priced together (lemma 3); targets centred, noise scaled to the range of the released values.
+  that of add-or-remove; under replace-one it is 1, but the clipped values compensate for this. The guarantee
+  is computed from the noise drawn: 0.969 rho at H = 20 for features in the unit ball, 40.4 rho for those of
+  its appendix F as printed (norms up to sqrt(7)); less where features are declared nonnegative.
+* DP-PEVI (ours, the default): no variances, therefore 2 H noisy sums instead of 5 H; Gram and
+  response accounted together (lemma 3); targets centred, noise scaled to the range of the released values.
   With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite S).
 
-Noise off, DP-VAPVI and DP-PEVI with the matching knobs are VAPVI and PEVI.
+Without noise, DP-VAPVI and DP-PEVI with the matching options are VAPVI and PEVI.
 
-Known rewards r (H, S, A). The questions are then about V(s') alone, in [0, b_{h+1}], and, as no value is
-negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}): pessimism is about what is not known. At the last step
-nothing is unknown: nothing is asked, and Q = r.
+Known rewards r (H, S, A). The questions are then about V(s') alone, in [0, b_{h+1}]. Because no value is
+negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}): pessimism applies only to the unknown part. At the last
+step everything is known: there is no question, and Q = r.
 
 Support. With one-hot features ||phi||^2_{Lambda^-1} = 1 / (n + L), L the ridge in all. In general
 
     n_eff(s, a) = 1 / ||phi||^2_{Lambda^-1} - L / ||phi||^2                                        (1)
 
-is how many visits of a pair with just these features would leave as much uncertainty, after noise; along phi
-the noise of the Gram matrix, in visits, has standard deviation sqrt(2) s / ||phi||^2. A pair is supported if
-n_eff is above half a visit and ``support`` (3) of these deviations. Where features generalise, a pair can be
-supported that nobody played. For the weighted Gram matrix of VAPVI a visit counts w(s, a), and so is n_eff.
+is the number of visits of a pair with exactly these features that would leave the same uncertainty, after
+noise. Along phi the noise of the Gram matrix, in visits, has standard deviation sqrt(2) s / ||phi||^2. A pair
+is supported if n_eff is above half a visit and above ``support`` (3) of these deviations. If features
+generalise, a pair that no user played can be supported. For the weighted Gram matrix of VAPVI a visit counts
+w(s, a), and n_eff has the same unit.
 
-A stored data set is learned from in two stages, so that a ledger can be written in between:
-:meth:`Linear.open` fixes all questions, takes all people and asks nothing; :meth:`Linear.ask` draws noise.
+Learning from a stored data set has two stages, so that a ledger can be written in between.
+:meth:`Linear.open` fixes all questions, takes all users and asks nothing; :meth:`Linear.ask` draws noise.
 """
 
 from __future__ import annotations
@@ -77,10 +78,10 @@ from discreet.utils.config import Knobs
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_STATED_DELTA = 1e-6  # at which a budget in rho or mu is also stated as (epsilon, delta)
+_STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
-_LEVEL = 0.95  # of the gain's interval, unless the report asks for another one
-_START_SHARE = 0.04  # of what the judging half spends, on where people began
+_LEVEL = 0.95  # level of the gain's interval, unless the report asks for another one
+_START_SHARE = 0.04  # share of the holdout half's budget for the initial distribution
 
 _MOST_ONE_HOT = 1000  # dimensions: a minute of planning at H = 20
 
@@ -91,7 +92,7 @@ __all__ = [
 
 
 class Core(Protocol):
-    """What a learner may ask; only public arrays go in."""
+    """Questions that a learner may ask; only public arrays go in."""
 
     @property
     def users(self) -> int: ...
@@ -106,17 +107,18 @@ class Core(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A policy from data, and what it cost.
+    """Policy learned from data, and its cost.
 
     policy : (H, S) actions; values : (H + 1, S) pessimistic V; q : (H, S, A), -inf where not admissible.
     floored : eigenvalues of noisy Gram matrices that had to be raised.
-    supported : (H, S), whether there are data behind the policy's own action: n_eff (1) above the threshold.
+    supported : (H, S), True if there are data behind the policy's action: n_eff (1) above the threshold.
     effective : (H, S, A), n_eff, in visits; infinite at the last step if rewards are known.
-    users : people in the sums.
-    guarantee : of the session that answered; None when solved by hand.
-    heuristics : why ``values`` are no proven lower bounds, in words.
-    gain : over what people did, of a learner with ``judged``; None also where that half is too small, or
-        where a release was planned from again and this is not the policy that it judges.
+    users : number of users in the sums.
+    guarantee : of the session that answered; None when solved without a session.
+    heuristics : reasons why ``values`` are not proven lower bounds, as text.
+    gain : over the behaviour policy, for a learner with ``judged``. None also if the holdout half is too
+    small,
+        or if a release was planned from again and this is not the policy that it evaluates.
     """
 
     __repr__ = brief
@@ -133,19 +135,19 @@ class Learned:
     gain: LinearGain | None = None
 
     def lower_bound(self, initial: ArrayLike) -> float:
-        """The pessimistic value from a public initial distribution (S,), in [0, H]."""
+        """Return the pessimistic value from a public initial distribution (S,), in [0, H]."""
         start = probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
         return float(start @ self.values[0])
 
 
 class _Step(NamedTuple):
-    """What one step's answers say, by pairs (S A,): predictions, penalties, and how well they are known."""
+    """Results of one step's answers, by pairs (S A,): predictions, penalties, and their precision."""
 
     estimate: Floats
     penalty: Floats
     floored: int
     effective: Floats  # n_eff
-    threshold: Floats  # that it must exceed for support
+    threshold: Floats  # smallest n_eff for support
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,11 +155,12 @@ class Linear(Knobs):
     """Base of the linear offline learners. S states, A actions, H steps, d features phi(s, a) in R^d.
 
     lam : ridge parameter, > 0.
-    support : a pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
-    judged : learn from one half of the people, and let the other one say what the policy gains over what they
-        did (:mod:`~discreet.learners.ope.linear_gains`).
+    support : a pair is supported if its visits exceed this many standard deviations of their noise, at least
+    0.
+    judged : learn from one half of the users, and estimate on the other half the policy's gain over the
+        behaviour policy (:mod:`~discreet.learners.ope.linear_gains`).
 
-    Raises ``ValueError`` for an option out of its range; :meth:`open` raises one for what does not fit a
+    Raises ``ValueError`` for an option out of its range. :meth:`open` raises it for options that do not fit a
     problem.
     """
 
@@ -180,12 +183,12 @@ class Linear(Knobs):
         known_rewards: bool = False,
         episodes: int = 1,
     ) -> tuple[Question, ...]:
-        """All questions, fixed before data.
+        """Return all questions, fixed before data.
 
-        layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
-        rewards will be given to the planner. episodes : m, of one user at most; it enters
-        where noise is printed and not set for a budget. Raises ``ValueError`` where ``judged`` and known
-        rewards are asked together, and as the learner's own questions do.
+        layout, features : of the problem. exact : True for discrete noise (secure randomness). known_rewards
+        : True if rewards will be given to the planner. episodes : m, the largest number of one user; it has
+        an effect where noise is printed and not set for a budget. Raises ``ValueError`` if ``judged`` and
+        known rewards are asked together, and as the learner's own questions do.
         """
         plan = self._learning(layout, features, exact, known_rewards, episodes)
         if not self.judged:
@@ -199,13 +202,13 @@ class Linear(Knobs):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """What the policy is made of."""
+        """Return the questions that the policy is learned from."""
         raise TypeError(f"{type(self).__name__} states no questions")
 
     def _judging(self, horizon: int, exact: bool) -> tuple[Question, ...]:
-        """Of the other half: where it began, and a model of each step, last step first.
+        """Return the questions on the holdout half: first states, and a model of each step, last step first.
 
-        A half is one of different people, so that each has the whole budget.
+        The halves have different users, so that each has the whole budget.
         """
         steps, start = self._judges(horizon, exact)
         last: dict[str, Any] = {"kind": "pair", "high": 1.0}
@@ -218,7 +221,7 @@ class Linear(Knobs):
         )
 
     def _judges(self, horizon: int, exact: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """What each step, and the start, may spend."""
+        """Return the budget of each step, and of the start."""
         return [{"mu": None}] * horizon, {"mu": None}
 
     def open(
@@ -230,10 +233,10 @@ class Linear(Knobs):
         episodes: int = 1,
         known_rewards: bool = False,
     ) -> ResponseSession:
-        """A session that takes people (``submit_many``, ``absent``); its guarantee is known now.
+        """Open a session that takes users (``submit_many``, ``absent``); its guarantee is known now.
 
-        layout, features : of the problem. randomness : :class:`Seeded` or :class:`Secure`. episodes : of one
-        user at most. known_rewards : whether :meth:`ask` will be given them.
+        layout, features : of the problem. randomness : :class:`Seeded` or :class:`Secure`. episodes : largest
+        number of one user. known_rewards : True if :meth:`ask` will get them.
 
         Nothing is spent before :meth:`ask`. Raises ``ValueError`` if the options do not fit the problem.
         """
@@ -245,7 +248,7 @@ class Linear(Knobs):
     def ask(
         self, session: ResponseSession, known_rewards: ArrayLike | None = None
     ) -> tuple[LinearRelease, Learned]:
-        """All answers and the policy from them: spends the session's budget.
+        """Return the policy from all answers; this spends the session's budget.
 
         known_rewards : (H, S, A) in [0, 1], if the session was opened for known ones.
 
@@ -272,10 +275,10 @@ class Linear(Knobs):
     ) -> Learned:
         """Ask the planned questions and plan backward: post-processing of answers alone.
 
-        layout, features : of the problem. core : who answers, a session or a stored release.
+        layout, features : of the problem. core : a session or a stored release that answers.
         known_rewards : (H, S, A) in [0, 1], or None.
 
-        Raises ``ValueError`` where an answer is none to a planned question.
+        Raises ``ValueError`` if an answer does not belong to a planned question.
         """
         shape = layout.horizon, layout.states, layout.actions
         known = None if known_rewards is None else _rewards(known_rewards, shape)
@@ -305,7 +308,7 @@ class Linear(Knobs):
         )  # fmt: skip
 
     def _gain(self, layout: Layout, features: Features, core: Core, policy: Ints) -> LinearGain | None:
-        """By the half that the policy was not learned from."""
+        """Estimate the gain on the holdout half."""
         told: list[Answer] = []
         for h in reversed(range(layout.horizon)):
             told.append(core.model(h) if h < layout.horizon - 1 else core.pair(h, np.zeros(layout.states)))
@@ -317,13 +320,13 @@ class Linear(Knobs):
         return False
 
     def heuristics(self) -> Iterable[str]:
-        """Why the values are no proven lower bounds."""
+        """Yield the reasons why the values are not proven lower bounds."""
         return ("the constants of pessimism and ridge are measured, not those of a theorem",)
 
     def _step(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
     ) -> _Step:
-        """The questions of step h, and what their answers say: of next values alone with known rewards."""
+        """Ask the questions of step h and return the results: on next values alone with known rewards."""
         raise TypeError(f"{type(self).__name__} plans nothing")
 
     def _repaired(self, answer: Answer, ridge: Ridge) -> Repaired:
@@ -331,7 +334,7 @@ class Linear(Knobs):
         return repaired(answer.gram, self._level(answer, ridge), self.lam or 0.0)
 
     def _level(self, answer: Answer, ridge: Ridge) -> float:
-        """L: what is added to the diagonal."""
+        """Return L: the amount added to the diagonal."""
         assert answer.gram is not None and self.lam is not None
         if not answer.gram_scale:
             return self.lam
@@ -340,18 +343,18 @@ class Linear(Knobs):
     def _known(
         self, features: Features, answer: Answer, ridge: Ridge, length: Floats, weights: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """n_eff (1) and its threshold; ``length`` (S A,) is ||phi||_{Lambda^-1}."""
+        """Return n_eff (1) and its threshold; ``length`` (S A,) is ||phi||_{Lambda^-1}."""
         squared = np.einsum("nd,nd->n", features.rows, features.rows)
         safe = np.where(squared > 0, squared, 1.0)
         visits = 1.0 / np.where(squared > 0, length**2, 1.0) - self._level(answer, ridge) / safe
         noise = self.support * math.sqrt(2.0) * answer.gram_scale / safe
         one = 1.0 if weights is None else weights.ravel()
-        visits = np.where(squared > 0, visits / one, 0.0)  # a feature of 0 says nothing and needs nothing
+        visits = np.where(squared > 0, visits / one, 0.0)  # a zero feature vector needs no visits
         return visits, 0.5 + noise / one
 
 
 def _targets(layout: Layout, known_rewards: bool) -> Iterator[tuple[int, float]]:
-    """(h, bound of what the values of step h add to known rewards), last step first, while it is not 0."""
+    """Return (h, bound of the values that step h adds to known rewards), last step first, while not 0."""
     for h in reversed(range(layout.horizon - known_rewards)):
         yield h, float(layout.horizon - h - known_rewards)
 
@@ -364,7 +367,7 @@ def _rewards(known: ArrayLike, shape: tuple[int, int, int]) -> Floats:
 
 
 def _estimate(features: Features, gram: Repaired, answer: Answer) -> Floats:
-    """(S A,) predictions centre + phi^T Lambda^-1 u."""
+    """Return (S A,) predictions centre + phi^T Lambda^-1 u."""
     assert answer.vector is not None
     return answer.centre + features.rows @ (gram.inverse @ answer.vector)
 
@@ -377,12 +380,12 @@ def learn_linear(
     randomness: Randomness,
     known_rewards: ArrayLike | None = None,
 ) -> Learned:
-    """A policy from the records of many users, one episode each, with its guarantee.
+    """Return a policy from the records of many users, one episode each, with its guarantee.
 
     learner : DPPEVI, DPVAPVI, PEVI or VAPVI, which holds its budget. layout : S, A, H.
     features : phi (S, A, d) with its contracts. trajectories : of n users.
     randomness : Seeded (simulation) or Secure.
-    known_rewards : (H, S, A) in [0, 1] if they are public: then only next states are asked about.
+    known_rewards : (H, S, A) in [0, 1] if they are public; then the questions are about next states only.
 
     Raises ``ValueError`` on broken records (a private message) and on options that do not fit the problem.
     """
@@ -395,10 +398,11 @@ def learn_linear(
 def replan(
     learner: Linear, release: LinearRelease, features: Features, known_rewards: ArrayLike | None = None
 ) -> Learned:
-    """A policy from a stored release: no data, no budget.
+    """Return a policy from a stored release: no data, no budget.
 
-    From a release in model form any knob and any known rewards can be planned with; from others only what
-    leads to the same questions with the same public arrays. Raises ``ValueError`` that says what differs.
+    A release in model form allows any option and any known rewards. Other releases allow only
+    options that lead to the same questions with the same public arrays. Raises ``ValueError`` that says what
+    differs.
 
     learner : as for :func:`learn_linear`; its budget is not used. features : those of the release.
     known_rewards : (H, S, A) in [0, 1], or None.
@@ -419,10 +423,10 @@ def schema_features(
     l1: float | None = None,
     nonneg: bool = False,
 ) -> Features:
-    """The features that a public schema names: a table (S, A, d) with its bound, or one-hot (None).
+    """Return the features that a public schema names: a table (S, A, d) with its bound, or one-hot (None).
 
-    One-hot features have d = S A, a noisy matrix of d^2 entries and d^3 work a step: above d = 1000 they are
-    refused, as counts (dp-apvi) say the same with less noise and work.
+    One-hot features have d = S A, a noisy matrix of d^2 entries and d^3 work per step. Above d = 1000 they
+    are refused, because counts (dp-apvi) give the same information with less noise and work.
     """
     if table is not None:
         found = Features(table, bound, l1=l1, nonneg=nonneg)
@@ -456,7 +460,7 @@ class PEVI(Linear):
     preset : "default" or "paper"
         ``default``: the best constant on the synthetic linear MDP. ``paper``: lam = 1.
     c : float
-        Of the penalty, at least 0.
+        Constant of the penalty, at least 0.
     lam : float
         Ridge parameter, > 0.
     support : float
@@ -482,10 +486,11 @@ class PEVI(Linear):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """A pair for each step, last step first, without noise.
+        """Return one pair for each step, last step first, without noise.
 
-        layout, features : of the problem. known_rewards : rewards will be given to the planner. exact,
-        episodes : as the private learners have them, without use here.
+        layout, features : of the problem. known_rewards : True if rewards will be given to the planner.
+        exact,
+        episodes : as in the private learners, not used here.
         """
         return tuple(
             Question(kind="pair", step=h, mu=None, high=high, centre=False, reward=not known_rewards)
@@ -505,7 +510,7 @@ class PEVI(Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class _Pessimist(Linear):
-    """Penalty C sqrt(d) ||phi||_{Lambda^-1}, which VAPVI, DP-VAPVI and DP-PEVI share."""
+    """Penalty C sqrt(d) ||phi||_{Lambda^-1}, shared by VAPVI, DP-VAPVI and DP-PEVI."""
 
     C: float | None = None
 
@@ -565,7 +570,7 @@ class _VarianceAware(_Pessimist):
     def _weights(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
     ) -> tuple[Floats | None, int]:
-        """1 / max{1, Var} (S, A); nothing at the last step, where V = 0."""
+        """Return 1 / max{1, Var} (S, A); None at the last step, where V = 0."""
         bound = float(layout.horizon - h)
         if bound == 1.0:
             return None, 0
@@ -592,15 +597,15 @@ class VAPVI(_VarianceAware):
     preset : "default" or "paper"
         The same settings: the paper names no constants.
     C, D : float
-        Of the penalty, at least 0.
+        Constants of the penalty, at least 0.
     lam : float
         Ridge parameter, > 0.
     split : bool
         Variances from one half of the users, the regression from the other.
     var_max : float, optional
-        Largest variance, at least 1; H^2 where it is None.
+        Largest variance, at least 1; None: H^2.
     ridge : float or "bound"
-        For noise, which there is none of here: :class:`DPVAPVI` uses it.
+        Used under noise only, by :class:`DPVAPVI`.
     support : float
         A pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
 
@@ -618,10 +623,11 @@ class VAPVI(_VarianceAware):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Gram, V^2, V, then the weighted pair, for each step, last step first, without noise.
+        """Return Gram, V^2, V, then the weighted pair, for each step, last step first, without noise.
 
-        layout, features : of the problem. known_rewards : rewards will be given to the planner. exact,
-        episodes : as the private learners have them, without use here.
+        layout, features : of the problem. known_rewards : True if rewards will be given to the planner.
+        exact,
+        episodes : as in the private learners, not used here.
         """
         variances, regression = self._halves()
         found: list[Question] = []
@@ -675,9 +681,9 @@ class _Private(Linear):
             budgets.check_delta(self.delta)
 
     def total_mu(self, exact: bool) -> float:
-        """The mu of the whole budget.
+        """Return the mu of the whole budget.
 
-        exact : the noise is discrete (secure randomness), which is accounted as zCDP, rho = mu^2 / 2.
+        exact : True if the noise is discrete (secure randomness), which is accounted as zCDP, rho = mu^2 / 2.
         """
         if self.mu is not None:
             return self.mu
@@ -689,7 +695,7 @@ class _Private(Linear):
         return budgets.gdp_mu(self.epsilon, self.delta)
 
     def _step_mu(self, horizon: int, exact: bool, known_rewards: bool) -> Floats:
-        """(H,) mu of each step: the share of mu^2 is proportional to (range of the target)^{2/3} (1.2)."""
+        """Return (H,) mu of each step: shares of mu^2 proportional to (range of the target)^{2/3} (1.2)."""
         shares = np.arange(horizon - known_rewards, -known_rewards, -1) ** (2 / 3)
         return self.total_mu(exact) * np.sqrt(shares / shares.sum())
 
@@ -707,18 +713,19 @@ class _Private(Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class DPPEVI(_Pessimist, _Private):
-    """Private PEVI: one noisy Gram matrix and one noisy response a step, priced together.
+    """Private PEVI: one noisy Gram matrix and one noisy response per step, accounted together.
 
     epsilon, delta, rho, mu : the true budget: exactly one of epsilon (with delta in (0, 1), or without for
         Laplace noise), rho-zCDP and mu-GDP, each > 0.
     C : of the penalty C sqrt(d) ||phi||_{Lambda^-1}, at least 0. lam, support : as for :class:`PEVI`.
     response : "requery": the response is a new question for each V; "model": Gram, next states and
-        rewards once (S of at most a few tens), and any policy is then planned free of budget.
+        rewards once (S up to a few tens), after which any policy can be planned without budget.
     range : "values": noise follows the range of the released values; "declared": b_h.
-    joint : price Gram and response by lemma 3; else by their separate worst cases.
-    centre : centre targets (needs 1 in the span of the features); None: where that holds.
-    noise : "gaussian", or "laplace" for a pure epsilon (no delta): scales follow l1 sensitivities, which is
-        much more noise unless ||phi||_1 is small (one-hot, simplex); declare it by ``Features(l1=...)``.
+    joint : account Gram and response by lemma 3; else by their separate worst cases.
+    centre : centre targets (needs 1 in the span of the features); None: if that holds.
+    noise : "gaussian", or "laplace" for a pure epsilon (no delta). Laplace scales follow l1 sensitivities,
+    which
+        is much more noise unless ||phi||_1 is small (one-hot, simplex); declare it by ``Features(l1=...)``.
     ridge : in multiples of the noise's spectral edge 2 s sqrt(d), or "bound" (Gaussian noise only); None: 2
         (requery), 1 (model).
     simplex : project rows of the model onto the simplex.
@@ -760,7 +767,7 @@ class DPPEVI(_Pessimist, _Private):
         return self.noise == "laplace"
 
     def _budget(self, layout: Layout, exact: bool, known_rewards: bool, h: int) -> dict[str, Any]:
-        """The share of step h; of epsilon in proportion to sqrt(b_h), best for errors b_h / epsilon_h."""
+        """Return the share of step h; of epsilon as sqrt(b_h), best for errors b_h / epsilon_h."""
         if not self._pure():
             return {"mu": float(self._step_mu(layout.horizon, exact, known_rewards)[h])}
         assert self.epsilon is not None
@@ -777,10 +784,10 @@ class DPPEVI(_Pessimist, _Private):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """One pair (or Gram and response) a step, or one model a step, last step first.
+        """Return one pair (or Gram and response) per step, or one model per step, last step first.
 
-        layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
-        rewards will be given to the planner. episodes : of one user at most, at least 1.
+        layout, features : of the problem. exact : True for discrete noise (secure randomness). known_rewards
+        : True if rewards will be given to the planner. episodes : largest number of one user, at least 1.
         """
         centre, found = self._centred(features), list[Question]()
         assert self.range is not None
@@ -819,7 +826,7 @@ class DPPEVI(_Pessimist, _Private):
         )
 
     def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _Step:
-        """Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M: centred, hence no bias."""
+        """Return Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M: centred, therefore unbiased."""
         assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
         project: Project = "simplex" if self.simplex else "none"
@@ -837,15 +844,15 @@ class DPVAPVI(_VarianceAware, _Private):
     """Private VAPVI (Qiao and Wang 2023, algorithm 2).
 
     ``preset="paper"`` has the printed noise for a budget in rho, with the settings of the paper's Figure 1.
-    It departs from the printed algorithm 2 in four points. One data set serves variances and regression;
+    It differs from the printed algorithm 2 in four points. Variances and regression use one data set;
     ``split=True`` gives the two halves. D is 0: the paper gives only its order, with an unknown coverage. C
-    is 0.1: the paper names no value. The ridge is the leading order of the printed E / 2, one edge of the
+    is 0.1: the paper gives no value. The ridge is the leading order of the printed E / 2, one edge of the
     noise's spectrum.
 
     noise : "exact": noise set for the budget by the exact sensitivities, centred targets, ranges of the
-        released values; shares of a step .15 Gram, .05 V^2, .10 V, .70 the weighted pair (with ``split`` each
-        half has the whole budget: .5/.17/.33, and the pair). "published": the printed noise, raw targets;
-        the guarantee then says which rho that really is.
+        released values; shares of a step 0.15 Gram, 0.05 V^2, 0.10 V, 0.70 the weighted pair (with ``split``
+        each half has the whole budget: 0.5/0.17/0.33, and the pair). "published": the printed noise, raw
+        targets; the guarantee then says which rho that really is.
     """
 
     noise: Literal["exact", "published"] | None = None
@@ -866,11 +873,11 @@ class DPVAPVI(_VarianceAware, _Private):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Gram, V^2, V and the weighted regression for each step, last step first.
+        """Return Gram, V^2, V and the weighted regression for each step, last step first.
 
-        layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
-        rewards will be given to the planner. episodes : of one user at most; it enters where noise is
-        published.
+        layout, features : of the problem. exact : True for discrete noise (secure randomness). known_rewards
+        : True if rewards will be given to the planner. episodes : largest number of one user; it has an
+        effect if noise is published.
         """
         steps = list(_targets(layout, known_rewards))
         reward = not known_rewards
@@ -905,7 +912,10 @@ class DPVAPVI(_VarianceAware, _Private):
         return tuple(found)
 
     def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:
-        """The true mu of the printed noise, for one episode; vectors of V = 0 hold no data: left out."""
+        """Return the true mu of the printed noise, for one episode.
+
+        Vectors of V = 0 hold no data and are left out.
+        """
         assert self.rho is not None
         rho0 = self.rho / (5 * horizon)
         gram = gram_mu(features.bound, 0.5 / math.sqrt(rho0))
@@ -935,7 +945,7 @@ class DPVAPVI(_VarianceAware, _Private):
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
     ) -> tuple[Floats | None, int]:
         if self.noise == "published" and h == layout.horizon - 1:
-            core.gram(h)  # printed, paid for and without use: clipped at b_H = 1 every variance is 1
+            core.gram(h)  # printed and charged, but not used: clipped at b_H = 1 every variance is 1
         return super()._weights(layout, features, core, h, after, ridge)
 
     def _regression(self, core: Core, h: int, after: Floats, weights: Floats | None) -> tuple[Answer, Answer]:

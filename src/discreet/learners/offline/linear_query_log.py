@@ -1,14 +1,14 @@
-"""What linear learners were told about people: questions, their public arrays, and noisy answers.
+"""Log of a linear learner's queries on users: questions, their public arrays, and noisy answers.
 
-A :class:`LinearRelease` is all that left the trusted core, so everything computed from it is post-processing
-and costs no privacy. How much can be computed from it depends on what was asked:
+A :class:`LinearRelease` holds all output of the trusted core, so everything computed from it is
+post-processing and costs no privacy. The possible computations depend on the questions:
 
-* ``response="model"`` (Gram, next states, rewards): the answers are about the world. Any knob, any
+* ``response="model"`` (Gram, next states, rewards): the answers describe the environment. Any option, any
   horizon of values, any known rewards can be planned with.
-* All others ask "sum phi V(s')" for the V that *their own* plan had so far. The answers say nothing about
-  another V. :func:`~discreet.learners.offline.linear_pevi.replan` plans again from the last step to the first
-  and compares each array that it would ask with to the array that was asked with; where they differ beyond
-  rounding (1e-9 of the range: another machine's linear algebra differs there) it raises.
+* All others ask "sum phi V(s')" for the V of *their own* plan at that point. The answers give no information
+  on another V. :func:`~discreet.learners.offline.linear_pevi.replan` plans again from the last step to the
+  first and compares each array of its questions with the stored array. It raises if they differ beyond
+  rounding (1e-9 of the range, because another machine's linear algebra differs by that much).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from discreet.mechanisms.linear.adaptive_queries import Answer, Question, Respon
 
 Floats = NDArray[np.float64]
 
-_SAME = 1e-9  # relative to the range of an array: what rounding may change on another machine
+_SAME = 1e-9  # relative to the range of an array: largest difference by rounding on another machine
 _FEATURES = ("sha256", "dimension", "bound", "l1", "nonneg")
 _ARRAYS = ("gram", "vector", "successors", "rewards")
 _SCALES = ("gram_scale", "vector_scale", "successors_scale", "rewards_scale", "centre", "span")
@@ -42,7 +42,7 @@ __all__ = ["Asked", "LinearRelease", "Recorder", "Replay", "fingerprint"]
 class Asked:
     """One question and its answer.
 
-    values (S,), weights (S, A) : the public arrays that it came with, or None.
+    values (S,), weights (S, A) : the public arrays of the question, or None.
     """
 
     question: Question
@@ -53,10 +53,10 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class LinearRelease:
-    """All answers of one session, with all that is public about them.
+    """All answers of one session, with all public facts about them.
 
     features : fingerprint and contracts of the features (see :func:`fingerprint`), not the table.
-    users : people in the sums. asked : in the order in which they were asked.
+    users : number of users in the sums. asked : in the order of the questions.
     """
 
     __repr__ = brief
@@ -68,7 +68,7 @@ class LinearRelease:
     asked: tuple[Asked, ...]
 
     def query(self) -> dict[str, Any]:
-        """What was asked, as plain values for JSON: all but layout, users, guarantee and arrays."""
+        """Return the questions as plain values for JSON: all except layout, users, guarantee and arrays."""
         questions = [
             {
                 "question": asdict(one.question),
@@ -80,7 +80,10 @@ class LinearRelease:
         return {"features": dict(self.features), "questions": questions}
 
     def tables(self) -> Iterator[tuple[str, int, Floats]]:
-        """(name, step, array) of all arrays, at most two dimensions each; a name says which question."""
+        """Yield (name, step, array) of all arrays, at most two dimensions each.
+
+        A name contains the index of the question.
+        """
         for i, one in enumerate(self.asked):
             for name, array in _named(one):
                 yield f"{i:04d}.{name}", one.question.step, array
@@ -94,7 +97,7 @@ class LinearRelease:
         query: Mapping[str, Any],
         tables: Mapping[tuple[str, int], Floats],
     ) -> LinearRelease:
-        """The release that :meth:`query` and :meth:`tables` wrote down.
+        """Return the release that :meth:`query` and :meth:`tables` wrote.
 
         Raises ``ValueError`` if a key, a table or a shape is not that of a release.
         """
@@ -151,9 +154,10 @@ def _asked(
 
 
 def fingerprint(features: Features) -> dict[str, Any]:
-    """SHA-256 of the table (little-endian float64, row after row) with shape and contracts, in plain values.
+    """Return SHA-256 of the table (little-endian float64, row-major), with shape and contracts.
 
-    Answers are about one table of features: planning with another one would be meaningless.
+    All are plain values. Answers belong to one table of features: planning with another one would be
+    meaningless.
     """
     digest = hashlib.sha256(repr(features.table.shape).encode())
     digest.update(np.ascontiguousarray(features.table, "<f8").tobytes())
@@ -170,7 +174,7 @@ def fingerprint(features: Features) -> dict[str, Any]:
 
 
 class Recorder:
-    """A session that keeps what was asked and answered: the core of a learner when data are there."""
+    """Session that keeps questions and answers: the core of a learner when data are present."""
 
     def __init__(self, session: ResponseSession) -> None:
         self._session, self._plan = session, session.plan
@@ -178,7 +182,7 @@ class Recorder:
 
     @property
     def users(self) -> int:
-        """People in the sums."""
+        """Return the number of users in the sums."""
         return self._session.users
 
     def gram(self, step: int, weights: ArrayLike | None = None) -> Answer:
@@ -195,11 +199,11 @@ class Recorder:
 
     @property
     def episodes(self) -> int:
-        """Of one person at most."""
+        """Return the largest number of episodes of one user."""
         return self._session.episodes
 
     def start(self, values: ArrayLike) -> Answer:
-        """Where people began; ``values`` (S,) of the policy that is judged tell it from others."""
+        """Return the users' first states; ``values`` (S,) of the evaluated policy identify it."""
         return self._kept(self._session.start(), values, None)
 
     def _kept(self, answer: Answer, values: ArrayLike | None, weights: ArrayLike | None) -> Answer:
@@ -208,7 +212,7 @@ class Recorder:
         return answer
 
     def release(self) -> LinearRelease:
-        """What was asked so far."""
+        """Return all questions and answers so far."""
         session = self._session
         return LinearRelease(
             session.layout, fingerprint(session.features), session.users, session.guarantee,
@@ -217,10 +221,10 @@ class Recorder:
 
 
 class Replay:
-    """The answers of a release as a core: no data, no budget.
+    """Answers of a release as a core: no data, no budget.
 
-    ``plan`` is what the learner would ask. A question gets the answer that was given to the same one: of
-    its kind, step, half and reward, with the same public arrays. ``ValueError`` says what differs.
+    ``plan`` is the learner's planned questions. A question gets the stored answer to the same question: same
+    kind, step, half and reward, and the same public arrays. ``ValueError`` says what differs.
     """
 
     def __init__(self, release: LinearRelease, plan: tuple[Question, ...]) -> None:
@@ -230,7 +234,7 @@ class Replay:
 
     @property
     def users(self) -> int:
-        """People in the sums."""
+        """Return the number of users in the sums."""
         return self._release.users
 
     def gram(self, step: int, weights: ArrayLike | None = None) -> Answer:
@@ -247,11 +251,11 @@ class Replay:
 
     @property
     def episodes(self) -> int:
-        """Of one person at most."""
+        """Return the largest number of episodes of one user."""
         return self._release.guarantee.episodes
 
     def start(self, values: ArrayLike) -> Answer | None:
-        """Where people began; None for a policy that is not the one that was judged at first."""
+        """Return the users' first states; None for a policy other than the one evaluated first."""
         try:
             return self._find(0, values, None)
         except ValueError:
@@ -276,7 +280,7 @@ class Replay:
 def _answers(given: Question, wanted: Question) -> bool:
     if (given.kind, given.step, given.half) != (wanted.kind, wanted.step, wanted.half):
         return False
-    if given.kind == "model":  # rewards that are not needed do no harm
+    if given.kind == "model":  # unneeded rewards are ignored
         return given.reward or not wanted.reward
     return given.kind == "gram" or given.reward == wanted.reward
 

@@ -1,8 +1,8 @@
-r"""The release as a file: noisy sums, their noise laws and the guarantee, read back step by step.
+r"""Release files: noisy sums, their noise distributions and the guarantee, read back step by step.
 
-``release.parquet`` is the product of learning from people's data: everything that is computed from it is
+``release.parquet`` is the result of learning from users' data. Everything computed from it is
 post-processing and costs no privacy. It is an ordinary Parquet file (``pandas.read_parquet`` reads it), with
-one row a cell and one row group a table of a step:
+one row per cell and one row group per table of a step:
 
 ==================  ==========================================================================
 column              meaning
@@ -17,15 +17,16 @@ value               float64
 
 The schema's metadata hold, under ``discreet.release``, one JSON object: ``version``, ``facts`` (below),
 ``groups`` (family, step, shape and SHA-256 of the values of each row group, in order) and the SHA-256 of
-``facts`` and ``groups`` together. Pages carry Parquet's own checksums as well. Both find accidents, and edits
-that were not meant to deceive; they are no signature: who can write the file can forge it. The
-statement holds a hash of the whole file for that.
+``facts`` and ``groups`` together. Pages also have Parquet's checksums. Both detect accidental damage and
+edits without intent to deceive. They are not a signature: anyone who can write the file can forge it. Against
+forgery, the privacy statement holds a hash of the whole file.
 
-A file is written one step at a time, aside, and takes its name when it is complete and on the disk.
+A file is written one step at a time under a temporary name. It gets its name when it is complete and on disk.
 
-Encoding. Noise on a grid leaves few distinct values: ``value`` is dictionary encoded, and zstd comes close to
-the noise's entropy (0.84 bytes a cell at a standard deviation of 20, of which 0.80 are noise); continuous
-noise overflows the dictionary and stays at 7.7. The index columns, mostly constant or running, cost 0.03.
+Encoding. Noise on a grid has few distinct values: ``value`` is dictionary encoded, and zstd comes close to
+the noise's entropy (0.84 bytes per cell at a standard deviation of 20, of which 0.80 are noise). Continuous
+noise overflows the dictionary and needs 7.7 bytes per cell. The index columns, mostly constant or
+consecutive, need 0.03.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ Floats = NDArray[np.float64]
 
 KEY = b"discreet.release"
 FIRST_VISITS = {"question": "first visits"}
-VERSION = 3  # 1: guarantees were sentences; 2: nothing was said of the run
+VERSION = 3  # 1: guarantees were sentences; 2: without facts of the run
 
 __all__ = [
     "FIRST_VISITS", "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables",
@@ -79,29 +80,29 @@ _LAWS: dict[str, type] = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReleaseFacts:
-    """All that is public about a release beside its values.
+    """Public facts of a release, without its values.
 
     layout : Layout
         S, A, H and the mask of admissible actions.
     users : int
-        How many people are in the sums, at least 1.
+        Number of users in the sums, at least 1.
     guarantee : Guarantee
     laws : mapping of family to NoiseLaw
-        Of a release of counts: exactly its families; bounds are over the cells of all steps. Other
-        releases may say what their noise is in ``query``.
+        For a release of counts: exactly its families; bounds are over the cells of all steps. Other
+        releases may describe their noise in ``query``.
     records : tuple of JSON objects
-        What each mechanism did, as the caller writes it down.
+        Record of each mechanism, as written by the caller.
     episodes : int
-        m, how many episodes one user counts for at most.
+        m, the largest number of episodes counted per user.
     dataset, schema, known_rewards : str, optional
         The population's name; hashes of the schema and of the known rewards.
     algorithm, options : str, optional; JSON object
-        The learner and those of its options that made the query: others may be changed freely.
+        The learner and those of its options that define the query; other options may be changed freely.
     query : JSON object
-        What was asked, where families and laws do not say it; :data:`FIRST_VISITS` of first visits, whose
+        The query, if families and laws do not define it; :data:`FIRST_VISITS` for first visits, whose
         counts are one table for all steps.
     run : JSON object
-        What else a privacy statement says of the run that made it: date, purpose, versions, ledger's entry.
+        Other facts of the run for the privacy statement: date, purpose, versions, ledger entry.
     library : str
         The version that wrote the file.
     """
@@ -145,21 +146,21 @@ class ReleaseFacts:
 
     @property
     def first_visits(self) -> bool:
-        """Are these counts of first visits?"""
+        """Return True for counts of first visits."""
         return dict(self.query) == FIRST_VISITS
 
     @property
     def linear(self) -> bool:
-        """Are these sums of features, no counts?"""
+        """Return True for sums of features (not counts)."""
         return bool(self.query) and not self.first_visits
 
     @property
     def slots(self) -> int:
-        """How many tables each family of counts has: H, or one of all steps."""
+        """Return the number of tables of each family of counts: H, or one for all steps."""
         return 1 if self.first_visits else self.layout.horizon
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         layout = self.layout
         mask = None if layout.mask is None else np.packbits(layout.mask).tobytes()
         return {
@@ -184,7 +185,7 @@ class ReleaseFacts:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> ReleaseFacts:
-        """The facts that :meth:`to_dict` wrote. Raises ``ValueError`` on anything else."""
+        """Return the facts that :meth:`to_dict` wrote. Raises ``ValueError`` on anything else."""
         names = {part.name for part in fields(cls)} - {"layout"} | {"states", "actions", "horizon", "mask"}
         if not isinstance(table, Mapping) or set(table) != names:
             raise ValueError("facts: must be an object with exactly the keys of a release")
@@ -211,7 +212,7 @@ def _law_from_dict(name: str, table: Any) -> NoiseLaw:
 
 
 def _layout(table: Mapping[str, Any]) -> Layout:
-    """The sizes and the mask, one bit a pair."""
+    """Return the sizes and the mask, one bit per pair."""
     states, actions = (checks.integer(name, table[name], 1) for name in ("states", "actions"))
     mask = table["mask"]
     if mask is not None:
@@ -230,9 +231,9 @@ def _layout(table: Mapping[str, Any]) -> Layout:
 # ------------------------------------------------------------------------------ the shape of the file
 @contextmanager
 def aside(path: str | Path) -> Iterator[BinaryIO]:
-    """A binary file that takes the name ``path`` when the block ends well, and is on the disk then.
+    """Open a binary file that gets the name ``path`` if the block succeeds, and is then on disk.
 
-    If the block raises, nothing appears under ``path``, and what was there stays.
+    If the block raises, nothing appears under ``path``, and an existing file stays.
     """
     path = Path(path)
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -250,7 +251,7 @@ def aside(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a file is a ``ValueError`` that names it."""
+    """Convert every error of a file to a ``ValueError`` that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -282,7 +283,7 @@ class _Group(NamedTuple):
 
 
 class _Index:
-    """The index columns of tables; those of the last shape are kept, they hardly ever change."""
+    """Index columns of tables. Those of the last shape are cached, because they rarely change."""
 
     def __init__(self, kind: str, layout: Layout) -> None:
         self.kind, self.layout = kind, layout
@@ -308,7 +309,7 @@ class _Index:
 
 
 def _digest(values: Floats) -> str:
-    """SHA-256 of the values in the order of the file, independent of the machine's byte order."""
+    """Return SHA-256 of the values in the order of the file, independent of the machine's byte order."""
     return hashlib.sha256(np.ascontiguousarray(values, "<f8").data).hexdigest()
 
 
@@ -332,7 +333,7 @@ def write_tables(path: str | Path, tables: Iterable[tuple[str, int, ArrayLike]],
     Raises
     ------
     ValueError
-        If a table is not as above, occurs twice, or the facts are no JSON.
+        If a table is not as above, occurs twice, or the facts are not JSON.
     """
     _write(path, "linear", tables, facts)
 
@@ -345,9 +346,9 @@ def write_release(path: str | Path, sums: Iterable[StepSums], facts: ReleaseFact
     path : str or Path
         Gets the file when it is complete; an older one is replaced. If anything fails nothing appears.
     sums : iterable of StepSums
-        Of the steps 0, 1, .., H - 1, in this order.
+        Sums of the steps 0, 1, .., H - 1, in this order.
     facts : ReleaseFacts
-        ``laws`` names the families: transitions, and visits and centred rewards where they are released.
+        ``laws`` names the families: transitions, and visits and centred rewards if they are released.
 
     Raises
     ------
@@ -386,7 +387,7 @@ def _tables(step: StepSums) -> dict[str, Floats]:
 
 
 def _families(facts: ReleaseFacts) -> dict[str, tuple[int, ...]]:
-    """The tables of a step of counts and their shapes, in the order of the file."""
+    """Return the tables of a step of counts and their shapes, in the order of the file."""
     rows, states = facts.layout.rows, facts.layout.states
     every: dict[str, tuple[int, ...]] = {
         VISITS: (rows,),
@@ -490,20 +491,20 @@ class StoredTables:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The names of all tables, in the order of the file."""
+        """Return the names of all tables, in the order of the file."""
         return tuple(dict.fromkeys(group.family for group in self._groups))
 
     def steps(self, family: str) -> tuple[int, ...]:
-        """The steps that have a table of this name."""
+        """Return the steps that have a table of this name."""
         return tuple(group.step for group in self._groups if group.family == family)
 
     def table(self, family: str, step: int) -> Floats:
-        """One table, read-only, in the shape in which it was written.
+        """Return one table, read-only, in the shape in which it was written.
 
         Raises
         ------
         ValueError
-            If there is none, or what the file holds is not what was written.
+            If there is no such table, or if the file differs from what was written.
         """
         n = self._place.get((family, step))
         if n is None:
@@ -512,7 +513,7 @@ class StoredTables:
             return self._values(n, file.read_row_group(n, columns=["value"], use_threads=False)["value"])
 
     def tables(self) -> dict[tuple[str, int], Floats]:
-        """All tables by family and step, for releases that fit in memory."""
+        """Return all tables by family and step, for releases that fit in memory."""
         return {place: self.table(*place) for place in self._place}
 
     def _values(self, n: int, column: Any) -> Floats:
@@ -530,7 +531,7 @@ class StoredTables:
         return values.reshape(group.shape)
 
     def check(self) -> None:
-        """Read the whole file, index columns too: ``ValueError`` if anything is not as it was written."""
+        """Read the whole file with index columns; ``ValueError`` if it differs from what was written."""
         index = _Index(self._kind, self.facts.layout)
         with _naming(self.path), self._open() as file:
             for n, group in enumerate(self._groups):
@@ -551,9 +552,9 @@ class StoredTables:
 
 
 class StoredRelease(StoredTables):
-    """A release of counts in a file: a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`.
+    """Release of counts in a file: a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`.
 
-    Made by :func:`read_release`; reads a step whenever it is asked for, and keeps none.
+    Made by :func:`read_release`; reads a step on request, and keeps none.
     """
 
     _KINDS = ("counts",)
@@ -567,26 +568,26 @@ class StoredRelease(StoredTables):
 
     @property
     def layout(self) -> Layout:
-        """S, A, H and the mask."""
+        """Return S, A, H and the mask."""
         return self.facts.layout
 
     @property
     def users(self) -> int:
-        """People in the sums."""
+        """Return the number of users in the sums."""
         return self.facts.users
 
     @property
     def laws(self) -> Mapping[str, NoiseLaw]:
-        """By family; bounds are over the cells of all steps."""
+        """Return the noise distributions by family; bounds are over the cells of all steps."""
         return self.facts.laws
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of the release; it covers everything that is made of it."""
+        """Return the guarantee of the release; it covers everything computed from it."""
         return self.facts.guarantee
 
     def step(self, h: int) -> StepSums:
-        """The sums of step h in [0, H). Raises ``ValueError`` outside of it, or if the file is damaged."""
+        """Return the sums of step h in [0, H). Raises ``ValueError`` outside, or if the file is damaged."""
         h = checks.integer("h", h, 0, self.facts.slots - 1)
         tables = {name: self.table(name, h) for name in self.laws}
         return StepSums(h, tables[TRANSITIONS], tables.get(VISITS), tables.get(CENTERED_REWARDS))
@@ -600,13 +601,14 @@ def read_tables(path: str | Path) -> StoredTables:
 def read_release(path: str | Path) -> StoredRelease:
     """Open a release of counts. path : of ``release.parquet``.
 
-    Version, facts, structure and their hash are checked here, the values of a step whenever it is
+    Version, facts, structure and their hash are checked here. The values of a step are checked when it is
     read (checksums of pages, hash, finite everywhere).
 
     Raises
     ------
     ValueError
-        Naming the file, if it is missing, no release of counts, of another version, truncated or altered.
+        With the file name, if it is missing, not a release of counts, of another version, truncated or
+        altered.
     """
     return StoredRelease(path)
 
@@ -616,7 +618,7 @@ def _no_constant(text: str) -> Any:
 
 
 def _document(file: Any, kinds: tuple[str, ...]) -> tuple[str, ReleaseFacts, list[_Group]]:
-    """The JSON object of a release, checked."""
+    """Return the JSON object of a release, checked."""
     metadata = file.metadata.metadata or {}
     if KEY not in metadata:
         raise ValueError(f"is no release: its metadata have no key {KEY.decode()!r}")

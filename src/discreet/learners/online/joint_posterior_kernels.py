@@ -1,10 +1,11 @@
 r"""Compiled fit of one stationary model to all noisy releases at once, by their likelihood.
 
-Users of policy p (public, n_p of them, in batch j) walk as the model says: with mu_p the law of their states,
+Users of policy p (public, n_p of them, in batch j) move as the model says. With mu_p the distribution of
+their states,
 
     mu_{p,0} = start,    mu_{p,h+1}(s') = sum_s mu_{p,h}(s) P(s' | s, pi_p(h, s)),
 
-and so each release has a mean under the model. With N_j(h, s, a), the sum over p in j of n_p mu_{p,h}(s)
+each release has a mean under the model. With N_j(h, s, a), the sum over p in j of n_p mu_{p,h}(s)
 where pi_p(h, s) = a, the stream's S_i = x_i + lambda_i S_{i-1} and its gain a_i,
 
 - transitions per step: a M_i(h, s, a) P(s' | s, a),  M_i = N_i + lambda_i M_{i-1};
@@ -13,7 +14,7 @@ where pi_p(h, s) = a, the stream's S_i = x_i + lambda_i S_{i-1} and its gain a_i
   return over its C, is a smooth E min(return, C) / E return for returns that vary;
 - centred rewards per step: a M_i(h, s, a) (w(s, a) - 1/2).
 
-The variance of a cell is that of its noise, sigma_i^2, and of sampling: some multiple of the mean. The
+The variance of a cell is that of its noise, sigma_i^2, and of sampling: a multiple of the mean. The
 negative log-likelihood of independent normals, plus a normal prior on logits (rows of P and the start by
 softmax, w by the logistic function), is minimised by Adam with its exact gradient, by the adjoint
 recursion of the flow. A step costs O(policies H S^2 + releases H R S).
@@ -37,19 +38,19 @@ Ints = NDArray[np.int64]
 
 SAMPLING = 0.5  # variance of a count in a release, over its mean: below 1, since releases share users
 CUT_SAMPLING = 0.3  # variance of a cut reward sum, over C times its mean
-_FLOOR = 0.25  # variance that a cell keeps where neither noise nor users are, over gain^2
-_WEIGH = 0.1  # of the misfit's weights: variance of a count over the users who were assigned it
+_FLOOR = 0.25  # least variance of a cell without noise and users, over gain^2
+_WEIGH = 0.1  # for the misfit's weights: variance of a count over the users who were assigned it
 _RARE = 2.0  # counts that are added to the sampling variance of each cell in the misfit
-_TOLERATED, _TOLERATED_SHARE = 0.05, 0.002  # errors that are no misfit: of a mean, of the users assigned
+_TOLERATED, _TOLERATED_SHARE = 0.05, 0.002  # errors not counted as misfit: of a mean, of the users assigned
 
 
 class Evidence(NamedTuple):
-    """All that was ever measured, and the public facts behind it.
+    """All measurements, and the public facts behind them.
 
-    Of P policies: rows (P, H, S) of the layout, users (P,), batch (P,), and cut (P,), the C of their batch
-    (inf: none). Of T releases: decay, gain, centered (1 where rewards are per step), cuts (newest C),
+    For P policies: rows (P, H, S) of the layout, users (P,), batch (P,), and cut (P,), the C of their batch
+    (inf: none). For T releases: decay, gain, centered (1 where rewards are per step), cuts (newest C),
     sigma_moves, sigma_rewards, tails (excess kurtosis of the noise), all (T,); moves (T, H, R, S), rewards
-    (T, H, R) (cut sums in step 0).
+    (T, H, R) (clipped sums in step 0).
     """
 
     rows: Ints
@@ -68,7 +69,7 @@ class Evidence(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Arrays of one evaluation; the first three are the model, read by callers too."""
+    """Arrays of one evaluation; the first three are the model, which callers read too."""
 
     model: Floats  # (R, S)
     means: Floats  # (R,)
@@ -87,7 +88,7 @@ class Scratch(NamedTuple):
 
 
 def scratch(policies: int, releases: int, horizon: int, rows: int, states: int) -> Scratch:
-    """Room for one evaluation."""
+    """Return work arrays for one evaluation."""
     return Scratch(
         np.zeros((rows, states)), np.zeros(rows), np.zeros(states), np.zeros((policies, horizon + 1, states)),
         np.zeros((policies, rows)), np.zeros(policies), np.zeros((releases, horizon, rows)),
@@ -97,7 +98,7 @@ def scratch(policies: int, releases: int, horizon: int, rows: int, states: int) 
 
 
 def parameters(rows: int, states: int) -> int:
-    """Logits of the rows, of the rewards and of the start."""
+    """Return the number of logits of the rows, of the rewards and of the start."""
     return rows * states + rows + states
 
 
@@ -116,7 +117,7 @@ def _softmax(logits: Floats, at: int, out: Floats) -> None:
 
 @kernel
 def decode(theta: Floats, work: Scratch) -> None:
-    """Logits to the model, the mean rewards and the start."""
+    """Convert logits to the model, the mean rewards and the start."""
     rows, states = work.model.shape
     for r in range(rows):
         _softmax(theta, r * states, work.model[r])
@@ -126,7 +127,7 @@ def decode(theta: Floats, work: Scratch) -> None:
 
 @kernel
 def predict(evidence: Evidence, work: Scratch) -> None:
-    """Flows of all policies and the decayed visits behind every release, from the decoded model."""
+    """Compute flows of all policies and the decayed visits behind every release, from the decoded model."""
     model, means, flow, seen, counted = work.model, work.means, work.flow, work.seen, work.counted
     policies, horizon, states = evidence.rows.shape
     rows = model.shape[0]
@@ -166,14 +167,14 @@ def predict(evidence: Evidence, work: Scratch) -> None:
 
 @inlined
 def _kept(earned: float, cut: float) -> float:
-    """kappa: the share of an expected return that stays under the cut."""
+    """Return kappa: the share of an expected return that stays under the clip."""
     q = earned / cut
     return np.exp(-np.log(1.0 + q * q * q) / 3.0)
 
 
 @inlined
 def _slope(y: float, mean: float, variance: float, slope: float) -> float:
-    """d (-log N(y; mean, variance)) / d mean, where d variance / d mean = slope."""
+    """Return d (-log N(y; mean, variance)) / d mean, where d variance / d mean = slope."""
     inverse = 1.0 / variance
     scaled = (mean - y) * inverse
     return scaled + 0.5 * slope * (inverse - scaled * scaled)
@@ -181,7 +182,7 @@ def _slope(y: float, mean: float, variance: float, slope: float) -> float:
 
 @inlined
 def _fits(y: float, mean: float, variance: float) -> float:
-    """-log N(y; mean, variance) without constants."""
+    """Return -log N(y; mean, variance) without constants."""
     return 0.5 * ((mean - y) * (mean - y) / variance + np.log(variance))
 
 
@@ -304,7 +305,7 @@ def _through_softmax(p: Floats, by_p: Floats, at: int, slope: Floats) -> None:
 def loss(
     theta: Floats, prior: Floats, precision: Floats, evidence: Evidence, work: Scratch, slope: Floats
 ) -> float:
-    """Negative log-posterior of the logits, up to a constant; its gradient into ``slope``."""
+    """Return the negative log-posterior of the logits, up to a constant; write its gradient to ``slope``."""
     return _loss(theta, prior, precision, evidence, work, slope, True)
 
 
@@ -318,7 +319,7 @@ def fit(
     steps: int,
     rate: float,
 ) -> None:
-    """Adam from ``theta``, which is overwritten; the rate falls in a line to a tenth."""
+    """Run Adam from ``theta``, which is overwritten; the rate falls linearly to a tenth."""
     n = theta.shape[0]
     slope, first, second = np.zeros(n), np.zeros(n), np.zeros(n)
     b1, b2 = 1.0, 1.0
@@ -337,7 +338,7 @@ def fit(
 def perturb(
     evidence: Evidence, work: Scratch, width: float, state: NDArray[np.uint64], moves: Floats, rewards: Floats
 ) -> None:
-    """Copies of the measurements, moved by ``width`` standard deviations; ``work`` holds a prediction."""
+    """Copy the measurements, moved by ``width`` standard deviations; ``work`` holds a prediction."""
     model, means, seen, counted = work.model, work.means, work.seen, work.counted
     releases, horizon, rows = seen.shape
     for i in range(releases):
@@ -364,14 +365,14 @@ def perturb(
 
 @kernel
 def fill_normals(state: NDArray[np.uint64], out: Floats) -> None:
-    """Standard normals, one after the other."""
+    """Fill an array with standard normals, in order."""
     for i in range(out.shape[0]):
         out[i] = normal(state)
 
 
 @kernel
 def best_policy(model: Floats, means: Floats, state_ptr: Ints, horizon: int, out: Ints) -> float:
-    """(H, S) rows of the optimal policy of a stationary model; the highest value of a state at step 0."""
+    """Write (H, S) rows of the optimal policy of a stationary model; return the highest value at step 0."""
     states = model.shape[1]
     values = np.zeros((2, states))
     for h in range(horizon - 1, -1, -1):
@@ -391,15 +392,15 @@ def best_policy(model: Floats, means: Floats, state_ptr: Ints, horizon: int, out
 
 @kernel
 def misfit(evidence: Evidence, work: Scratch) -> float:
-    """How far the transitions of all releases are from their prediction (in ``work``), in standard
-    deviations.
+    """Return the distance of all releases' transitions from their prediction, in standard deviations.
 
-    sum (Z^2 - 1) over cells (h, s, a, s'), over its standard deviation. Z is a cell's residual, summed over
-    releases with weights by assigned users (public), over its standard deviation: of noise; of sampling (a
-    batch's users enter all later releases of a decaying stream, so its weights are added up first), with
-    two counts more for rare cells; and a tolerance for what a fit of finite length leaves. The sum's own
-    variance: 2 for each Z^2, the kurtosis of the noise, and, since who is in a state stays near it, as
-    much again for each further step of the share of variance that is sampling.
+    The prediction is in ``work``. The statistic is sum (Z^2 - 1) over cells (h, s, a, s'), over its standard
+    deviation. Z is a cell's residual, summed over releases with weights by assigned users (public), over its
+    standard deviation. That has three parts. One is noise. One is sampling, with two more counts for rare
+    cells; a batch's users enter all later releases of a decaying stream, so its weights are added up first.
+    One is a tolerance for the error of a fit of finite length. The variance of the sum is 2 for each Z^2, the
+    kurtosis of the noise, and the same again for each further step of the share of variance that is sampling,
+    because users stay near their state.
     """
     model, seen = work.model, work.seen
     releases, horizon, rows = seen.shape

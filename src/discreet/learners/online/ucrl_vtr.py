@@ -10,10 +10,10 @@ At each release, backward from V_H = 0, with c and m the centre and scale of V_{
     Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
     V_h = max_a Q_h.
 
-Subtracting c is unbiased because <phi_1(s, a), w_h> = 1. V is the plan's context: whoever follows the
+Subtracting c is unbiased because <phi_1(s, a), w_h> = 1. V is the plan's context: each user of the
 plan adds (phi_{(V - c) / m}, (V(s') - c) / m), so a user's targets are a function of earlier releases.
-With span targets that is regression with the public weights 1 / m^2, always at full scale under the
-noise. The last step has no target. What is released, and at what price, is the query's; all of this is
+With span targets this is regression with the public weights 1 / m^2, always at full scale under the
+noise. The last step has no target. The query defines the released sums and their cost; all of this is
 post-processing.
 
 Ridge. L_h = lam + ridge times the noise's spectral edge 2 std sqrt(d), or "bound": lam + 2 Upsilon_h,
@@ -54,14 +54,14 @@ above the variances: where the cap var_max M^2 is below b^2 / 4, the most that t
 is b / (2 M sqrt(var_max)). The paper has no cap; 3 M^2 never acts.
 
 Unknown rewards (``known_rewards=False``), with ``reward_share`` of the budget, in one of two forms.
-"features", where the world has psi (``spec.features.rewards``), r_h = <psi, theta_h>, ||theta_h|| <= C_r: a
-pair of their own, psi psi^T and psi (r - c), solved like the first one: |r - c - <psi, theta-hat>| <= beta_r
-||psi||_{Lambda_r^-1}, beta_r the width of above with R = 1/2 and C_r for C_w (c = 1/2, where 1 = <psi, v>:
-C_r + ||v|| / 2, the shortest v, as the target's weights are theta - v / 2). "tabular": noisy visits N and
-sums of r - 1/2 by pairs. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true
-visits n and at most max(1, n + 2 E1): |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D
-(D + 1) / p) / (2 D)). How often a pair was visited depends on the rewards seen there, so that Hoeffding's
-bound has to hold for every n at once: failure p / (n (n + 1)) each, which sum to p. Both are a bonus, times
+"features", if the environment has psi (``spec.features.rewards``), r_h = <psi, theta_h>, ||theta_h|| <= C_r:
+a pair of their own, psi psi^T and psi (r - c), solved like the first one: |r - c - <psi, theta-hat>| <=
+beta_r ||psi||_{Lambda_r^-1}, beta_r the width of above with R = 1/2 and C_r for C_w (c = 1/2, where 1 = <psi,
+v>: C_r + ||v|| / 2, the shortest v, as the target's weights are theta - v / 2). "tabular": noisy visits N and
+sums of r - 1/2 by pairs. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true visits n
+and at most max(1, n + 2 E1): |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D (D + 1) / p)
+/ (2 D)). How often a pair was visited depends on the rewards seen there, so that Hoeffding's bound has to
+hold for every n at once: failure p / (n (n + 1)) each, which sum to p. Both are a bonus, times
 ``bonus_scale``.
 """
 
@@ -95,7 +95,7 @@ Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
 RewardForm = Literal["features", "tabular"]
 
-# In spectral edges. On mixtures with seeds 11 to 15, 30 runs
+# Unit: spectral edges. On mixtures with seeds 11 to 15, 30 runs
 # each, regret was 369 +- 18 at 1 and 325 +- 21 at 2 (central, epsilon = 1; the same at 10), 663 +- 42 at 2
 # and 460 +- 30 at 4 (local, epsilon = 10; 3 and 6 are as good as 4).
 CENTRAL_RIDGE, LOCAL_RIDGE = 2.0, 4.0
@@ -112,7 +112,7 @@ _PAPER: Mapping[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Regression(Solved):
-    """One pair, solved at every step; log_det (n,) : of Lambda; floored : eigenvalues raised."""
+    """One pair, solved at every step; log_det (n,) : of Lambda; floored : number of eigenvalues raised."""
 
     log_det: Floats
     floored: int
@@ -120,7 +120,7 @@ class Regression(Solved):
 
 @dataclass(frozen=True, eq=False)
 class _Noise:
-    """Of one pair in one release, by step: ridge level L, lam, low, and beta's part from noise and ridge.
+    """Noise of one pair in one release, by step: ridge level L, lam, low, and its part of beta.
 
     failure : of each sampling event at one step.
     """
@@ -134,7 +134,7 @@ class _Noise:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What was estimated: values, second moments (VTR+), rewards (H, S, A) and their bonus at scale 1."""
+    """Estimates: values, second moments (VTR+), rewards (H, S, A) and their bonus at scale 1."""
 
     first: Regression
     second: Regression | None
@@ -152,21 +152,21 @@ class UCRLVTR(LinearLearner):
         ``default``: span targets, geometric schedule, scaled bonus (heuristic). ``paper``: raw targets, the
         published beta and ridge, a plan for every user.
     targets : "span", "centred" or "raw"
-        What is regressed; enters the noise.
+        Regression targets; enters the noise.
     clip : "remaining" or "horizon"
-        b_h: the values that are left, or H as published; enters the noise.
+        b_h: the remaining values, or H as published; enters the noise.
     lam : float, "bound" or "horizon"
     ridge : float or "bound", optional
-        In spectral edges of the noise. None: 4 under a local ``spec.budget``, 2 else.
+        Unit: spectral edges of the noise. None: 4 under a local ``spec.budget``, 2 otherwise.
     constants : "tight" or "published"
-        Of the width.
+        Constants of the width.
     over_steps : "power", "flat" or "noise"
         How the budget is split over steps, see :mod:`discreet.mechanisms.linear.linear_queries`; enters the
         noise.
     reward_share : float
-        Of the budget, what unknown rewards get; enters the noise.
+        Share of the budget for unknown rewards; enters the noise.
     reward_form : "features" or "tabular", optional
-        How unknown rewards are estimated; enters the noise. None: by features where the world has them.
+        How unknown rewards are estimated; enters the noise. None: by features if the environment has them.
 
     Further options: see :class:`~discreet.learners.online.linear_base.LinearLearner`.
     """
@@ -216,7 +216,7 @@ class UCRLVTR(LinearLearner):
             )
 
     def query(self, spec: Spec) -> MixtureQuery:
-        """The sums that this learner reads, and their contracts."""
+        """Return the sums that this learner reads, and their contracts."""
         self._check(spec)
         return MixtureQuery(
             layout=spec.layout,
@@ -236,9 +236,9 @@ class UCRLVTR(LinearLearner):
 
     # -------------------------------------------------------------------------- one release
     def fitted(self, state: LinearState, release: Release) -> tuple[Fit, Floats]:
-        """The regressions, with their widths, and the rewards; log det of the Gram matrices.
+        """Return the regressions with their widths, the rewards, and log det of the Gram matrices.
 
-        state : after the releases before. release : the new one.
+        state : after the earlier releases. release : the new one.
         """
         query = self.query(state.spec)
         solved = {pair.matrix: self._regression(state, release, pair) for pair in query.pairs}
@@ -262,7 +262,7 @@ class UCRLVTR(LinearLearner):
         )
 
     def _noise(self, state: LinearState, release: Release, pair: Pair, gram: Any, vector: Any) -> _Noise:
-        """Ridge levels, and what they and the noise add to the width."""
+        """Return the ridge levels, and the part of the width from ridge and noise."""
         spec, n, d = state.spec, pair.steps, pair.dimension
         c_w, most = _features(spec).weight_bound, (spec.horizon * _features(spec).bound) ** 2
         by_bound = self.lam == "bound" or pair.matrix == REWARD_GRAM
@@ -297,12 +297,15 @@ class UCRLVTR(LinearLearner):
         return _Noise(level, lam, low, width, failure)
 
     def _failure(self, spec: Spec) -> float:
-        """Of one sampling event at one step: equal parts for these, and for unknown rewards."""
+        """Return the failure probability of one sampling event at one step.
+
+        These events have equal parts, and so have unknown rewards.
+        """
         events = self.EVENTS + (0 if self.known_rewards else 1)
         return float(self.failure or 0.05) / (events * spec.horizon)
 
     def _published_tail(self, state: LinearState, law: Any, h: int, d: int) -> float:
-        """Upsilon as printed: the largest standard deviation of the run times 4 sqrt(d) + 2 log(6 K H / p).
+        """Return Upsilon as printed: the run's largest std times 4 sqrt(d) + 2 log(6 K H / p).
 
         A tree over users counts ceil(log2 K + 1) noises, local noise K, a schedule of J releases J. The 6 is
         24 for UCRL-VTR+.
@@ -322,7 +325,7 @@ class UCRLVTR(LinearLearner):
     def _sampling(
         self, spec: Spec, pair: Pair, noise: _Noise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
-        """What sampling adds to ``width`` and ``plain`` of :class:`Regression`."""
+        """Return the sampling part of ``width`` and ``plain`` of :class:`Regression`."""
         if self.constants == "published":
             log = math.log(3 * spec.horizon / float(self.failure or 0.05))
             log += pair.dimension / 2 * math.log1p(float(spec.users or 1) * spec.horizon)
@@ -332,7 +335,7 @@ class UCRLVTR(LinearLearner):
         return found, found
 
     def _rewards(self, state: LinearState, release: Release) -> tuple[Floats, Floats]:
-        """(H, S, A) estimates of mean rewards in [0, 1], and the width of their error."""
+        """Return (H, S, A) estimates of mean rewards in [0, 1], and the width of their error."""
         spec = state.spec
         visits, sums = release.estimates[VISITS], release.estimates[CENTERED_REWARDS]
         p = self._failure(spec) * spec.horizon / 3
@@ -344,17 +347,17 @@ class UCRLVTR(LinearLearner):
         return np.clip(0.5 + np.asarray(sums.value) / seen, 0.0, 1.0), width
 
     def planned(self, state: LinearState, fitted: Fit, release: Release, ask: Ask | None) -> Planned:
-        """Optimistic values, backward, and the plan's context.
+        """Return optimistic values, computed backward, and the plan's context.
 
-        state : after the releases before. fitted : what :meth:`fitted` found in ``release``. ask : not used,
-        since contributions carry the values.
+        state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : not used,
+        because contributions carry the values.
         """
         spec = state.spec
         found = optimistic(self.query(spec).form, self._solution(spec, fitted))
         return Planned(found.values, spec.layout.to_rows(found.q), found.context, fitted)
 
     def solution(self, state: LinearState) -> Solution:
-        """What the last plan of ``state`` was made from: public, so that a user's device can plan for itself.
+        """Return the data of the last plan of ``state``: public, so that a user's device can plan by itself.
 
         Raises ``ValueError`` before the first release.
         """
@@ -372,7 +375,7 @@ class UCRLVTR(LinearLearner):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values void the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.ridge != "bound":
             yield "with a ridge below 'bound' noise can move eigenvalues below lam"
@@ -392,7 +395,7 @@ class UCRLVTRPlus(UCRLVTR):
         Range of sigma^2, in units of the square of the largest range of targets; ``var_floor`` enters the
         noise (a smaller one adapts more and costs more). None: the smaller of 1 / d and ``var_max``.
     moment_share : float
-        Of the budget of values, what the weighted pair gets; enters the noise.
+        Share of the values' budget for the weighted pair; enters the noise.
 
     Further options: see :class:`UCRLVTR`.
     """
@@ -419,7 +422,7 @@ class UCRLVTRPlus(UCRLVTR):
         put(self, "moment_share", share)
 
     def _range(self, spec: Spec) -> tuple[float, float]:
-        """The least and the largest sigma^2."""
+        """Return the least and the largest sigma^2."""
         most = float(self.var_max or 1.0)
         low = min(most, 1.0 / _features(spec).dimension) if self.var_floor is None else self.var_floor
         unit = 1.0
@@ -428,7 +431,7 @@ class UCRLVTRPlus(UCRLVTR):
         return low * unit, most * unit
 
     def query(self, spec: Spec) -> MixtureQuery:
-        """The sums that this learner reads, and their contracts."""
+        """Return the sums that this learner reads, and their contracts."""
         plain = super().query(spec)
         return replace(
             plain, second=True, largest_weight=1.0 / self._range(spec)[0],
@@ -438,7 +441,7 @@ class UCRLVTRPlus(UCRLVTR):
     def _sampling(
         self, spec: Spec, pair: Pair, noise: _Noise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
-        """What sampling adds to ``width`` and ``plain`` of :class:`Regression`."""
+        """Return the sampling part of ``width`` and ``plain`` of :class:`Regression`."""
         if pair.matrix == REWARD_GRAM:
             return super()._sampling(spec, pair, noise, log_det, users)
         second, spans = pair.matrix == SECOND_GRAM, _spans(pair)
@@ -465,7 +468,7 @@ def _features(spec: Spec) -> MixtureFeatures:
 
 
 def _reward_weights(features: MixtureFeatures) -> float:
-    """A bound of the weights of r - c: C_r, and where r is centred half the shortest v with <psi, v> = 1."""
+    """Return a bound of the weights of r - c: C_r, plus half the shortest v with <psi, v> = 1 if centred."""
     psi, bound = features.rewards, features.reward_weight_bound
     assert psi is not None
     assert bound is not None
@@ -476,7 +479,7 @@ def _reward_weights(features: MixtureFeatures) -> float:
 
 
 def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
-    """(H, S, A) estimates of mean rewards in [0, 1], and the width of their error."""
+    """Return (H, S, A) estimates of mean rewards in [0, 1], and the width of their error."""
     shape = (len(solved.weights), psi.states, psi.actions)
     centre = 0.5 if psi.constant else 0.0
     found = np.clip(centre + solved.weights @ psi.rows.T, 0.0, 1.0).reshape(shape)
@@ -485,19 +488,22 @@ def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
 
 
 def _spans(pair: Pair) -> Floats:
-    """(n,) the range of y."""
+    """Return (n,) the range of y."""
     return np.array(pair.high) - np.array(pair.low)
 
 
 def _self_normalised(pair: Pair, noise: _Noise, log_det: Floats, users: int) -> Floats:
-    """R sqrt(2 log(1 / p) + log det): Hoeffding's part of the width, at each step."""
+    """Return R sqrt(2 log(1 / p) + log det): Hoeffding's part of the width, at each step."""
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.minimum(log_det - d * np.log(noise.low), d * np.log1p(users * bound**2 / (d * noise.low)))
     return np.asarray(_spans(pair) / 2 * np.sqrt(2 * math.log(1 / noise.failure) + np.maximum(ratio, 0.0)))
 
 
 def _bernstein(pair: Pair, low: Floats, sigma: float | Floats, log: float, users: float) -> Floats:
-    """8 sigma sqrt(d log(1 + k L^2 / (d low)) log) + 4 R log: Zhou et al. 2021, log = log(4 k^2 / p)."""
+    """Return 8 sigma sqrt(d log(1 + k L^2 / (d low)) log) + 4 R log (Zhou et al. 2021).
+
+    log = log(4 k^2 / p).
+    """
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.log1p(users * bound**2 / (d * low))
     return np.asarray(8 * sigma * np.sqrt(d * ratio * log) + 4 * _spans(pair) * log)

@@ -1,77 +1,80 @@
-r"""What it gains to act otherwise than people did in some states, from one release of first visits.
+r"""Gain of deviating from the behaviour policy in some states, from one release of first visits.
 
-Difference, not values. Let b be what people did and pi act like b but in states D, where it takes a(s). With
-A_h(s) = Q_b,h(s, a(s)) - V_b,h(s), what one such decision gains at step h when people go on as before,
+Difference, not values. Let b be the behaviour policy. Policy pi acts like b except in states D, where it
+takes a(s). Let A_h(s) = Q_b,h(s, a(s)) - V_b,h(s), the gain of one such decision at step h if users continue
+as before. Then
 
     value(pi) - value(b) = sum_h sum_{s in D} d_pi,h(s) A_h(s)                                         (1)
 
-(the performance difference lemma). Nothing outside of D enters: where both act alike, errors cancel.
+(the performance difference lemma). States outside D do not enter: where both policies agree, errors cancel.
 
 One decision. A(s) is the mean of A_h(s) over first visits. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) =
 1/2 + sum_a G / sum_a N are linear in the returns G; g(N) is the unbiased estimate of 1 / N
 (:func:`~discreet.learners.ope.count_estimates.reciprocal`). With x(s) = N(s) / n first visits of s in an
-episode, the gain of deciding otherwise at first visits alone, to first order, is
+episode, the gain of deviating at first visits only, to first order, is
 
     g_1 = sum_{s in D} x(s) A(s).                                                                      (2)
 
 Its variance: each G has noise sigma_G^2, sampling N v with v = (1 - V) V >= Var(G_h) (Bhatia and Davis
-2000), and (Q - 1/2)^2 sigma_N^2 for the noise of its visits; errors of different states are uncorrelated
-(those of people: the centred decision indicators of one person at different states are martingale
+2000), and (Q - 1/2)^2 sigma_N^2 for the noise of its visits. Errors of different states are uncorrelated
+(for sampling errors: the centred decision indicators of one user at different states are martingale
 differences).
 
-Choosing and judging. Whoever picks D by the estimates that judge it, flatters it. So all errors of a release
-are doubled: with (u, w) of the law that the errors (x, y) of visits and returns have, drawn anew,
+Selection and evaluation. Selecting D by the estimates that evaluate it biases the evaluation. Therefore all
+errors of a release are doubled. With a new draw (u, w) from the distribution of the errors (x, y) of visits
+and returns,
 
     N_choose = N + u,  G_choose = G + w,     N_judge = N - u,  G_judge = G - w.                        (3)
 
-As (x, u) and (y, w) can be exchanged, E[x - u | x + u] = 0 and E[y - w | y + w] = 0 for every law of the
-errors, skewed and heavy ones too (for normal ones the halves are independent: Rasines and Young 2022; Leiner
-et al. 2023, data fission): what was chosen for its luck in one half has none on average in the other. u is
-noise of the release's law; w noise of its law and the luck of binomial(N, V_b) outcomes, as variable as
-returns between 0 and 1 can be. All choices are made by the first half (which visits stand out, too), all
-judgements by the second. Luck that was chosen also varies more: the variance of a judgement takes the mean
-of V (1 - V) and of Q (1 - Q) as the choosing half sees them where that is larger. (u, w) come from the hash
-of the released table: whoever plans again from the same release has the same halves.
+Because (x, u) and (y, w) can be exchanged, E[x - u | x + u] = 0 and E[y - w | y + w] = 0 for every error
+distribution, including skewed and heavy-tailed ones (for normal errors the halves are independent: Rasines
+and Young 2022; Leiner et al. 2023, data fission). A selection by the errors of one half therefore has no
+error on average in the other half. u is noise of the release's distribution. w is noise of the release's
+distribution plus the sampling error of binomial(N, V_b) outcomes, which have the largest variance of returns
+between 0 and
+1. All selections, also of the visits that exceed the noise, use the first half, all evaluations the second.
+Selected errors also have a larger variance. The variance of an evaluation therefore uses the mean of V (1 -
+V) and of Q (1 - Q) in the choosing half where that is larger. (u, w) come from the hash of the released
+table, so that planning again from the same release gives the same halves.
 
-The path. Gains A_choose are shrunk towards 0 by empirical Bayes (normal, variance from moments, at least .02
-of the range); each state offers its best action, and states are put in the order in which the gain per unit
-of variance of the judgement falls. Policies are the first k states of this order. The default k is where the
-bound that is expected, gain - 1.3 deviations, is largest. All k are judged together: the default one at .8
-of the failure probability, all others by a band that holds for every k at once at the rest (quantiles of
-max_k |S_k| / sd_k by simulation). Whatever point of the path is taken later, what is said of it holds for
-all of them together.
+The path. Gains A_choose are shrunk towards 0 by empirical Bayes (normal, variance from moments, at least 0.02
+of the range). Each state offers its best action. States are sorted by falling gain per unit of variance of
+the evaluation. Policies are the first k states of this order. The default k maximises the expected bound,
+gain - 1.3 deviations. All k are evaluated together: the default one at 0.8 of the failure probability, all
+others at the rest by a band that holds for every k at once (quantiles of max_k |S_k| / sd_k by simulation).
+The statements therefore hold for all points of the path together, and any point can be selected later.
 
-Visits under pi, and the steps that are left. With an end at step H what a decision gains depends on the step
-h: A_h(s) in (1), and with f_h(s) the chance that the first visit to s is at h (x = sum_h f_h),
+Visits under pi, and the remaining steps. With an end at step H the gain of a decision depends on the step
+h: A_h(s) in (1). With f_h(s) the probability that the first visit to s is at h (x = sum_h f_h),
 
     E g_1 = sum_{s in D} sum_h f_h(s) A_h(s)                                                           (4)
 
-exactly, if what people do depends on the state alone. In the model that is fitted to the released
+exactly, if the behaviour policy depends on the state alone. In the model fitted to the released
 transitions the full gain (1) and (4) are both computed, and the measured g_1 is multiplied by their ratio r.
-Later visits raise it (1.5 on ICU-Sepsis where few decisions change), earlier changes lower it (1.15 where a
-third of the decisions change), and where visits come late there is little left to gain. A_h(s) has the
-shrunk gain as its mean over first visits; how it differs from step to step is the model's,
-(P_a - P_b) V_h+1. So r is consistent: with endless people, and no noise, the product is (1).
+Later visits raise it (1.5 on ICU-Sepsis if few decisions change), earlier changes lower it (1.15 if a
+third of the decisions change). If visits come late, little gain remains. The mean of A_h(s) over first visits
+is the shrunk gain; its differences between steps are the model's, (P_a - P_b) V_h+1. Therefore r is
+consistent: with infinitely many users and no noise, the product is (1).
 
-P_a of few people is uncertain. With Delta = P_a - P_b normal around 0 and of covariance like that of one
-person's next state, tau^2 (diag P_b - P_b P_b'), and W the mean of V_h+1 over first visits, the part of
+P_a of few users is uncertain. With Delta = P_a - P_b normal around 0 and of covariance like that of one
+user's next state, tau^2 (diag P_b - P_b P_b'), and W the mean of V_h+1 over first visits, the part of
 Delta W that is believed is tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2), tau^2 Var_b(W) being the variance of
-gains; the rest of the shrunk gain follows the steps as Cov_b(V_h+1, W) / Var_b(W) does, the regression of a
-change of V_h+1 on one of W. Rewards that no rule gives are constant over steps, and those with which the
-model returns what first visits earned.
+gains. The rest of the shrunk gain varies over steps as Cov_b(V_h+1, W) / Var_b(W) does, the regression of a
+change of V_h+1 on one of W. Rewards without a rule are constant over steps; they are fitted so that the model
+gives the measured returns of first visits.
 
-The error of r is measured by refitting to releases that are drawn from the model; the errors of the shrunk
-gains, with which it weighs the states, are independent of the judging half's and added to them. What
-refitting cannot show is what noise hides: next states that drown in it are projected away, death and
-discharge among them, so that the model has people come back more often than they do (on ICU-Sepsis with
-2 000 000 people and epsilon = 1 it says 1.30, the truth is 1.12). That later visits add to what was
-measured at first ones is taken from the model only as far as its transitions are believed, t, which is their
-part tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) of above, averaged over gains: r may lie anywhere from
-1 + t (r - 1) to r, and the estimate takes the middle. An interval of the gain holds all: the ends of g_1
-times the ends of r, two of its deviations away.
+The error of r is measured by refitting to releases that are drawn from the model. The errors of the shrunk
+gains, with which r weighs the states, are independent of those of the judging half and are added to them.
+Refitting cannot show the effects that noise hides. Next states below the noise are projected away, including
+death and discharge, so that in the model users return more often than in truth (on ICU-Sepsis with
+2 000 000 users and epsilon = 1 the model gives 1.30, the true value is 1.12). The addition by later visits is
+therefore taken from the model only up to the reliability t of its transitions. t is the part
+tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) of above, averaged over gains: r may be anywhere from
+1 + t (r - 1) to r, and the estimate takes the middle. An interval of the gain contains all of these: the ends
+of g_1 times the ends of r, two of its deviations away.
 
-What is supposed: the world is the same at every step, and the state holds what matters for action and
-outcome. What intervals cover is measured (docs/decision-points.md).
+Assumptions: the environment is the same at every step, and the state contains everything that matters for
+action and outcome. The coverage of the intervals is measured (docs/decision-points.md).
 """
 
 from __future__ import annotations
@@ -101,21 +104,23 @@ __all__ = ["CAUTION", "Gain", "Path", "path_of"]
 
 CAUTION = 1.3
 STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # deviations of noise that a count must exceed
-LEAST_TAKEN, MOST_TAKEN = 0.03, 0.95  # shares of people in a state who took an action that is offered
-_LEAST_PRIOR = 0.02  # of the range of returns: how far gains of single decisions differ at least
-DEFAULT = 0.8  # of the failure probability, for the default point of the path
+LEAST_TAKEN, MOST_TAKEN = 0.03, 0.95  # least and largest share of a state's users who took an offered action
+_LEAST_PRIOR = 0.02  # share of the range of returns: least standard deviation of gains of single decisions
+DEFAULT = 0.8  # share of the failure probability for the default point of the path
 _REFITS = 5
 _POINTS = 16
-_DRAWS, _AT_ONCE = 4000, 50  # of the path's errors, for the band
-_LEAST_SPREAD = 0.02  # of the range of returns, squared: no return is as sure as a mean near an end says
+_DRAWS, _AT_ONCE = 4000, 50  # draws of the path's errors, for the band
+_LEAST_SPREAD = (
+    0.02  # share of the squared range of returns: least variance of a return with a mean near an end
+)
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a policy gains over what people did, in the user's units of return, with a two-sided interval.
+    """Gain of a policy over the behaviour policy, in the user's units of return, with a two-sided interval.
 
     estimate : of the full gain (1). low, high : at ``level``, for all points of the path together. noise,
-    sampling : standard deviations due to privacy and to who was in the data (both after the split). revisits
+    sampling : standard deviations due to privacy and to sampling of users (both after the split). revisits
     : r, and revisits_error its deviation.
     """
 
@@ -130,34 +135,35 @@ class Gain:
 
     @property
     def shown(self) -> bool:
-        """Is the whole interval above 0?"""
+        """Return True if the whole interval is above 0."""
         return self.low > 0.0
 
 
 class _Half(NamedTuple):
-    """Visits and returns with errors of some size: gains of rows over what people did."""
+    """Visits and returns with errors of a given size, and gains of rows over the behaviour policy."""
 
-    used: Bools  # (R,) rows whose visits stand out
+    used: Bools  # (R,) rows whose visits exceed the noise
     visits: Floats  # (S + 1,)
     share: Floats  # (R,) of the decisions in its state
     q: Floats  # (R,)
     value: Floats  # (S + 1,) V_b
     gain: Floats  # (R,) q - value
     variance: Floats  # (R,) of gain
-    noise: Floats  # (R,) the part of it that is due to privacy
+    noise: Floats  # (R,) the part of the variance due to privacy
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Policies of more and more changed states, in one order, and what is known of each.
+    """Policies with more and more changed states, in one order, and their estimates.
 
-    order : (K,) states, the first ones first. action : (S + 1,) what each state offers. expected : (K,) gain
-    of the first k + 1 states that the choosing half expects, in units of the range. estimate, deviation :
-    (K,) of (2) by the judging half; risk : that deviation as the choosing half, which knows nothing of the
-    other one, puts it. band : quantile of the simultaneous band. visits : (S + 1,) first visits
-    an episode. share : (R,) of the decisions in its state.
+    order : (K,) states, the first ones first. action : (S + 1,) the action that each state offers. expected :
+    (K,) gain of the first k + 1 states that the choosing half expects, in units of the range. estimate,
+    deviation : (K,) of (2) by the judging half; risk : that deviation as estimated by the choosing half
+    alone.
+    band : quantile of the simultaneous band. visits : (S + 1,) first visits per
+    episode. share : (R,) of the decisions in its state.
     shrunk : (S + 1,) expected gain of each state's offered action; spread : its deviation; prior : variance
-    of such gains. supported : (R,) whose visits stand out of their noise.
+    of such gains. supported : (R,) True if the visits exceed their noise.
     """
 
     __repr__ = brief
@@ -182,33 +188,36 @@ class Path:
     key: NDArray[np.uint64]
 
     def point(self, caution: float) -> int:
-        """How many states to change so that expected gain - caution x its deviation is largest; 0 .. K."""
+        """Return the number of changed states with the largest expected gain - caution x deviation; 0 .. K."""
         if not self.order.size:
             return 0
         return int((self.expected - caution * self.risk).argmax()) + 1
 
     @property
     def default(self) -> int:
-        """How many states are changed by default."""
+        """Return how many states are changed by default."""
         return self.point(CAUTION)
 
     def at_most(self, count: int) -> int:
-        """The largest point of the path that changes at most so many states."""
+        """Return the largest point of the path that changes at most ``count`` states."""
         return min(count, int(self.order.size))
 
     @property
     def measured(self) -> str:
-        """What gains are read off."""
+        """Return the source of the gains."""
         return "returns"
 
     def changed(self, count: int) -> Bools:
-        """(S + 1,) the first so many states of the order."""
+        """Return (S + 1,) the first ``count`` states of the order."""
         found = np.zeros(self.told.layout.states, bool)
         found[self.order[:count]] = True
         return found
 
     def clear(self, count: int) -> bool:
-        """Is the interval of the gain above 0, for the first so many states? No other point is looked at."""
+        """Return True if the interval of the gain of the first ``count`` states is above 0.
+
+        No other point is used.
+        """
         if self.told.question.returns.censored is not None:
             return False
         if not count or not self.estimate[count - 1] > self._width(count) * self.deviation[count - 1]:
@@ -216,11 +225,11 @@ class Path:
         return self._gain(count, self._revisits(np.array([count]))[0]).shown
 
     def _width(self, count: int) -> float:
-        """In deviations: that of the default point, or of the band."""
+        """Return the half-width in deviations: that of the default point, or of the band."""
         return -float(ndtri(DEFAULT * (1.0 - self.level) / 2)) if count == self.default else self.band
 
     def gain(self, count: int) -> Gain:
-        """Of the policy that changes the first so many states."""
+        """Return the gain of the policy that changes the first ``count`` states."""
         checks.integer("count", count, 0, self.order.size)
         if count == 0:
             return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
@@ -228,15 +237,15 @@ class Path:
         found = self._gain(count, self._revisits(np.array([count]))[0] if known is None else known)
         if self.told.question.returns.censored is None:
             return found
-        least, most = self.told.question.bounds  # returns do not say to how many censored ends an action led
+        least, most = self.told.question.bounds  # returns do not show how many censored ends an action led to
         return replace(found, low=least - most, high=most - least)
 
     def worst(self, count: int) -> Gain:
-        """The gain with the worst outcomes of censored ends; without such ends :meth:`gain`."""
+        """Return the gain with the worst outcomes of censored ends; without such ends :meth:`gain`."""
         return self.gain(count)
 
     def _gain(self, count: int, revisits: tuple[float, float, float]) -> Gain:
-        """With r and its two deviations."""
+        """Return the gain with r and its two deviations."""
         least, most = self.told.question.bounds
         width = self._width(count)
         one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
@@ -244,7 +253,7 @@ class Path:
         luck = weights / max(ratio, 1e-9)
         both = width * math.hypot(sd, one * luck)
         at_first = one - both, one + both
-        if one > width * sd:  # r is of one sign: its errors do not make a gain a loss
+        if one > width * sd:  # r has one sign, so its errors do not turn a gain into a loss
             at_first = max(at_first[0], (one - width * sd) * max(1.0 - 2.0 * luck, 0.0)), at_first[1]
         ends = [end * max(ratio + side * 2.0 * error, 0.0) for end in at_first for side in (-1.0, 1.0)]
         scale = most - least
@@ -257,13 +266,13 @@ class Path:
 
     @cached_property
     def default_risk(self) -> float:
-        """Deviation of the full gain of the default point as the choosing half, and the model's r, put it."""
+        """Return the deviation of the default point's full gain, by the choosing half and the model's r."""
         found = self._in_model(self.told.consistent(), np.array([self.default]))[0]
         return float(found[0] * self.risk[self.default - 1])
 
     @cached_property
     def points(self) -> Ints:
-        """Numbers of changed states, in even steps up to all of them, with the default one among them."""
+        """Return numbers of changed states, in even steps up to all of them, including the default."""
         if not self.order.size:
             return np.zeros(0, np.int64)
         even = np.linspace(1, self.order.size, min(self.order.size, _POINTS)).round().astype(np.int64)
@@ -274,8 +283,10 @@ class Path:
         return dict(zip(self.points.tolist(), self._revisits(self.points), strict=True))
 
     def _revisits(self, counts: Ints) -> list[tuple[float, float, float]]:
-        """r and two deviations of it, of some points: of the model, by refitting it to releases that are
-        drawn from it, and of the gains that weigh its states.
+        """Return r and two deviations of it, for some points.
+
+        One deviation is that of the model, by refitting it to releases drawn from it. The other is that of
+        the gains that weigh its states.
         """
         told = self.told
         moves = told.consistent()
@@ -285,14 +296,15 @@ class Path:
         for _ in range(_REFITS):
             again, visits = told.sampled(moves, draw)
             off += np.square(self._in_model(told.consistent(again, visits), counts)[0] - found) / _REFITS
-        hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # noise hides that much of r, twice at most
+        hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # noise hides this part of r, at most twice
         error = np.sqrt(off) + 0.5 * np.abs(hidden)
         return list(zip((found - hidden).tolist(), error.tolist(), np.sqrt(weights).tolist(), strict=True))
 
     def _in_model(self, moves: Floats, counts: Ints) -> tuple[Floats, Floats, Floats]:
-        """The full gain over that of first visits under b, in the model of these transitions, by point; the
-        variance of it that the errors of the shrunk gains make, which weigh the states; and how far these
-        transitions are believed, from 0 to 1.
+        """Return by point the full gain over that of first visits under b, in the model of these transitions.
+
+        Also returned: its variance due to the errors of the shrunk gains, which weigh the states; and the
+        reliability of these transitions, from 0 to 1.
         """
         told = self.told
         layout, order = told.layout, self.order[: int(counts.max())]
@@ -322,9 +334,7 @@ class Path:
         return found, weights, believed
 
     def _usual(self, moves: Floats) -> tuple[Floats, Floats]:
-        """(S + 1, S + 1) where people go on to in the model of these transitions, and (S + 1,) where they
-        begin.
-        """
+        """Return (S + 1, S + 1) next states in the model of these transitions, and (S + 1,) first states."""
         whole = self.told.per_state(moves)
         usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
         usual[list(self.told.question.returns.terminal)] = 0.0
@@ -333,8 +343,10 @@ class Path:
     def _by_step(
         self, usual: Floats, taken: Floats, many: Floats, first: Floats, order: Ints
     ) -> tuple[Floats, Floats]:
-        """(H + 1, K) the gain of one decision by the step that it is taken at: its mean over first visits is
-        ``shrunk``, by (4); and (K,) the part of what its transitions say that is believed.
+        """Return (H + 1, K) the gain of one decision by its step.
+
+        Also returned: (K,) the reliable part of its transitions. The mean of the gain over first visits is
+        ``shrunk``, by (4).
         """
         arrival, paid = self._rewards
         after, steps = arrival, []
@@ -354,7 +366,7 @@ class Path:
         trust = self.prior / (self.prior + error)
         own = np.zeros_like(variance) if self.told.question.returns.outcomes is not None else variance
         rest = (1.0 - trust) * variance + own
-        # what the model does not know of a gain follows the steps as it would for any other action
+        # the part of a gain that the model does not explain varies over steps as for any other action
         known = rest > 1e-12
         rest = np.where(known, rest, 1.0)
         profile = np.where(
@@ -366,9 +378,9 @@ class Path:
 
     @cached_property
     def _rewards(self) -> tuple[Floats, Floats]:
-        """(S + 1,) what is paid on arrival, and for a step from each state under b, in units of the range.
+        """Return (S + 1,) rewards on arrival, and for a step from each state under b, in units of the range.
 
-        Rewards that no rule gives are those with which the model returns what first visits earned.
+        Rewards without a rule are fitted so that the model gives the measured returns of first visits.
         """
         told, question = self.told, self.told.question
         returns, states = question.returns, told.layout.states
@@ -381,7 +393,7 @@ class Path:
         live[question.start] = False
         first = first_visits(usual, begin, np.arange(states), told.layout.horizon)
         once = first.sum(axis=0)
-        sums = np.zeros((states, states))  # expected visits of later states, by how many steps are left
+        sums = np.zeros((states, states))  # expected visits of later states, by the number of remaining steps
         from_first = np.zeros((states, states))
         for here in first[::-1]:
             sums = np.eye(states) * live[:, None] + usual @ sums
@@ -398,10 +410,10 @@ class Path:
 
     # ------------------------------------------------------------------- policies that no choice was made for
     def plain(self, weights: Floats) -> tuple[Gain | None, float]:
-        """What a policy that was not chosen by these returns gains at first visits; and its share of
-        decisions in which too few people did as it does.
+        """Return the gain at first visits of a policy that was not chosen by these returns.
 
-        weights : (R,) its probabilities. None where that share is above a twentieth.
+        Also returned: its share of decisions in which too few users did as it does. weights : (R,) its
+        probabilities. None if that share is above a twentieth.
         """
         least, most = self.told.question.bounds
         layout, scale = self.told.layout, most - least
@@ -434,10 +446,13 @@ class Path:
         return 0.5 * float((visits * np.abs(weights - self.share)) @ chance)
 
     def behaviour(self) -> Gain:
-        """The value of what people did, with its interval, in the user's units: read off the start state."""
+        """Return the behaviour policy's value with its interval in the user's units.
+
+        It is computed from the start state.
+        """
         least, most = self.told.question.bounds
         told, scale = self.told, most - least
-        if not self.whole.visits[told.question.start] > 0.0:  # too few people to tell
+        if not self.whole.visits[told.question.start] > 0.0:  # too few users
             return Gain(0.5 * (least + most), least, most, self.level, scale, scale, 1.0, 0.0)
         mean = float(np.clip(self.whole.value[told.question.start], 0.0, 1.0))
         noise = math.hypot(told.noise.returns, (mean - 0.5) * told.noise.visits) / told.episodes
@@ -457,12 +472,12 @@ class Path:
 
 
 def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floats:
-    """(H + 1, K) chance that the first visit to each of these states is at each step."""
+    """Return (H + 1, K) the probability that the first visit to each of these states is at each step."""
     fresh, own = np.repeat(begin[None], states.size, axis=0), (np.arange(states.size), states)
     found = np.empty((steps, states.size))
     for step in range(steps):
         found[step] = fresh[own]
-        fresh[own] = 0.0  # whoever has been there is not counted again
+        fresh[own] = 0.0  # earlier visitors are not counted again
         fresh = fresh @ usual
     return found
 
@@ -470,10 +485,9 @@ def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floa
 def _half(
     told: Told, visits: Floats, returns: Floats, copies: float, used: Bools | None, luck: Floats | None
 ) -> _Half:
-    """Of visits and returns that hold ``copies`` times the variance of the release's errors.
+    """Return a half for visits and returns with ``copies`` times the variance of the release's errors.
 
-    used : rows, where they are not to be found here. luck : (R,) variance of a return, where it is known
-    better.
+    used : rows, if they are given. luck : (R,) variance of a return, if a better value is known.
     """
     layout, per_state = told.layout, told.per_state
     state, cells = layout.row_state, np.diff(layout.state_ptr)
@@ -498,7 +512,7 @@ def _half(
     share = np.clip(visits / whole[state], 0.0, 1.0)
 
     def of_gain(t: Floats) -> Floats:
-        """Variance of q - V: an action counts in V by its share."""
+        """Return the variance of q - V: an action counts in V by its share."""
         rest = (per_state(t)[state] - t) / whole[state] ** 2
         return np.asarray(np.where(used, t * inverse**2 * (1.0 - share) ** 2 + rest, 0.0))
 
@@ -509,7 +523,7 @@ def _half(
 
 
 def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
-    """All that was released; the choosing and the judging half of it, by (3)."""
+    """Return all that was released, and its choosing and judging half by (3)."""
     plain = _half(told, told.visits, told.returns, 1.0, None, None)
     draw = generator_at(key, ROLE_SAMPLES)
     drawn = draw.laplace if told.heavy else draw.normal
@@ -528,8 +542,9 @@ def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
 
 
 def path_of(told: Told, level: float = 0.95) -> Path:
-    """The policies that change more and more states, and what they gain; ``level`` in (0, 1) of all
-    intervals.
+    """Return the policies that change more and more states, with their gains.
+
+    ``level`` in (0, 1) holds for all intervals together.
     """
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     layout = told.layout
@@ -576,7 +591,7 @@ def path_of(told: Told, level: float = 0.95) -> Path:
 
 
 def prior_of(gain: Floats, variance: Floats, visits: Floats, offered: Bools) -> float:
-    """Variance of the gains of single decisions, (R,) by rows, by moments."""
+    """Return the variance of the gains of single decisions, (R,) by rows, by moments."""
     weight = np.where(offered, visits / (variance + 0.003), 0.0)
     if not weight.sum() > 0.0:
         return _LEAST_PRIOR**2
@@ -585,7 +600,7 @@ def prior_of(gain: Floats, variance: Floats, visits: Floats, offered: Bools) -> 
 
 
 def _band(variances: Floats, failure: float, key: NDArray[np.uint64]) -> float:
-    """q with P(max_k |S_k| / sd_k > q) = failure, for partial sums of independent normal errors."""
+    """Return q with P(max_k |S_k| / sd_k > q) = failure, for partial sums of independent normal errors."""
     if not variances.size:
         return math.inf
     deviation = np.sqrt(np.cumsum(variances))

@@ -1,9 +1,9 @@
 """Mean outcome of users by state and action, with intervals, from a release of first visits.
 
 The mean return of first visits to a state after an action, q = 1/2 + G / N, has variance
-(sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N, the latter for outcomes of 0 and 1, which are the
-most variable. Beside it stands what is expected from where these users went next
-(:mod:`discreet.learners.ope.consistency_test`). Intervals are per cell: of many, some do not hold the truth.
+(sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term is that of outcomes 0 and 1, which
+have the largest variance. A second estimate uses the next states of these users
+(:mod:`discreet.learners.ope.consistency_test`). Intervals are per cell: among many, some miss the true value.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ from discreet.learners.ope.first_visit_query import Told
 
 __all__ = ["Outcome", "mean_outcome", "outcomes_of"]
 
-_LEAST_SPREAD = 0.02  # of the range of returns, squared: no outcome is as sure as a mean near an end says
+_LEAST_SPREAD = (
+    0.02  # share of the squared range of returns: least variance of an outcome with a mean near an end
+)
 
 
 class Outcome(NamedTuple):
-    """One state and action; returns in the user's units.
+    """Outcome of one state and action; returns are in the user's units.
 
-    row : of the layout. users : first visits, and deviation, due to noise. share : of the decisions in the
-    state. mean, low, high : mean return of these users, and its interval. expected, expected_low,
-    expected_high : what follows from where they went next, NaN where not tested. apart : standard errors
-    between both readings, NaN where not tested.
+    - row : row of the layout.
+    - users : first visits. deviation : their standard deviation due to noise.
+    - share : share of the decisions in the state.
+    - mean, low, high : mean return of these users, and its interval.
+    - expected, expected_low, expected_high : estimate from their next states, NaN if not tested.
+    - apart : standard errors between both estimates, NaN if not tested.
     """
 
     row: int
@@ -56,10 +60,10 @@ def mean_outcome(told: Told, row: int) -> tuple[float, float]:
 
 
 def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[Outcome, ...]]:
-    """Return by state the outcomes of its actions, in states with a choice whose visits stand out of noise.
+    """Return by state the outcomes of its actions, in states with a choice whose visits exceed the noise.
 
     found : the consistency test of the same release. level : coverage of each interval, in (0, 1). States
-    and actions are in the order of the layout. Actions whose count does not stand out are left out.
+    and actions are in the order of the layout. Actions whose count does not exceed the noise are omitted.
     """
     layout, noise = told.layout, told.noise
     least, most = told.question.bounds

@@ -1,17 +1,21 @@
 """Verdict on a gain: whether it is shown, and on which condition.
 
-A gain whose interval lies above 0 is a claim about the world only if nothing that is not recorded drives both
-action and outcome. No release can prove that. So a verdict asks four things more, in this order: do the
-released sums contradict themselves (:mod:`discreet.learners.ope.consistency_test`); does the recorded state
-leave out something as large as the gain; how strong would a cause that arises anew at each step have to be to
-explain the gain (:mod:`discreet.learners.ope.hidden_cause`); and could a contradiction have been seen where
-the policy changes something. What is shown is shown *if no unrecorded cause changes the odds of an action by
-more than* printed factors, one for causes that arise anew at each step and one for causes that last.
+A gain whose interval is above 0 is evidence for a real gain only if no unrecorded cause affects both
+action and outcome. No release can prove that. A verdict therefore tests four more conditions, in this order.
 
-Causes at each step leave no trace in a release: the factor is all that limits them, and ``asked`` is set
-against it. Lasting causes that act on later steps leave a trace, which the consistency test looks for. If the
-gain is read off returns, noise is large beside the transitions and the test has little power. Then a hint, p
-below 0.05 of either comparison, is enough to claim nothing. Some lasting causes stay unseen even so:
+1. The released sums do not contradict themselves (:mod:`discreet.learners.ope.consistency_test`).
+2. The recorded state does not omit something as large as the gain.
+3. A cause that is drawn again at each step must be strong to explain the gain
+   (:mod:`discreet.learners.ope.hidden_cause`).
+4. A contradiction could have been detected where the policy changes something.
+
+A gain is shown *if no unrecorded cause changes the odds of an action by more than* the printed factors. There
+is one factor for causes that are drawn again at each step and one for causes that last.
+
+Causes at each step leave no trace in a release. Only the factor limits them, and it is compared with
+``asked``. Lasting causes that act on later steps leave a trace that the consistency test can detect. If the
+gain is computed from returns, noise is large compared with the transitions and the test has little power. A
+hint, p below 0.05 of either comparison, then prevents the claim. Some lasting causes are still not detected:
 docs/decision-points.md says how many, and in which environments (``studies/hidden_causes.py``).
 
 Everything is computed from one release, without data and without budget.
@@ -38,8 +42,8 @@ __all__ = ["ASKED", "COVERED", "KINDS", "Verdict", "kind_of", "verdict_of", "wou
 
 ASKED = 1.1  # L that a gain must survive by default
 COVERED = 0.5  # share of changed decisions whose contrast must be testable
-_HINT = 0.05  # p below which a test that has little power is taken for a hint
-_SIZES = 10.0  # a contradiction outweighs a gain of up to so many times its size
+_HINT = 0.05  # p below which the result of a test with little power counts as a hint
+_SIZES = 10.0  # a contradiction invalidates a gain up to this multiple of its size
 
 KINDS = (
     "unchanged", "not shown", "contradicted", "state incomplete", "fragile", "unchecked", "shown",
@@ -50,11 +54,16 @@ KINDS = (
 class Verdict:
     """Verdict on the policy that changes some states.
 
-    kind : one of ``KINDS``. gain : over what users did. asked : strength of a hidden cause at each step that
-    the gain must survive. cause : strengths that it survives. consistency : the test of the release. covered
-    : share of first visits to changed states at which the test looks. hinted : whether a test of little power
-    finds a hint of a contradiction. censored : largest share of episodes whose outcome is not known, None
-    where no end is censored; gain and cause allow for the worst.
+    - kind : one of ``KINDS``.
+    - gain : over what users did.
+    - asked : strength of a hidden cause at each step that the gain must survive.
+    - cause : strengths that it survives.
+    - consistency : the test of the release.
+    - covered : share of first visits to changed states at which the test looks.
+    - hinted : True if a test of little power finds a hint of a contradiction.
+    - censored : largest share of episodes with unknown outcome, None without censored ends. Gain and cause
+      allow
+      for the worst outcomes.
     """
 
     __repr__ = brief
@@ -70,7 +79,7 @@ class Verdict:
 
     @property
     def shown(self) -> bool:
-        """Whether the gain is shown, on the conditions that ``cause`` names."""
+        """Return whether the gain is shown, on the conditions that ``cause`` names."""
         return self.kind == "shown"
 
 
@@ -78,9 +87,9 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
     """Judge the policy that changes the first ``count`` states of a path.
 
     asked : strength in [1, 50] of a hidden cause that the gain must survive. found : the consistency test of
-    the same release, if it is at hand.
+    the same release, if available.
 
-    Raises ``ValueError`` if ``asked`` is out of range or ``count`` is no point of the path.
+    Raises ``ValueError`` if ``asked`` is out of range or ``count`` is not a point of the path.
     """
     asked = checks.real("hidden_cause", asked, 1.0, LARGEST)
     gain = path.gain(count)
@@ -98,8 +107,8 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
 def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     """Return whether the gain is shown if the release does not contradict itself.
 
-    A forecast plays releases of a world without hidden causes, in which the test rejects one in a thousand
-    times at most; so the test itself, which takes most of the time of a verdict, is left out.
+    A forecast simulates releases of an environment without hidden causes, in which the test rejects at most
+    once in a thousand times. The test takes most of the time of a verdict and is therefore skipped.
     """
     if not path.clear(count):
         return False
@@ -115,8 +124,8 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
 def kind_of(count: int, gain: Gain, found: Consistency, strong: bool, checked: bool) -> str:
     """Return the kind of a verdict.
 
-    count : states changed. strong : whether the gain survives a cause of the strength that is asked for.
-    checked : whether a contradiction could have been seen.
+    count : number of changed states. strong : True if the gain survives a cause of the required strength.
+    checked : True if a contradiction could have been detected.
     """
     if not count:
         return "unchanged"
