@@ -85,7 +85,6 @@ class Schedule:
     every user. ``max_releases`` limits the number that releases trigger. ``answers`` is the number of answers
     about stored users. ``reads`` ("sums", "measurements") is what the learner will use. ``plans`` ("any",
     "deterministic", "stochastic") is the kind of its policies. Both choose the mechanism.
-    "deterministic", "stochastic") what kind of policies it plays: both choose the mechanism.
 
     ``times`` holds the number of users submitted at each release, ascending, starting with 0 (release 0 is
     made before any user: zeros, no noise). ``growth`` is geometric: next = max(k + 1, ceil(growth * k)); 1.0

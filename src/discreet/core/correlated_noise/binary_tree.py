@@ -3,15 +3,16 @@
 Mechanism (Chan, Shi and Song 2011; used by Chowdhury and Zhou 2021, Qiao and Wang 2023): the noise of the sum
 over the first n leaves is the sum of the noise of the nodes that partition (0, n], one for each bit of n that
 is set. A leaf is a user, as in the papers, or a whole batch of users between two scheduled releases. Sums of
-parts of a batch are not needed, and fewer leaves mean fewer levels. fewer levels. Privacy. Each user is in
-one leaf. Only prefixes n <= N - 1 of N leaves are ever released. A node therefore has at most 2^(L-1) leaves
-with L = bit_length(N - 1), and a leaf is in at most one released node of each of the L
+parts of a batch are not needed, and fewer leaves mean fewer levels.
+
+Privacy. Each user is in one leaf. Only prefixes n <= N - 1 of N leaves are ever released. A node therefore has
+at most 2^(L-1) leaves with L = bit_length(N - 1), and a leaf is in at most one released node of each of the L
 levels (the first leaf attains it). Replacing one user therefore moves at most L node sums, each by one user's
 change. With independent noise in each node the losses of the nodes add up, l1 in pure epsilon (L times one
 user's), l2 in squares (mu^2 adds up). The boundaries of the leaves are fixed before data. Node noise is
 addressed by the node's end and never drawn twice. Later users' data may depend on what was released (Laplace
 and Gaussian noise compose adaptively, :mod:`discreet.core.correlated_noise`).
-:mod:`discreet.core.correlated_noise`).
+
 If the number of users is unknown, users 2^e .. 2^(e+1) - 1 form epoch e with a separate tree of e + 1 levels,
 including its root. Each user is in one epoch, so each epoch spends the whole budget on its own levels.
 """
