@@ -5,8 +5,9 @@ over the first n leaves is the sum of the noise of the nodes that partition (0, 
 is set. A leaf is a user, as in the papers, or a whole batch of users between two scheduled releases. Sums of
 parts of a batch are not needed, and fewer leaves mean fewer levels.
 
-Privacy. Each user is in one leaf. Only prefixes n <= N - 1 of N leaves are ever released. A node therefore has
-at most 2^(L-1) leaves with L = bit_length(N - 1), and a leaf is in at most one released node of each of the L
+Privacy. Each user is in one leaf. Only prefixes n <= N - 1 of N leaves are ever released. A node therefore
+has at most 2^(L-1) leaves with L = bit_length(N - 1), and a leaf is in at most one released node of each of
+the L
 levels (the first leaf attains it). Replacing one user therefore moves at most L node sums, each by one user's
 change. With independent noise in each node the losses of the nodes add up, l1 in pure epsilon (L times one
 user's), l2 in squares (mu^2 adds up). The boundaries of the leaves are fixed before data. Node noise is
