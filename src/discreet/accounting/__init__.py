@@ -1,1 +1,1 @@
-"""Privacy losses beyond closed forms: numerical ones, conversions, filters. Nothing here sees data."""
+"""Privacy losses beyond closed forms: numerical losses, conversions, filters. No code here reads data."""

@@ -1,7 +1,7 @@
-r"""Joint privacy of binomial noise in many counters, and the least of it that meets (epsilon, delta).
+r"""Joint privacy of binomial noise in many counters, and the least such noise that meets (epsilon, delta).
 
-What is seen of a batch is, counter by counter, (a user's own bits) + (all others') + Q, with independent
-noise Q of known law. Exchanging one user moves some counters by known amounts (:data:`Move`), in the worst
+The output of a batch is, counter by counter, (a user's own bits) + (all others') + Q, with independent noise
+Q of known distribution. Replacing one user moves some counters by known amounts (:data:`Move`), in the worst
 case at every step of the horizon
 
 ====================  ============  ==================  =============  ========================
@@ -12,36 +12,37 @@ same (s, a), other s' none          +1 and -1           one by 1       one count
 same (s, a, s')       none          none                one by 1       one counter by 2
 ====================  ============  ==================  =============  ========================
 
-(rewards are rounded to bits; a centred one has two bits, (0, 1) where the user was not and (y, y) where
-she was). With k = 0 .. H steps in the same pair and H - k in others, at most min(k, H - k + 1) of the k are
-of the second case: users who went to different states are in different pairs next. The counters that move are
-independent coordinates; fewer moves are dominated. Noise of centred rewards is symmetric, so that the sign of
-their moves does not matter; the other families move up as often as down, so that the two orders of two
-neighbours have the same loss. Hence one law of loss for each k, and the worst of them counts.
-Of a query of one step (``CountQuery.step``) a device sends bits for the counters of that step only, and H
-is 1 in all of this: visits and transitions make 4 unit changes, transitions alone 2.
+(Rewards are rounded to bits. A centred reward has two bits: (0, 1) where the user was not and (y, y) where
+the user was.) With k = 0 .. H steps in the same pair and H - k in others, at most min(k, H - k + 1) of the k
+are of the second case: users who went to different states are in different pairs next. The counters that move
+are independent coordinates; fewer moves are dominated. Noise of centred rewards is symmetric, so the sign of
+their moves does not matter. The other families move up as often as down, so the two orders of two neighbours
+have the same loss. Therefore there is one loss distribution for each k, and the worst of them counts. For a
+query of one step (``CountQuery.step``) a device sends bits for the counters of that step only, and H is 1 in
+all of this: visits and transitions make 4 unit changes, transitions alone 2.
 
-The law of loss. Of one coordinate: atoms ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x), and mass
+The loss distribution. One coordinate has atoms ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x), and mass
 without a counterpart at infinity. Each atom is split between the two neighbours on a grid so that its mass
-and its mass under the other law stay the same: a mean-preserving spread of the likelihood ratio, hence
-never less loss (Blackwell), and second-order in the grid. Coordinates are convolved by FFT on a window
-outside of which, by Chernoff's bound, lies less than delta 2e-6; that mass, the masses at infinity, and
-1e-13 for rounding are added to delta. What is returned is an upper bound. dp-accounting, which shares no
-code with this, checks it (:func:`discreet.accounting.pld.verify`).
+and its mass under the other distribution stay the same: a mean-preserving spread of the likelihood ratio,
+therefore never less loss (Blackwell), and second-order in the grid. Coordinates are convolved by FFT on a
+window. By Chernoff's bound, less than delta 2e-6 is outside the window. That mass, the masses at infinity,
+and 1e-13 for rounding are added to delta. The result is an upper bound. dp-accounting, which shares no code
+with this module, checks it (:func:`discreet.accounting.pld.verify`).
 
-Calibrations, at the actual number n of honest users of a batch (those who add noise; privacy must not
-rest on the others'), with m noise bits a user in a counter, each 1 with probability p:
+Calibrations use the actual number n of honest users of a batch (those who add noise; privacy must not depend
+on the others'), with m noise bits per user in a counter, each 1 with probability p:
 
-- ``joint`` : the variance of one cell's estimate is in inverse proportion to its family's share. With M fair
-  flips a counter meeting the budget, m = ceil(M / n), and p <= 1/2 the least that meets it at N = n m flips;
+- ``joint`` : the variance of one cell's estimate is in inverse proportion to its family's share. Let M be the
+  number of fair flips with which a counter meets the budget. Then m = ceil(M / n), and p <= 1/2 is the least
+  that meets it at N = n m flips;
 - ``composed`` : every counter has the same M; m = ceil(M / n) fair flips, or, for n > M, one flip of the
   least p at n;
 - ``basic`` : tau = 96 ln(2 / delta') / epsilon'^2 with epsilon' = epsilon / c, delta' = delta / c for c
   unit changes; m = ceil(tau / n) fair flips, or one with p = tau / (2 n);
-- ``published`` : the same with epsilon' = epsilon / (3 H) and delta' = delta (Bai et al. 2024), for a query
-  of one step too: the paper charges the whole horizon for its crude batches.
+- ``published`` : the same with epsilon' = epsilon / (3 H) and delta' = delta (Bai et al. 2024), also for a
+  query of one step: the paper charges the whole horizon for its crude batches.
 
-Whatever the calibration, the guarantee is what accounting finds for the flips.
+For every calibration, the guarantee is what accounting computes for the flips.
 
 Source of the protocol: Bai, Talebi, Zhao and Cheng 2024.
 """
@@ -67,17 +68,18 @@ Floats = NDArray[np.float64]
 Calibration = Literal["joint", "composed", "basic", "published"]
 CALIBRATIONS: tuple[Calibration, ...] = ("joint", "composed", "basic", "published")
 
-LEAST_DELTA = 1e-10  # below it double-precision Fourier transforms know nothing
+LEAST_DELTA = 1e-10  # smaller deltas are below the precision of double Fourier transforms
 _ROUNDING = 1e-13
-_OVERSHOOT = 1.005  # fair flips that are at most this many too many are kept as they are
+_OVERSHOOT = 1.005  # fair flips that are at most this many too many are kept
 
 
 @dataclass(frozen=True)
 class Flips:
-    """Noise of one counter: of a sum over users.
+    """Noise of one counter, summed over users.
 
-    users : honest ones, who add it. each : noise bits of one user. coin : a bit is 1 with probability
-    coin / 2^32. paired : half of the bits with that of the complement, so that the sum is symmetric.
+    users : number of honest users, who add noise. each : noise bits of one user. coin : a bit is 1 with
+    probability coin / 2^32. paired : half of the bits have the probability of the complement, so that the sum
+    is symmetric.
     """
 
     users: int
@@ -94,31 +96,31 @@ class Flips:
 
     @property
     def number(self) -> int:
-        """N, all flips of the counter."""
+        """N, the number of flips of the counter."""
         return self.users * self.each
 
     @property
     def chance(self) -> float:
-        """p."""
+        """Probability p of a one."""
         return self.coin / COIN
 
     @property
     def variance(self) -> float:
-        """N p (1 - p)."""
+        """Variance N p (1 - p)."""
         return self.number * self.chance * (1.0 - self.chance)
 
 
 Move = tuple[str, int, int]
-"""(family, by how much its counter moves: +x or -x, how many such counters)."""
+"""(family, change of each counter: +x or -x, number of such counters)."""
 
 Way = tuple[Move, ...]
-"""One way to exchange a user."""
+"""One way to replace a user."""
 
 
 def ways(query: CountQuery) -> tuple[Way, ...]:
-    """Every way to exchange a user that no other one dominates (the table above).
+    """Return every way to replace a user that no other one dominates (the table above).
 
-    Raises ``ValueError`` for what is no bit a user and counter: pooled steps, group returns.
+    Raises ``ValueError`` for queries that are not one bit per user and counter: pooled steps, group returns.
     """
     horizon = query.counted_steps
     names = set(query.row_families)
@@ -143,12 +145,12 @@ def ways(query: CountQuery) -> tuple[Way, ...]:
 
 
 def unit_changes(query: CountQuery) -> int:
-    """c: the largest sum of absolute moves over the ways to exchange a user."""
+    """Return c: the largest sum of absolute moves over the ways to replace a user."""
     return max(sum(abs(by) * count for _, by, count in way) for way in ways(query))
 
 
 def is_paired(name: str) -> bool:
-    """Is the noise of this family symmetric?"""
+    """Return whether the noise of this family is symmetric."""
     return name == CENTERED_REWARDS
 
 
@@ -157,7 +159,7 @@ def is_paired(name: str) -> bool:
 
 @lru_cache(maxsize=512)
 def pmf(flips: Flips) -> tuple[int, Floats, float]:
-    """(first value, probabilities, mass left out) of one counter's noise, tails cut at about 1e-25."""
+    """Return (first value, probabilities, omitted mass) of one counter's noise, cut at about 1e-25."""
     if not flips.paired:
         return _binomial(flips.number, flips.chance)
     if flips.coin == COIN // 2:
@@ -181,7 +183,7 @@ def _binomial(n: int, p: float) -> tuple[int, Floats, float]:
 
 @dataclass(frozen=True, eq=False)
 class _Loss:
-    """Law of the privacy loss of one coordinate: finite atoms, and the mass at infinity."""
+    """Privacy-loss distribution of one coordinate: finite atoms, and the mass at infinity."""
 
     losses: Floats
     masses: Floats
@@ -190,9 +192,9 @@ class _Loss:
 
 @lru_cache(maxsize=512)
 def _loss(flips: Flips, by: int) -> _Loss:
-    """Of (Q + by) against Q."""
+    """Return the loss distribution of (Q + by) against Q."""
     _, mass, left = pmf(flips)
-    here = mass[:-by] if by > 0 else mass[-by:]  # P(Q = z - by) at the z where both are seen
+    here = mass[:-by] if by > 0 else mass[-by:]  # P(Q = z - by) at the z that both can have
     there = mass[by:] if by > 0 else mass[:by]
     cut = mass[-by:] if by > 0 else mass[:-by]
     alive = (here > 0) & (there > 0)
@@ -206,40 +208,40 @@ def _loss(flips: Flips, by: int) -> _Loss:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """delta as a function of epsilon, never too small: a composed law of loss."""
+    """delta as a function of epsilon, never too small: a composed loss distribution."""
 
     losses: Floats  # ascending grid
     above: Floats  # mass at and above each
     weighed: Floats  # sum of mass exp(-loss) at and above each
-    rest: float  # mass at infinity, outside of the window, and for rounding
+    rest: float  # mass at infinity, outside the window, and for rounding
 
     def delta(self, epsilon: float) -> float:
-        """At most 1."""
+        """Return delta at this epsilon, at most 1."""
         at = int(np.searchsorted(self.losses, epsilon, side="right"))
         if at == self.losses.size:
             return min(1.0, self.rest)
         return min(1.0, max(0.0, float(self.above[at] - math.exp(epsilon) * self.weighed[at])) + self.rest)
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 with delta(epsilon) <= delta; infinity if there is none."""
+        """Return the least epsilon >= 0 with delta(epsilon) <= delta; infinity if there is none."""
         if self.rest >= delta:
             return math.inf
         start = int(np.searchsorted(self.losses, 0.0, side="right"))
         at_points = self.above[start:] - np.exp(self.losses[start:]) * self.weighed[start:] + self.rest
-        # delta falls: the cell that ends in the first grid point where it is small enough
+        # delta decreases: the cell that ends in the first grid point with a small enough delta
         i = start + int(np.argmax(at_points <= delta)) if (at_points <= delta).any() else self.losses.size - 1
         value = (self.above[i] + self.rest - delta) / self.weighed[i] if self.weighed[i] > 0 else 1.0
         return max(0.0, math.log(value)) if value > 0 else 0.0
 
 
 Noise = tuple[tuple[str, Flips], ...]
-"""(family, the noise of each of its counters)."""
+"""(family, noise of each of its counters)."""
 
 _TILTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
 
 
 def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """By squaring: NumPy's power of complex numbers takes a logarithm each."""
+    """Return a power by squaring; NumPy's power of complex numbers computes a logarithm each."""
     result: NDArray[np.complex128] | None = None
     while True:
         if count & 1:
@@ -251,7 +253,7 @@ def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
 
 
 def _gridded(loss: _Loss, step: float, size: int) -> NDArray[np.complex128]:
-    """Transform of the law on the grid: every atom split between its neighbours."""
+    """Return the transform of the distribution on the grid: every atom is split between its neighbours."""
     at = np.floor(loss.losses / step)
     up = -np.expm1(at * step - loss.losses) / -math.expm1(-step)
     place = at.astype(np.int64)
@@ -261,13 +263,13 @@ def _gridded(loss: _Loss, step: float, size: int) -> NDArray[np.complex128]:
 
 
 def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
-    """The composed law of loss of each way to exchange a user, for questions about this delta."""
+    """Return the composed loss distribution of each way to replace a user, accurate at this delta."""
     by_name = dict(noise)
     moves = sorted({(name, by) for way in found for name, by, _ in way})
     losses = [_loss(by_name[name], by) for name, by in moves]
     counts = np.array([[sum(c for *key, c in way if tuple(key) == move) for move in moves] for way in found])
     squares = np.array([float(loss.masses @ loss.losses**2) for loss in losses])
-    # a window outside of which lies at most 2e-6 delta, by Chernoff's bound at several tilts
+    # a window with at most 2e-6 delta outside, by Chernoff's bound at several tilts
     tilts = _TILTS / math.sqrt(max(float((counts @ squares).max()), 1e-12))
     ends = []
     with np.errstate(over="ignore"):
@@ -275,7 +277,7 @@ def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
             moments = np.log(
                 np.array([[loss.masses @ np.exp(sign * t * loss.losses) for t in tilts] for loss in losses])
             )
-            moments = np.minimum(moments, 1e200)  # no move has infinitely much of it
+            moments = np.minimum(moments, 1e200)  # avoids infinite moments times 0 moves
             ends.append(float(((counts @ moments - math.log(1e-6 * delta)) / tilts).min(axis=1).max()))
     low, high = ends
     step = max(min(math.sqrt(squares.min()) / 24, 0.05), (low + high) / 2**20)
@@ -300,7 +302,7 @@ def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
 
 @lru_cache(maxsize=4096)
 def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
-    """An epsilon at this delta, in [1e-10, 1), however a user is exchanged; infinity if there is none."""
+    """Return an epsilon at this delta, in [1e-10, 1), for every way; infinity if there is none."""
     return max(one.epsilon(delta) for one in curves(noise, found, delta))
 
 
@@ -308,7 +310,7 @@ def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
 
 
 def weights_of(query: CountQuery, shares: tuple[float, ...], calibration: Calibration) -> dict[str, float]:
-    """Variance of the ones of each family's counters in units of that of transitions.
+    """Return the variance of the ones of each family's counters, in units of that of transitions.
 
     ``joint`` : variances of estimates, not of ones, are as 1 / share; a centred reward is half its ones.
     """
@@ -320,7 +322,7 @@ def weights_of(query: CountQuery, shares: tuple[float, ...], calibration: Calibr
 
 
 def _fair(total: float, users: int, paired: bool) -> Flips:
-    """The fewest fair flips a user that make so many in all."""
+    """Return the fewest fair flips per user that give at least ``total`` in all."""
     each = max(1, math.ceil(total / users - 1e-12))
     return Flips(users, each + (paired and each % 2), COIN // 2, paired)
 
@@ -329,12 +331,12 @@ def misses(noise: Noise, found: tuple[Way, ...], epsilon: float, delta: float) -
     """Return True if fair flips are certainly too few for the budget, by the probability of one event.
 
     Let c counters of a family, of N flips each, move by s in all. Signed so that each rises, their sum is
-    B + s against B, with B of Bin(c N, 1/2), so that for every t
+    B + s against B, with B distributed as Bin(c N, 1/2). For every t
 
         delta(epsilon) >= P(B + s >= t) - exp(epsilon) P(B >= t).
 
-    The t is that of the largest difference for normal B. False says nothing. Twice delta is asked for, so
-    that no last digit of an incomplete beta function matters.
+    The t is that of the largest difference for normal B. False proves nothing. The condition requires twice
+    delta, so that the last digit of an incomplete beta function does not matter.
     """
     flips = dict(noise)
     for name in flips:
@@ -361,10 +363,10 @@ def fair_flips(
     delta: float,
     users: int = 2**22,
 ) -> int:
-    """M: the fewest fair flips in a transition counter that meet the budget; others have weight M.
+    """Return M, the fewest fair flips in a transition counter that meet the budget; others: weight * M.
 
     Raises ``ValueError`` if the devices of ``users`` users could not draw them. In most cases :func:`misses`
-    shows this without the distribution of privacy loss.
+    shows this without the privacy-loss distribution.
     """
 
     def meets(number: int, over: tuple[Way, ...]) -> bool:
@@ -388,7 +390,7 @@ def fair_flips(
 
 
 def _coined(variance: float, users: int, each: int, paired: bool) -> Flips:
-    """Bits whose sum over users has at least this variance, of the least coin that gives it."""
+    """Return bits whose sum over users has at least this variance, with the least such coin."""
     quarter = variance / (users * each)
     if quarter >= 0.25:
         return Flips(users, each, COIN // 2, paired)
@@ -405,10 +407,10 @@ def calibrated(
     users: int,
     several: bool,
 ) -> Noise:
-    """The least noise that meets (epsilon, delta) with so many honest users, accounted at that number.
+    """Return the least noise that meets (epsilon, delta) with ``users`` honest users.
 
-    several : coins below 1/2 also where a user adds more than one flip to a counter (``joint``); else only
-    where one flip is enough, and fair coins below (``composed``).
+    several : probabilities below 1/2 also if a user adds more than one flip to a counter (``joint``).
+    Otherwise only if one flip is enough, with fair coins for smaller batches (``composed``).
     """
     number = fair_flips(weights, found, epsilon, delta, users)
     fair = {name: _fair(w * number, users, is_paired(name)) for name, w in weights}
@@ -428,10 +430,11 @@ def calibrated(
 
     least = 0.25 * number
     few = all(fair[name].number <= _OVERSHOOT * w * number for name, w in weights)
-    if few or coined(least) == noise:  # nothing to gain
+    if few or coined(least) == noise:  # no improvement possible
         return noise
     ends = extremes(found)
-    # epsilon falls about as 1 / deviation: secant steps on a factor of the variance, from a little too much
+    # epsilon falls approximately as 1 / deviation: secant steps on a factor of the variance, from slightly
+    # too much
     low, high, variance = 0.0, math.inf, least
     for _ in range(30):
         now = coined(variance)
@@ -456,7 +459,7 @@ def calibrated(
 
 
 def closed_form(calibration: Calibration, query: CountQuery, epsilon: float, delta: float) -> float:
-    """tau of the published lemma. Raises ``ValueError`` where it says nothing (epsilon' > 1)."""
+    """Return tau of the published lemma. Raises ``ValueError`` where it does not apply (epsilon' > 1)."""
     parts = 3 * query.layout.horizon if calibration == "published" else unit_changes(query)
     each = epsilon / parts
     if each > 1.0:
@@ -476,9 +479,9 @@ def noise_of(
     delta: float,
     users: int,
 ) -> Noise:
-    """The flips of a batch in which so many honest users add noise.
+    """Return the flips of a batch in which ``users`` honest users add noise.
 
-    Raises ``ValueError`` on a delta below 1e-10 and on queries that are not of bits.
+    Raises ``ValueError`` on a delta below 1e-10 and on queries whose contributions are not bits.
     """
     checks.choice("calibration", calibration, CALIBRATIONS)
     epsilon = checks.positive("epsilon", epsilon)

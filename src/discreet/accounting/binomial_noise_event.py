@@ -1,4 +1,4 @@
-"""What coin flips of the shuffle protocol did to one user, in public numbers: the record of a guarantee."""
+"""Record of the shuffle protocol's coin flips for one user, in public numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from discreet.core import checks
 from discreet.core.events import Trust
 from discreet.device.shuffle_payload import COIN
 
-_LEAST = 1e-9  # the least epsilon that is stated
+_LEAST = 1e-9  # smallest epsilon that is stated
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,11 @@ class BinomialRecord(BatchRecord):
 
     Parameters
     ----------
-    mechanism : its name in words.
-    batches : the flips of every counter, by family, one entry for each batch; only those that no other one is
-        sure to dominate need be listed. A user is in one of them.
-    ways : every way to exchange a user that no other one dominates, as moves (family, by, counters).
+    mechanism : its name as text.
+    batches : the flips of every counter, by family, one entry for each batch. Batches that another one
+    certainly
+        dominates may be left out. A user is in one of them.
+    ways : every way to replace a user that no other one dominates, as moves (family, by, counters).
 
     Raises
     ------
@@ -60,18 +61,18 @@ class BinomialRecord(BatchRecord):
         return "binomial"
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon above 0 at this delta: the worst batch, the worst way. Infinity where there is none.
+        """Return an epsilon above 0 at this delta, for the worst batch and way. Infinity if there is none.
 
         At a large delta even 0 would be true; a guarantee states a positive number.
         """
         return max(_LEAST, *(accountant.epsilon_of(noise, self.ways, delta) for noise in self.batches))
 
     def worst(self, delta: float) -> Noise:
-        """The batch that :meth:`epsilon` comes from."""
+        """Return the batch that :meth:`epsilon` comes from."""
         return max(self.batches, key=lambda noise: accountant.epsilon_of(noise, self.ways, delta))
 
     def line(self, delta: float) -> str:
-        """The worst batch, with its epsilon at this delta."""
+        """Describe the worst batch, with its epsilon at this delta."""
         parts = []
         for name, flips in self.worst(delta):
             pairs = " (half of them of the complement)" if flips.paired else ""
@@ -84,7 +85,7 @@ class BinomialRecord(BatchRecord):
         )
 
     def sentence(self, trust: Trust) -> str:
-        """What is sent, and what becomes of it."""
+        """Describe what is sent, and how it is processed."""
         return (
             f"A device adds coin flips to every counter, visited or not ({self.mechanism}); the "
             "shuffler lets out each counter's sum over a batch and nothing that tells its senders apart."
@@ -94,7 +95,7 @@ class BinomialRecord(BatchRecord):
         return _recomputed(self, delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, without loss."""
+        """Return plain values, without loss."""
         return {
             **plain_record(self, "flips"),
             "batches": [
@@ -105,7 +106,7 @@ class BinomialRecord(BatchRecord):
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> BinomialRecord:
-        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
         table = record_fields(cls, "flips", table)
         batches = tuple(
             tuple(
@@ -121,10 +122,11 @@ class BinomialRecord(BatchRecord):
 
 
 def _recomputed(record: BinomialRecord, delta: float) -> float:
-    """The epsilon of a record by dp-accounting, which shares no code with :mod:`shuffle_calibration`.
+    """Return the epsilon of a record by dp-accounting, as an independent check.
 
-    Probabilities by the library's own mass functions, losses rounded up to its grid, both orders of the two
-    neighbours; the worst way of the worst batch.
+    It shares no code with :mod:`discreet.accounting.binomial_noise`. Probabilities come from the library's
+    own mass functions, losses are rounded up to its grid, and both orders of the two neighbours are computed.
+    The result is for the worst way of the worst batch.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
     from scipy.stats import binom

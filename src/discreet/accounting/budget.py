@@ -1,4 +1,4 @@
-"""Notions of privacy, validated, and the exact conversions between them.
+"""Privacy notions, validated, and the exact conversions between them.
 
 Four notions, all for one release process M and neighbouring inputs x, x':
 
@@ -6,28 +6,28 @@ Four notions, all for one release process M and neighbouring inputs x, x':
 - :class:`Approx` (epsilon, delta): the same plus delta;
 - :class:`ZCDP` rho: the Renyi divergence of every order alpha > 1 is at most rho * alpha
   (Bun and Steinke 2016);
-- :class:`GDP` mu: telling x from x' is at least as hard as telling N(0, 1) from N(mu, 1)
+- :class:`GDP` mu: distinguishing x from x' is at least as hard as distinguishing N(0, 1) from N(mu, 1)
   (Dong, Roth and Su 2022).
 
-Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly
-(Delta / sigma)-GDP, also under adaptive composition, where mu^2 adds. (epsilon, delta) is read off
-mu by the exact curve (Balle and Wang 2018, theorem 8)::
+Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly (Delta / sigma)-GDP.
+This also holds under adaptive composition, where mu^2 adds up. (epsilon, delta) follows from mu by the exact
+curve (Balle and Wang 2018, theorem 8)::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)              (1)
 
-and off rho by the best Renyi order (Canonne, Kamath and Steinke 2020, proposition 12)::
+It follows from rho by the best Renyi order (Canonne, Kamath and Steinke 2020, proposition 12)::
 
     delta(epsilon) = min over alpha > 1 of
         e^{(alpha-1)(alpha rho - epsilon)} (1 - 1/alpha)^alpha / (alpha - 1)                 (2)
 
-The derivative of the logarithm of (2) in alpha is (2 alpha - 1) rho - epsilon + ln(1 - 1/alpha),
-which rises from -inf to +inf, so the best alpha is its only root. Put back, with t = alpha - 1,
-the whole curve has a parametric form without any minimum left::
+The derivative of the logarithm of (2) in alpha is (2 alpha - 1) rho - epsilon + ln(1 - 1/alpha), which rises
+from -inf to +inf, so the best alpha is its only root. Substituting it, with t = alpha - 1, gives the whole
+curve in parametric form, without a minimum::
 
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
 
-Both sides are monotone in t, so each conversion is one root of one monotone function. Roots are accurate to
-about 1e-12, relative. The two conversions that a guarantee needs, mu and rho to epsilon, stand in
+Both sides are monotone in t, so each conversion is one root of one monotone function. Roots have a relative
+error of about 1e-12. The two conversions that a guarantee needs, from mu and rho to epsilon, are in
 :mod:`discreet.core.epsilon_conversions`; the others choose noise for a budget.
 """
 
@@ -93,7 +93,7 @@ class ZCDP:
         object.__setattr__(self, "rho", check_epsilon(self.rho, "rho"))
 
     def epsilon(self, delta: float) -> float:
-        """The epsilon at this delta, by (3)."""
+        """Return the epsilon at this delta, by (3)."""
         return zcdp_epsilon(self.rho, delta)
 
 
@@ -108,11 +108,11 @@ class GDP:
 
     @property
     def rho(self) -> float:
-        """The zCDP that it implies: mu^2 / 2."""
+        """Implied zCDP: mu^2 / 2."""
         return 0.5 * self.mu * self.mu
 
     def epsilon(self, delta: float) -> float:
-        """The exact epsilon at this delta, by (1)."""
+        """Return the exact epsilon at this delta, by (1)."""
         return gdp_epsilon(self.mu, delta)
 
 
@@ -120,18 +120,18 @@ Notion = Pure | Approx | ZCDP | GDP
 
 
 def stated(epsilon: Any, delta: Any = None) -> Pure | Approx:
-    """The budget that a user types: pure without ``delta`` (None or 0), approximate with it."""
+    """Return the budget that a user states: pure if ``delta`` is None or 0, else approximate."""
     if delta is None or (isinstance(delta, Real | np.number) and float(delta) == 0.0):
         return Pure(epsilon)
     return Approx(epsilon, delta)
 
 
 def group(budget: Notion, people: int) -> Notion:
-    """What protects ``people`` episodes together: one person who takes part that often, or a household.
+    """Return the guarantee for ``people`` episodes together: one user with several, or a household.
 
-    m epsilon (pure), m mu (GDP), m^2 rho (zCDP), and (m epsilon, delta (e^{m epsilon} - 1) /
-    (e^epsilon - 1)) for (epsilon, delta). Raises ``ValueError`` where that delta reaches 1, as
-    nothing is then guaranteed.
+    It is m epsilon (pure), m mu (GDP), m^2 rho (zCDP), and (m epsilon, delta (e^{m epsilon} - 1) /
+    (e^epsilon - 1)) for (epsilon, delta). Raises ``ValueError`` if that delta reaches 1, as nothing is then
+    guaranteed.
     """
     m = checks.integer("people", people, 1)
     if isinstance(budget, Pure):
@@ -169,7 +169,7 @@ def _widen(function: Callable[[float], float], start: float, factor: float) -> f
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """The exact delta of mu-GDP at this epsilon >= 0: equation (1)."""
+    """Return the exact delta of mu-GDP at this epsilon >= 0: equation (1)."""
     mu = checks.positive("mu", mu)
     epsilon = checks.real("epsilon", epsilon, 0.0)
     return min(1.0, math.exp(log_gdp_delta(mu, epsilon)))
@@ -177,14 +177,14 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest mu with mu-GDP => (epsilon, delta)-DP; sigma = sensitivity / mu is the least noise."""
+    """Return the largest mu with mu-GDP => (epsilon, delta)-DP; the least sigma is sensitivity / mu."""
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     target = math.log(delta)
 
     def excess(mu: float) -> float:
         return log_gdp_delta(mu, epsilon) - target
 
-    # at this mu the bound of gdp_epsilon equals epsilon, so that the truth is at most epsilon
+    # at this mu the bound of gdp_epsilon equals epsilon, so the true value is at most epsilon
     tail = math.sqrt(-2.0 * target)
     low = 2.0 * epsilon / (tail + math.sqrt(tail * tail + 2.0 * epsilon)) * (1 - 1e-9)
     return root(excess, low, _widen(excess, low, 2.0))
@@ -194,7 +194,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    """The delta of rho-zCDP at this epsilon >= 0, by the best Renyi order: equation (2)."""
+    """Return the delta of rho-zCDP at this epsilon >= 0, by the best Renyi order: equation (2)."""
     rho = checks.positive("rho", rho)
     epsilon = checks.real("epsilon", epsilon, 0.0)
 
@@ -202,18 +202,18 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return (2 * t + 1) * rho - epsilon - math.log1p(1 / t)
 
     if slope(1e-300) >= 0:
-        return 1.0  # the best order is 1 but for less than 1e-300: delta = 1 to all digits
+        return 1.0  # the best order is 1 up to less than 1e-300: delta = 1 to all digits
     high = _widen(slope, 1.0, 2.0) if slope(1.0) < 0 else 1.0
     low = _widen(slope, 1.0, 0.5) if slope(1.0) >= 0 else 1.0
     t = low if low == high else root(slope, low, high)
-    # the logarithm of (2) itself rather than (3): valid for any t, so that rounding of t costs nothing
+    # the logarithm of (2) itself instead of (3): valid for any t, so rounding of t has no effect
     log_delta = t * ((t + 1) * rho - epsilon) - (t + 1) * math.log1p(1 / t) - math.log(t)
     return min(1.0, math.exp(log_delta))
 
 
 @lru_cache(maxsize=1024)
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """The largest rho with rho-zCDP => (epsilon, delta)-DP by the best Renyi order: (3) inverted."""
+    """Return the largest rho with rho-zCDP => (epsilon, delta)-DP by the best Renyi order: (3) inverted."""
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     target = -math.log(delta)
 

@@ -1,36 +1,38 @@
-r"""How often the privacy loss of a mechanism is above the epsilon that is stated at a delta.
+r"""Probability that the privacy loss of a mechanism exceeds the epsilon that is stated at a delta.
 
-P and P' are the laws of what is released from two neighbouring data sets, L = ln(P/P') at an outcome that is
-drawn from P. (epsilon, delta)-privacy does not say P(L > epsilon) <= delta: Gaussian noise at (1, 1e-6) has
-P(L > 1) = 2.0e-5. What can be said follows from the whole curve delta(.) of the mechanism. For every order e
+P and P' are the distributions of what is released from two neighbouring data sets. L = ln(P/P') at an outcome
+that is drawn from P. (epsilon, delta)-privacy does not say P(L > epsilon) <= delta: Gaussian noise at (1,
+1e-6) has P(L > 1) = 2.0e-5. A valid bound follows from the whole curve delta(.) of the mechanism. For every
+order e
 
     delta(e) >= sup over events E of P(E) - e^e P'(E) = E[(1 - e^{e - L})_+],
 
-and where L > epsilon > e the bracket is at least 1 - e^{e - epsilon}. Hence
+and for L > epsilon > e the bracket is at least 1 - e^{e - epsilon}. Therefore
 
     P(L > epsilon)  <=  delta(e) / (1 - e^{e - epsilon})       for every e < epsilon,                (1)
 
-of which the least is taken. Every e gives a valid bound, so nothing rests on how the best one is looked for.
+The least of these bounds is used. Every e gives a valid bound, so validity does not depend on the search.
 
-Which e. Let delta(.) fall like e^{-s e} near epsilon. Then (1) is least at e = epsilon - ln(1 + 1/s), where
-delta(e) = (1 + 1/s)^s delta(epsilon): between 1 and 2.718 times delta. The logarithm of a curve of noise is
-concave, which moves the best one little. So e is read off the curve at multiples of delta from 1 to 4.
+Choice of e. Suppose that delta(.) falls like e^{-s e} near epsilon. Then (1) is least at
+e = epsilon - ln(1 + 1/s), where delta(e) = (1 + 1/s)^s delta(epsilon): between 1 and 2.718 times delta. The
+logarithm of a noise curve is concave, which moves the best e only a little. Therefore e is read off the curve
+at multiples of delta from 1 to 4.
 
-rho-zCDP, whose curve is the least over orders alpha of c_alpha e^{(alpha - 1)(alpha rho - e)} with c_alpha =
+For rho-zCDP the curve is the least over orders alpha of c_alpha e^{(alpha - 1)(alpha rho - e)} with c_alpha =
 (1 - 1/alpha)^alpha / (alpha - 1). For one alpha, with y = epsilon - e, (1) is
 
     e^{(alpha - 1)(alpha rho - epsilon)} c_alpha e^{(alpha - 1) y} / (1 - e^{-y}),
 
-and (1 - e^{-y}) e^{-(alpha - 1) y} is largest at e^{-y} = 1 - 1/alpha, where it is c_alpha. What is left is
+and (1 - e^{-y}) e^{-(alpha - 1) y} is largest at e^{-y} = 1 - 1/alpha, where it is c_alpha. The result is
 Chernoff's bound e^{(alpha - 1)(alpha rho - epsilon)}, which is least at alpha = (epsilon + rho) / (2 rho):
 
     P(L > epsilon)  <=  e^{-(epsilon - rho)^2 / (4 rho)}       for epsilon > rho.                    (2)
 
-At (1, 1e-6): 5.2e-5 by the Gaussian curve, 2.2e-4 by the rho of discrete Gaussian noise whose epsilon was
-computed from its exchanges, and 5.3e-5 by these.
+At (1, 1e-6) the bound is 5.2e-5 by the Gaussian curve, 2.2e-4 by the rho of discrete Gaussian noise whose
+epsilon was computed from its exchanges, and 5.3e-5 by these exchanges.
 
-Mechanisms on the same users: the curve is that of their composition. Kinds of batches: a user is in one, so
-the largest of their bounds at the epsilon that is stated of all.
+For mechanisms on the same users the curve is that of their composition. For several kinds of batches, each
+user is in one, so the bound is the largest of their bounds at the epsilon that is stated for all.
 """
 
 from __future__ import annotations
@@ -51,15 +53,15 @@ if TYPE_CHECKING:
 __all__ = ["bound", "exceeds"]
 
 _FINE = tuple(1.0 + 0.1 * i for i in range(31))  # multiples of delta at which a closed curve is read
-_FEW = (1.7, 2.2, 2.6, 3.0)  # of a curve by numbers
+_FEW = (1.7, 2.2, 2.6, 3.0)  # multiples for a numerical curve
 Curve = Callable[[float], float]
-"""An epsilon at a delta."""
+"""Function from a delta to an epsilon."""
 
 
 def exceeds(guarantee: Guarantee) -> dict[str, float] | None:
-    """``{"epsilon", "at_most"}`` with P(L > epsilon) <= at_most, rounded up to three digits.
+    """Return ``{"epsilon", "at_most"}`` with P(L > epsilon) <= at_most, rounded up to three digits.
 
-    None where nothing is promised.
+    None without a guarantee.
     """
     if guarantee.epsilon is None:
         return None
@@ -68,7 +70,7 @@ def exceeds(guarantee: Guarantee) -> dict[str, float] | None:
 
 
 def bound(curve: Curve, epsilon: float, delta: float, multiples: tuple[float, ...] = _FINE) -> float:
-    """The least of (1) at these multiples of delta, at most 1. curve : an epsilon at a delta in (0, 1)."""
+    """Return the least of (1) at these multiples of delta, at most 1; ``curve`` maps delta to epsilon."""
     found = [1.0]
     for multiple in multiples:
         if multiple * delta < 1.0:
@@ -80,7 +82,7 @@ def bound(curve: Curve, epsilon: float, delta: float, multiples: tuple[float, ..
 
 @lru_cache(maxsize=1024)
 def _chance(guarantee: Guarantee, epsilon: float) -> float:
-    """A bound on P(L > epsilon) for epsilon >= that of the guarantee."""
+    """Return a bound on P(L > epsilon) for epsilon >= that of the guarantee."""
     if guarantee.kinds:
         return max(_chance(one, epsilon) for _, one in guarantee.kinds)
     if guarantee.delta == 0.0:
@@ -104,9 +106,9 @@ def _bounds(guarantee: Guarantee, epsilon: float) -> Iterator[float]:
 
 
 def _numerical(record: Any) -> Curve:
-    """The curve of a record whose epsilon comes from numbers.
+    """Return the curve of a record with numerical epsilon.
 
-    That of listed exchanges is read on the coarse grid, which is never too low.
+    For listed exchanges it is read on the coarse grid, which is never too low.
     """
     if isinstance(record, MechanismRecord):
         from discreet.accounting import pld as numerical  # dp-accounting takes a second to load

@@ -1,16 +1,17 @@
-"""Guarantees recomputed another way: what states an epsilon and what checks it share no code.
+"""Verify guarantees numerically. The code that verifies an epsilon is not the code that states it.
 
 Closed forms (:mod:`discreet.accounting.budget`, :mod:`discreet.core.guarantee`) are checked by Google's
-dp-accounting: numerical privacy-loss distributions (PLD) and a Renyi accountant. Where dp-accounting itself
-makes the guarantee (:func:`composed_epsilon`: noise that was set by its privacy loss), it is checked by a
-convolution of our own (:mod:`discreet.accounting.pld_convolution`). :func:`verify` compares. dp-accounting
-takes seconds to import and is imported inside functions.
+dp-accounting: numerical privacy-loss distributions (PLD) and a Renyi accountant. If dp-accounting itself
+makes the
+guarantee (:func:`composed_epsilon`: noise that was set by its privacy loss), a separate convolution
+(:mod:`discreet.accounting.pld_convolution`) checks it. :func:`verify` compares. dp-accounting takes seconds
+to import and is imported inside functions.
 
-Traps of dp-accounting that this module avoids: the sensitivity is ours, so shifts are handed over in
-units of the noise under the add-or-remove relation (the library's replace-one differs by a factor 2
-between its own accountants); many compositions need a grid much finer than one loss; at delta = 0
-its truncated tails answer infinity; discrete Gaussian noise costs memory for every integer within 11.6
-standard deviations (:func:`_as_continuous`).
+This module avoids four problems of dp-accounting. The sensitivity is computed here, so shifts are passed in
+units of the noise under the add-or-remove relation (the library's replace-one differs by a factor 2 between
+its own accountants). Many compositions need a grid much finer than one loss. At delta = 0 its truncated tails
+give infinity. Discrete Gaussian noise costs memory for every integer within 11.6 standard deviations
+(:func:`_as_continuous`).
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ __all__ = [
 
 Shifts = Sequence[tuple[float, int]]
 
-_PURE_SLACK = 1e-12  # numerical mass that a PLD leaves beyond a pure epsilon
+_PURE_SLACK = 1e-12  # numerical mass that a PLD leaves above a pure epsilon
 _GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders are finitely many
 
 
 def _interval(unit: float, count: int) -> float:
-    """Grid of privacy loss: 1/2000 of one loss, at most 1e-4, at least a millionth of all losses together."""
+    """Return the loss grid: 1/2000 of one loss, at most 1e-4, at least a millionth of all losses together."""
     return max(min(1e-4, unit / 2000), unit * count * 1e-6)
 
 
@@ -64,20 +65,20 @@ def _laplace_pld(shifts: Shifts) -> Any:
 
 
 def laplace_epsilon(shifts: Shifts, delta: float) -> float:
-    """epsilon at delta in (0, 1) of independent Laplace noise, adaptively composed.
+    """Return epsilon at delta in (0, 1) of independent Laplace noise, adaptively composed.
 
-    shifts : pairs (|shift| / b, count): how many coordinates move by how much.
+    shifts : pairs (|shift| / b, count): the number of coordinates with each shift.
     """
     return float(_laplace_pld(shifts).get_epsilon_for_delta(check_delta(delta)))
 
 
 def laplace_delta(shifts: Shifts, epsilon: float) -> float:
-    """delta at epsilon >= 0 of the same composition; 0 (up to 1e-12) from the pure epsilon on."""
+    """Return delta at epsilon >= 0 of the same composition; 0 (up to 1e-12) at or above the pure epsilon."""
     return float(_laplace_pld(shifts).get_delta_for_epsilon(checks.real("epsilon", epsilon, 0.0)))
 
 
 def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
-    """epsilon at delta of independent Gaussian noise, by composing numerical PLDs.
+    """Return epsilon at delta of independent Gaussian noise, by composing numerical PLDs.
 
     shifts : pairs (l2 shift / sigma, count).
     """
@@ -85,7 +86,7 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
 
     total: Any = None
     # One grid for all: distributions on different ones do not compose. Its error is of second order, since
-    # losses have a density: some 1e-6 of epsilon.
+    # losses have a density: about 1e-6 of epsilon.
     interval = min(
         (10 * _interval(checks.positive("shift over sigma", u), 1) for u, _ in shifts), default=1e-4
     )
@@ -99,16 +100,16 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
 
 
 # ------------------------------------------------------- any independent noise, numerically
-# Losses are rounded up to a grid, so what is composed here is an upper bound, by at most one grid step a
-# coordinate. The noise of each coordinate is independent and drawn after the user's record is in
-# (core.continual, c): trees with fresh nodes, batches, messages of one user.
+# Losses are rounded up to a grid, so the composition is an upper bound, too large by at most one grid step
+# per coordinate. The noise of each coordinate is independent and drawn after the user's record is in
+# (core.correlated_noise, c): trees with fresh nodes, batches, messages of one user.
 
 _COARSE = 32  # points of a coarse grid in the root mean square of a loss
-_LEAST_POINTS = 4  # of the stated grid in that of Gaussian noise, whose losses are split between points
+_LEAST_POINTS = 4  # of the stated grid in that of Gaussian noise, whose losses are split
 _MOST_POINTS = 6_000_000  # of a grid: about 100 bytes each while losses are composed
 _MOST_INTEGERS = 2.0**19  # sigma of discrete Gaussian noise that is summed integer by integer
-LEAST_DELTA = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
-_ROUNDING = 1e-13  # of probability: several times what that rounding has been seen to lose
+LEAST_DELTA = 1e-10  # rounding of the Fourier transform in double precision hides smaller deltas
+_ROUNDING = 1e-13  # of probability: several times the observed loss by that rounding
 
 
 @lru_cache(maxsize=256)
@@ -136,12 +137,12 @@ def _coordinate_pld(noise: str, scale: float, shift: float, interval: float, coa
 
 
 def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
-    """dp-accounting's distribution of losses by connecting dots, but for its loops over every integer.
+    """Return dp-accounting's distribution of losses by connecting dots, without its loops over integers.
 
     Losses are linear in the noise, (shift^2 - 2 shift x) / (2 sigma^2). The points are those of the grid that
-    are next to one: all between the ends, where no two losses are further apart than points. The library
-    finds them, and the noise at which each is lost, one after the other in Python: seconds for the millions
-    of integers of fine grids.
+    are next to a loss: all between the ends, where no two losses are further apart than points. The library
+    finds them, and the noise at which each is lost, one after the other in Python, which takes seconds for
+    the millions of integers of fine grids.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -162,25 +163,25 @@ def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
 
 @lru_cache(maxsize=64)
 def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: int | None = None) -> float:
-    """An epsilon at this delta for independent noises of several kinds, each shifted by a known amount.
+    """Return an upper bound on epsilon at this delta for independent noises, each with a known shift.
 
     Parameters
     ----------
-    coordinates : what one exchanged user moves, at most.
-    delta : in [1e-10, 1): below, double precision knows nothing.
+    coordinates : the coordinates that one replaced user moves, at most.
+    delta : in [1e-10, 1); smaller values are below double precision.
     most : coordinates of the largest composition that this one is compared with (default: its own), so that
         they share one grid.
 
-    Returns an upper bound. The usual step of the grid, 0.002 / most, adds at most 0.002 to epsilon. It is
-    replaced where it would be too coarse beside the losses, or the grid too long (:func:`_grid`). Gaussian
-    noise needs no grid where that happens, or where sigma exceeds 2^19 (:func:`_closed`).
+    The usual step of the grid, 0.002 / most, adds at most 0.002 to epsilon. It is replaced if it would be too
+    coarse relative to the losses, or the grid too long (:func:`_grid`). Gaussian noise needs no grid in that
+    case, or if sigma exceeds 2^19 (:func:`_closed`).
     """
     kept, delta = _moving(coordinates, delta)
     return _composed(kept, delta, most)
 
 
 def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coordinate], float]:
-    """The coordinates that move, each kind once, and delta; ``ValueError`` if there is nothing to account."""
+    """Return the moving coordinates, each kind once, and delta. Raises ``ValueError`` if there are none."""
     delta = check_delta(delta)
     if delta < LEAST_DELTA:
         raise ValueError(f"delta = {delta:g}: must be at least {LEAST_DELTA:g} for numerical accounting")
@@ -195,23 +196,23 @@ def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coo
 
 
 def _usual(kept: Sequence[Coordinate], most: int | None) -> float:
-    """The usual step of the grid."""
+    """Return the usual step of the grid."""
     return 2e-3 / max(sum(count for *_, count in kept), most or 0)
 
 
 def _grid(kept: Sequence[Coordinate], most: int | None) -> tuple[float, bool]:
-    """(step of the grid on which losses are stated, are losses of Laplace noise split between its points?).
+    """Return (step of the stated grid, whether losses of Laplace noise are split between its points).
 
     Usually 0.002 over the number of coordinates, with losses rounded up. Two bounds replace it:
 
-    - Beside losses of root mean square r, a step above r / 32 would show in epsilon, or exceed it. It is at
-      most r / 32, unless all noise is Gaussian: its losses are split on every grid, and have a closed form
-      where the usual step is above r / 4 (:func:`_closed`).
+    - For losses of root mean square r, a step above r / 32 would be visible in epsilon, or exceed it. The
+      step is at most r / 32, unless all noise is Gaussian: its losses are split on every grid, and have a
+      closed form if the usual step is above r / 4 (:func:`_closed`).
     - All losses together have about mean mu^2 / 2 and standard deviation mu, with mu^2 the sum of r^2. A grid
       over 12 standard deviations on both sides must have at most 6 million points.
 
-    In both cases losses are split between two points, as in :func:`coarse_epsilons`: never less than the
-    truth, with at most a quarter of the squared step added to the variance of a loss.
+    In both cases losses are split between two points, as in :func:`coarse_epsilons`: never less than the true
+    value, with at most a quarter of the squared step added to the variance of a loss.
     """
     usual, mean = _usual(kept, most), math.sqrt(_mean_square(kept))
     if mean < (_LEAST_POINTS if _all_gaussian(kept) else _COARSE) * usual:
@@ -231,12 +232,13 @@ def _is_wide(noise: str, scale: float) -> bool:
 
 
 def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, float]:
-    r"""(delta', slack): discrete Gaussian noise at delta has at most the epsilon of continuous noise at
-    delta', plus slack.
+    r"""Return (delta', slack) such that continuous noise at delta' bounds discrete Gaussian noise at delta.
 
-    Proof. Let f(y) = e^{-y^2 / 2 sigma^2}, P(j) = f(j) / Z the law on integers, P'(j) the mass of the
-    normal law in [j - 1/2, j + 1/2], and Q, Q' the same moved by ``shift``. The pair (P', Q') is a
-    post-processing (rounding) of the continuous pair. With x = j / sigma::
+    Discrete Gaussian noise at delta has at most the epsilon of continuous noise at delta', plus slack.
+
+    Proof. Let f(y) = e^{-y^2 / 2 sigma^2}, P(j) = f(j) / Z the distribution on integers, P'(j) the mass of
+    the normal distribution in [j - 1/2, j + 1/2], and Q, Q' the same shifted by ``shift``. The pair (P', Q')
+    is a post-processing (rounding) of the continuous pair. With x = j / sigma::
 
         P'(j) sigma sqrt(2 pi) / f(j) = 2 int_0^{1/2} cosh(j u / sigma^2) e^{-u^2 / 2 sigma^2} du.
 
@@ -254,7 +256,7 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
 
     so that delta(eps) <= e^A delta'(eps - A - B') + P(not B). Discrete Gaussian noise is sub-Gaussian
     (Canonne, Kamath and Steinke 2020): P(not B) <= sum of 2 e^{-(r - shift / sigma)^2 / 2}. Here r is such
-    that this is at most a thousandth of delta. Where sigma is too small for the proof, slack is infinite.
+    that this is at most a thousandth of delta. If sigma is too small for the proof, slack is infinite.
     """
     discrete = [
         (scale, shift / scale, count) for noise, scale, shift, count in kept if noise == "discrete_gaussian"
@@ -272,8 +274,10 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
 
 
 def _closed(kept: Sequence[Coordinate], delta: float) -> float:
-    """epsilon of Gaussian noises, discrete or not, without a grid: by the exact curve of continuous noise
-    (:func:`_as_continuous`), or by zCDP where that is less. Both are upper bounds.
+    """Return epsilon of Gaussian noises, discrete or not, without a grid; an upper bound.
+
+    It is the smaller of two upper bounds: the exact curve of continuous noise (:func:`_as_continuous`), and
+    zCDP.
     """
     squared = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
     near, slack = _as_continuous(kept, delta)
@@ -283,7 +287,7 @@ def _closed(kept: Sequence[Coordinate], delta: float) -> float:
 def _composed(
     kept: Sequence[Coordinate], delta: float, most: int | None, coarse: float | None = None
 ) -> float:
-    """``coarse`` : the step of the grid, where it is not the one on which losses are stated."""
+    """Return epsilon on the stated grid, or on one with the step ``coarse``."""
     wide = [one for one in kept if _is_wide(*one[:2])]
     if _all_gaussian(kept) and (wide or math.sqrt(_mean_square(kept)) < _LEAST_POINTS * _usual(kept, most)):
         return _closed(kept, delta)
@@ -307,11 +311,11 @@ def _on_grid(kept: Sequence[Coordinate], delta: float, interval: float, coarse: 
 def coarse_epsilons(
     exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
 ) -> list[float]:
-    """Upper bounds of what each way to exchange a user costs, some 1e-4 above it, in milliseconds each.
+    """Return upper bounds of the cost of each way to replace a user, about 1e-4 too large; milliseconds each.
 
-    Losses lie on a coarser grid than those of :func:`composed_epsilon`. A loss between two of its points is
-    split between them in such a way that who forgets which one it was has the loss again, so what is found is
-    never less than the truth. A step of a 32nd of the losses' root mean square adds at most 1 / 4096 to their
+    Losses are on a coarser grid than those of :func:`composed_epsilon`. A loss between two of its points is
+    split between them so that forgetting which part it was restores the loss. The result is therefore never
+    less than the true value. A step of a 32nd of the losses' root mean square adds at most 1 / 4096 to their
     variance.
     """
     ways = [_moving(tuple(way), delta) for way in exchanges]
@@ -322,7 +326,7 @@ def coarse_epsilons(
 
 
 def _mean_square(kept: Sequence[Coordinate]) -> float:
-    """Of the losses of one way, about."""
+    """Return the approximate mean square of the losses of one way."""
     squares = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
     return squares / sum(count for *_, count in kept)
 
@@ -335,7 +339,7 @@ def _coarse(kept: tuple[Coordinate, ...], delta: float, most: int | None, step: 
 def worst_epsilon(
     exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
 ) -> float:
-    """The largest :func:`composed_epsilon` over the ways to exchange a user; all share one grid of losses.
+    """Return the largest :func:`composed_epsilon` over the ways to replace a user; all share one loss grid.
 
     A way that costs less than that, by its upper bound on a coarse grid, is not composed on the fine one.
     """
@@ -354,22 +358,22 @@ def worst_epsilon(
 
 
 def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
-    """epsilon at delta of rho-zCDP by dp-accounting's Renyi accountant on a grid of orders."""
+    """Return epsilon at delta of rho-zCDP by dp-accounting's Renyi accountant on a grid of orders."""
     from dp_accounting import dp_event, rdp
 
     rho, delta = checks.positive("rho", rho), check_delta(delta)
     best = max(1.001, 1 + math.sqrt(-math.log(delta) / rho))
-    orders = [1 + (best - 1) * 2 ** (k / 50 - 2) for k in range(201)]  # from a quarter to four times
+    orders = [1 + (best - 1) * 2 ** (k / 50 - 2) for k in range(201)]  # from a quarter to four times the best
     accountant = rdp.RdpAccountant(orders)
     accountant.compose(dp_event.ZCDpEvent(rho))
     return float(accountant.get_epsilon(delta))
 
 
 def report_outcomes(record: ReportRecord, name: str) -> tuple[list[float], list[float]]:
-    """Probabilities of what one report says of two elements (neither, first, second, both), given either.
+    """Return probabilities of a response's bits on two elements (neither, first, second, both), given each.
 
-    Everything else in the report has the same law given these two bits, so no test of two users can do
-    better than to look at them.
+    Everything else in the response has the same distribution given these two bits, so no test of two users
+    can do better than to use them.
     """
     kind, elements, size, own, other = record.alphabets[name]
     p, q = own / 2**53, other / 2**53
@@ -402,9 +406,10 @@ def _reports_pld(records: Sequence[ReportRecord]) -> Any:
 
 
 def _of_exchanges(record: MechanismRecord, delta: float) -> float:
-    """The worst of the ways to exchange a user. ``ValueError`` if they move less than the joint sensitivity.
+    """Return epsilon of the worst way to replace a user.
 
-    That one is a maximum over pairs of trajectories, found elsewhere (``query.sensitivity``).
+    Raises ``ValueError`` if the ways move less than the joint sensitivity, which is a maximum over pairs of
+    trajectories computed elsewhere (``query.sensitivity``).
     """
     power = 1 if record.norm == "l1" else 2
     moved = max(convolution.loss_norm(way, power) for way in record.exchanges)
@@ -417,7 +422,7 @@ def _of_exchanges(record: MechanismRecord, delta: float) -> float:
 
 
 class _Shuffled(Protocol):
-    """A record of shuffled batches, which says itself what another computation finds."""
+    """Record of shuffled batches, which recomputes its own epsilon independently."""
 
     def recomputed(self, delta: float) -> float: ...
 
@@ -426,20 +431,19 @@ def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
     """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
 
     Coin flips of the shuffle protocol: composed PLDs of two mass functions (within 0.002). Amplified
-    reports: the PLD of the numbers of clones (within 0.002). Noise that was set by its privacy loss: the
-    worst way to exchange a user, convolved by :mod:`discreet.accounting.pld_convolution` (within 0.1 %), and
-    no way moves less, in the norm of the noise, than the record's joint sensitivity says of the worst.
-    Randomized reports: composed PLDs of what a report says of two elements, at most the stated epsilon.
-    Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (but for
-    1e-12 of mass and 0.1 % of epsilon); returned is the epsilon below which all mass but 1e-12 lies.
-    With very many equal small losses that is far less than the pure epsilon, which the worst case
-    alone attains. Gaussian noise: composed PLDs. Discrete Gaussian noise: the Renyi accountant on
-    the records' rho.
+    responses: the PLD of the numbers of clones (within 0.002). Noise that was set by its privacy loss: the
+    worst way to replace a user, convolved by :mod:`discreet.accounting.pld_convolution` (within 0.1 %); no
+    way may move less, in the norm of the noise, than the record's joint sensitivity says of the worst.
+    Randomized response: composed PLDs of what a response says about two elements, at most the stated epsilon.
+    Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (except 1e-12 of
+    mass and 0.1 % of epsilon). The function then returns the epsilon below which all mass except 1e-12 lies.
+    With very many equal small losses that is far less than the pure epsilon, which only the worst case
+    attains. Gaussian noise: composed PLDs. Discrete Gaussian noise: the Renyi accountant on the records' rho.
 
     Raises
     ------
     ValueError
-        If the guarantee promises more than what was found, or promises nothing to be checked.
+        If the guarantee claims more than what was found, or claims nothing that could be checked.
     """
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
@@ -448,7 +452,7 @@ def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
     kinds = {record.noise.removeprefix("discrete_") for record in records}
     if not reports and not noisy:
         found = cast(_Shuffled, records[0]).recomputed(guarantee.delta)
-        # the library rounds every loss up to a grid: 0.002 in all, at most
+        # the library rounds every loss up to a grid: at most 0.002 in total
         wrong = len(records) > 1 or found > guarantee.epsilon * (1 + _GRID_SLACK) + 2e-3
     elif any(record.exchanges for record in noisy):
         found = _of_exchanges(noisy[0], guarantee.delta)

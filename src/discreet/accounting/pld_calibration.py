@@ -1,12 +1,12 @@
-r"""The least noise that meets (epsilon, delta), by numerical privacy-loss distributions.
+r"""Least noise that meets (epsilon, delta), by numerical privacy-loss distributions.
 
-Closed forms set the noise of continuous Gaussians (exact) and of Laplace variables at delta = 0 (exact).
-Two cases are left to numbers: discrete Gaussian noise, whose closed form is zCDP (7 % too much noise
-at epsilon = 1, delta = 1e-6), and Laplace noise at delta > 0 (from H = 5 on far less than the pure one).
+Closed forms set the noise of continuous Gaussians (exact) and of Laplace variables at delta = 0 (exact). Two
+cases need numerical computation. Discrete Gaussian noise has the closed form of zCDP (7 % too much noise at
+epsilon = 1, delta = 1e-6). Laplace noise at delta > 0 needs, for H >= 5, far less noise than the pure one.
 
-What one exchanged user moves. At each step of the horizon her record and the one in its place differ
-either in the pair (s, a), which moves two cells of every family, or only in s' and r, which moves two
-transition cells and one reward cell:
+Changes by one replaced user. At each step of the horizon the user's record and its replacement differ either
+in the pair (s, a), which moves two cells of every family, or only in s' and r, which moves two transition
+cells and one reward cell:
 
 ====================  ============  ==================  =======================================
 case                  visits        transitions         rewards (raw / centred at 1/2)
@@ -17,14 +17,14 @@ same (s, a, s')       none          none                1 x 1
 ====================  ============  ==================  =======================================
 
 (Smaller moves are dominated: less shift, less loss.) Let k = 0 .. H steps be in the same pair and H - k in
-others. Users who went to different states are in different pairs next: at most min(k, H - k + 1) of the k are
-of the second case (:mod:`discreet.core.count_query`), and so many dominate fewer. Every coordinate is shifted
-in each of the ``levels`` noisy sums that hold the user, and the guarantee is the worst over k. (A query of
-one step counts as H = 1.) This needs noise that is independent by coordinate and drawn after the user's
-record is in (:mod:`discreet.core.correlated_noise`, c): batches, trees with fresh nodes, one user's own
-message. Counts pooled over steps move one cell by more than a unit and are not covered; nor are users with
-several episodes, who can move one cell by several units, or several cells: which of the ways is worst is not
-settled, so their noise comes from the closed forms.
+others. Users who went to different states are in different pairs next. At most min(k, H - k + 1) of the k
+steps are therefore of the second case (:mod:`discreet.core.count_query`), and that many dominate fewer. Every
+coordinate is shifted in each of the ``levels`` noisy sums that contain the user, and the guarantee is the
+worst over k. (A query of one step counts as H = 1.) This requires noise that is independent by coordinate and
+drawn after the user's record is in (:mod:`discreet.core.correlated_noise`, c): batches, trees with fresh
+nodes, one user's own message. Counts pooled over steps move one cell by more than a unit and are not covered.
+Users with several episodes are not covered either: they can move one cell by several units, or several cells,
+and it is not settled which of the ways is worst. Their noise comes from the closed forms.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from discreet.core.releases import Floats
 
 T = TypeVar("T")
 Pattern = tuple[tuple[str, float, int], ...]
-"""(family, absolute shift, number of coordinates) of one way to exchange a user."""
+"""(family, absolute shift, number of coordinates) of one way to replace a user."""
 
-_SLACK = 3e-3  # of epsilon: what the search may leave unused
+_SLACK = 3e-3  # of epsilon: the part that the search may leave unused
 _EQUAL = 1e-9  # relative: two computations of one norm
 _MOVED = {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}
 
@@ -55,9 +55,9 @@ __all__ = [
 
 
 def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None:
-    """Every way to exchange a user that no other one dominates.
+    """Return every way to replace a user that no other one dominates.
 
-    None where steps are pooled, or a user may have several episodes.
+    None if steps are pooled, or a user may have several episodes.
     """
     names = set(query.row_families)
     if query.episodes > 1 or query.stationary or not names <= _MOVED:
@@ -66,9 +66,9 @@ def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None
 
 
 def _patterns(names: Collection[str], horizon: int, levels: int, chained: bool = True) -> tuple[Pattern, ...]:
-    """``chained`` False: as if the second case could befall all steps in a row (versions up to 0.2.0)."""
+    """Return the patterns; ``chained`` False allows the second case at all steps (versions up to 0.2.0)."""
     found = []
-    mixed = CENTERED_REWARDS in names  # else all steps of the first case move everything that the second does
+    mixed = CENTERED_REWARDS in names  # otherwise steps of the first case move all that the second moves
     for same in range(horizon, -1, -1) if mixed else (0,):
         apart = horizon - same
         moving = apart + min(same, apart + 1) if chained else horizon
@@ -85,10 +85,10 @@ def _patterns(names: Collection[str], horizon: int, levels: int, chained: bool =
 
 
 def extremes(ways: Sequence[T]) -> tuple[T, ...]:
-    """Of the ways to exchange a user, k = H down to 0: the ends, and where the number of transitions bends.
+    """Return the ends of the ways to replace a user, k = H down to 0, and where transitions bend.
 
-    The worst of all is one of them wherever it was looked for. No epsilon rests on that: who states one looks
-    at all of them in the end.
+    The worst way was one of them in every case that was examined. No epsilon depends on that: the final
+    epsilon is computed from all ways.
     """
     steps = len(ways) - 1
     return tuple(dict.fromkeys(ways[i] for i in (0, steps // 2, max(0, steps - 1) // 2, steps)))
@@ -106,20 +106,21 @@ def _coordinates(
 def exchanges(
     patterns: Sequence[Pattern], noise: str, scales: Sequence[tuple[str, float, int]], factor: float = 1.0
 ) -> tuple[tuple[numerical.Coordinate, ...], ...]:
-    """The patterns as coordinates of known noise and shift, which is what accounting composes.
+    """Return the patterns as coordinates of known noise and shift, the input of accounting.
 
-    noise : family of every coordinate's noise; scales : (family, scale, grid) with the scale in the units of
-    the values, which are multiples of 1 / grid (1 for continuous noise); factor : multiplies all scales.
+    noise : family of every coordinate's noise. scales : (family, scale, grid) with the scale in the units of
+    the values, which are multiples of 1 / grid (1 for continuous noise). factor : multiplies all scales.
     """
     by_name = {name: (scale, grid) for name, scale, grid in scales}
     return tuple(_coordinates(pattern, noise, by_name, factor) for pattern in patterns)
 
 
 def is_listed(record: MechanismRecord, horizon: int) -> bool:
-    """Are a record's exchanges those of a user of so many counted steps, at its own noise and scales?
+    """Return whether a record's exchanges are those of a user of ``horizon`` steps at its noise and scales.
 
-    On whatever grid of rewards. The longer moves that versions up to 0.2.0 listed dominate those of today, so
-    that what was stated of them holds: their records are read for ever, as ledgers keep them.
+    Any grid of rewards is accepted. The longer moves that versions up to 0.2.0 listed dominate those of
+    today, so what was stated for them holds. Their records remain readable permanently, because ledgers keep
+    them.
     """
     names, levels = record.scales, record.levels
     return any(_is_list(record, _patterns(names, horizon, levels, chained)) for chained in (True, False))
@@ -144,11 +145,11 @@ def _is_list(record: MechanismRecord, patterns: Sequence[Pattern]) -> bool:
 
 
 def check_listed(record: MechanismRecord) -> None:
-    """Raise ``ValueError`` unless a record's exchanges are of its own noise, scales and sensitivities.
+    """Raise ``ValueError`` unless a record's exchanges match its own noise, scales and sensitivities.
 
-    The worst way must move what the joint sensitivity says; and where the families are those of a count
-    query, the list must be the one that follows from them, from the horizon (that the transitions' own
-    sensitivity tells) and from the levels.
+    The worst way must move what the joint sensitivity says. If the families are those of a count query, the
+    list must be the one that follows from them, from the horizon (determined by the transitions' own
+    sensitivity) and from the levels.
     """
     power = 1 if record.norm == "l1" else 2
     moved = max((convolution.loss_norm(way, power) for way in record.exchanges if way), default=0.0)
@@ -166,7 +167,7 @@ def check_listed(record: MechanismRecord) -> None:
 
 
 def named(query: CountQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
-    """(family, scale, grid of its values) in the order of the query."""
+    """Return (family, scale, grid of its values) in the order of the query."""
     return tuple(
         (name, float(scale), 1 if grid is None or name in (VISITS, TRANSITIONS) else grid)
         for name, scale in zip(query.row_families, scales, strict=True)
@@ -183,11 +184,11 @@ def least_factor(
     high: float,
     guess: float,
 ) -> float:
-    """The least factor on all scales, at most ``high``, that meets (epsilon, delta), else ``high``.
+    """Return the least factor on all scales, at most ``high``, that meets (epsilon, delta), else ``high``.
 
-    ``high`` is a factor that is known to meet the budget by a closed form, ``guess`` where the search begins.
-    A first search, on a coarse grid of losses, proposes a factor; what is returned has been checked on every
-    pattern by the accountant that states epsilon, and leaves at most about 0.3 % of epsilon unused.
+    ``high`` is a factor that meets the budget by a closed form, ``guess`` the start of the search. A first
+    search, on a coarse grid of losses, proposes a factor. The returned factor was checked on every pattern by
+    the accountant that states epsilon, and leaves at most about 0.3 % of epsilon unused.
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
     ends = extremes(patterns)
@@ -209,19 +210,19 @@ def least_factor(
 
 
 def _over(found: float, epsilon: float) -> float:
-    """ln of the epsilon found over the one that is asked for."""
+    """Return ln of the epsilon found over the requested one."""
     return math.log(found / epsilon) if found > 0 else -math.inf
 
 
 def _searched(excess: Callable[[float], float], high: float, guess: float) -> float:
-    """A factor, at most ``high``, whose excess is below 0 and not far from it, if there is one."""
+    """Return a factor, at most ``high``, whose excess is slightly below 0, if there is one."""
     low, top, factor = 0.0, high, guess
     for _ in range(40):
         gap = excess(factor)
         if -_SLACK <= gap <= 0:
             break
         low, top = (max(low, factor), top) if gap > 0 else (low, min(top, factor))
-        closer = factor * math.exp(gap) * (1 + _SLACK / 2)  # epsilon falls about as 1 / scale
+        closer = factor * math.exp(gap) * (1 + _SLACK / 2)  # epsilon falls approximately as 1 / scale
         factor = closer if low < closer < top else 0.5 * (low + top)
         if top - low <= 1e-4 * top:
             return top

@@ -1,36 +1,37 @@
-r"""The epsilon of independent noises once more, by a convolution of its own.
+r"""Recompute epsilon of independent noise by direct convolution, as an independent check.
 
-What made a guarantee must not be what checks it: :func:`discreet.accounting.pld.composed_epsilon`
-states the epsilon of noise that was set by its privacy loss, and :func:`discreet.accounting.pld.verify`
-asks here whether it is true. Nothing is imported but NumPy, SciPy's normal distribution function and the
-checks of arguments.
+The code that makes a guarantee must not be the code that checks it.
+:func:`discreet.accounting.pld.composed_epsilon` states the epsilon of noise that was set by its privacy loss,
+and :func:`discreet.accounting.pld.verify` checks it with this module. It imports only NumPy, SciPy's normal
+distribution function and the argument checks.
 
-One coordinate. Noise z of a symmetric law is moved by ``shift``: Q is its law, P that of z + shift, and the
-privacy loss of an outcome is l = ln P/Q. Outcomes are sorted into cells [ih, (i+1)h) of the loss. With
-masses p, q of P and Q in a cell, its outcomes are replaced by two, of losses ih and (i+1)h, with P-masses p
-- b and b, such that P and Q keep their masses there: q = (p - b) e^{-ih} + b e^{-(i+1)h}, so
+One coordinate. Noise z of a symmetric distribution is moved by ``shift``: Q is the distribution of z, P that
+of z + shift, and the privacy loss of an outcome is l = ln P/Q. Outcomes are sorted into cells [ih, (i+1)h) of
+the loss. With masses p, q of P and Q in a cell, its outcomes are replaced by two, of losses ih and (i+1)h,
+with P-masses p - b and b, such that P and Q keep their masses there: q = (p - b) e^{-ih} + b e^{-(i+1)h}, so
 
     b = (p - q e^{ih}) / (1 - e^{-h}).
 
-Proof that the epsilon found is no smaller than the true one: a single outcome of loss l in the cell is
-split in this way with 0 <= b <= p, and who forgets which of its two halves was seen has the outcome again.
-So the true pair (P, Q) is a post-processing of the one that is composed, coordinate by coordinate, and so
-are the products. What the split adds to the variance of a loss is at most h^2 / 4; h is a hundredth of the
-losses' root mean square deviation, which moves epsilon by less than 1e-4 of itself.
+Proof that the epsilon found is no smaller than the true one: a single outcome of loss l in the cell is split
+in this way with 0 <= b <= p, and forgetting which of its two halves was seen restores the outcome. The true
+pair (P, Q) is therefore a post-processing of the composed one, coordinate by coordinate, and so are the
+products. The split adds at most h^2 / 4 to the variance of a loss. h is a hundredth of the losses' root mean
+square deviation, which changes epsilon by less than 1e-4 of itself.
 
 Composition. Given the P-masses of one coordinate on the grid, the sum of n independent losses has the n-th
-power of their Fourier transform; kinds are multiplied. The window of the transform holds all but e^{-36} of
-the sum (Bernstein: losses within b of their mean, of variances that sum to v, stay within 25 b + 9
+power of their Fourier transform; kinds are multiplied. The window of the transform contains all but e^{-36}
+of the sum (Bernstein: losses within b of their mean, of variances that sum to v, stay within 25 b + 9
 sqrt(v)). Then
 
     delta(epsilon) = sum over l > epsilon of P(l) (1 - e^{epsilon - l}),
 
-which is solved for epsilon. Rounding adds about 1e-14 to delta, so that deltas from 1e-10 on are told.
+which is solved for epsilon. Rounding adds about 1e-14 to delta, so deltas of at least 1e-10 are resolved.
 
-Discrete Gaussian noise is summed integer by integer up to a sigma of 20 000. Beyond, it is taken for normal:
-by Euler and Maclaurin an integer has the mass of the normal law between the half-integers beside it within
-(1 + x^2) / (24 sigma^2) of itself at x standard deviations, here below 2e-8 (the normalisers differ by
-e^{-2 pi^2 sigma^2}), and half an integer moves a loss by at most 1 / (2 sigma) of its deviation, below 3e-5.
+Discrete Gaussian noise is summed integer by integer up to a sigma of 20 000. Above that it is treated as
+normal. By Euler and Maclaurin an integer has the mass of the normal distribution between the adjacent
+half-integers within (1 + x^2) / (24 sigma^2) of itself at x standard deviations, here below 2e-8 (the
+normalisers differ by e^{-2 pi^2 sigma^2}). Half an integer moves a loss by at most 1 / (2 sigma) of its
+deviation, below 3e-5.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ __all__ = ["Coordinates", "loss_norm", "recomposed_epsilon"]
 
 Floats = NDArray[np.float64]
 Coordinates = Sequence[tuple[str, float, float, int]]
-"""(noise, scale, shift, how many), as :data:`discreet.accounting.pld.Coordinate`."""
+"""(noise, scale, shift, count), as :data:`discreet.accounting.pld.Coordinate`."""
 
 _NOISES = ("laplace", "gaussian", "pure", "discrete_laplace", "discrete_gaussian")
-_BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale, and often just that
-_REACH = 12.0  # standard deviations of Gaussian noise: beyond lies 4e-33, which is counted as seen through
-_FINE = 2e4  # sigma above which integers are a continuum
-_PARTS = 100  # of the root mean square loss: one step of the grid
+_BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale, and often exactly that
+_REACH = 12.0  # standard deviations of Gaussian noise: the 4e-33 beyond counts as no privacy
+_FINE = 2e4  # sigma above which integers are treated as continuous
+_PARTS = 100  # fraction of the root mean square loss: one step of the grid
 _MOST = 1 << 25  # points of a transform
 
 
 def _normal_mass(low: Floats, high: Floats) -> Floats:
     """P(low < z <= high) of a standard normal, from the nearer tail."""
-    from scipy.special import ndtr  # slow to import, and most runs do without
+    from scipy.special import ndtr  # slow to import; most runs do not need it
 
     sign = np.where(low > 0, -1.0, 1.0)
     ends = np.where(sign > 0, high, -low), np.where(sign > 0, low, -high)
@@ -67,7 +68,7 @@ def _normal_mass(low: Floats, high: Floats) -> Floats:
 
 
 def _atoms(noise: str, scale: float, shift: float) -> tuple[Floats, Floats] | None:
-    """(losses, P-masses) of noise on finitely many outcomes; None of a continuous law."""
+    """Return (losses, P-masses) of noise with finitely many outcomes; None for a continuous distribution."""
     if noise == "pure":
         own = shift / scale
         return np.array([own, -own]), np.array([1.0, math.exp(-own)]) / (1.0 + math.exp(-own))
@@ -75,7 +76,7 @@ def _atoms(noise: str, scale: float, shift: float) -> tuple[Floats, Floats] | No
         k, rate = int(shift), math.exp(-1.0 / scale)
         inside = np.arange(1, k)  # outcomes strictly between the two centres, 0 of Q and k of P
         peak = (1 - rate) / (1 + rate)
-        ends = np.array([1.0, rate**k]) / (1 + rate)  # all from k on, all up to 0
+        ends = np.array([1.0, rate**k]) / (1 + rate)  # all outcomes >= k, all outcomes <= 0
         losses = np.concatenate([[k / scale, -k / scale], (2.0 * inside - k) / scale])
         return losses, np.concatenate([ends, peak * np.exp((inside - k) / scale)])
     if noise == "discrete_gaussian" and scale <= _FINE:
@@ -87,7 +88,7 @@ def _atoms(noise: str, scale: float, shift: float) -> tuple[Floats, Floats] | No
 
 
 def _cells(noise: str, scale: float, shift: float, h: float) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """(i, p, q): the cells [ih, (i+1)h) of the loss and their masses under P and Q."""
+    """Return (i, p, q): the cells [ih, (i+1)h) of the loss and their masses under P and Q."""
     atoms = _atoms(noise, scale, shift)
     if atoms is not None:
         losses, p = atoms
@@ -95,7 +96,7 @@ def _cells(noise: str, scale: float, shift: float, h: float) -> tuple[NDArray[np
     unit = shift / scale
     if noise == "laplace":
         i = np.arange(math.floor(-unit / h), math.floor(unit / h) + 1)
-        # at a loss l the outcome lies at (l + unit) / 2 between the centres; all beyond them is at the ends
+        # at a loss l the outcome is at (l + unit) / 2 between the centres; all beyond them count at the ends
         low, high = np.maximum(i * h, -unit), np.minimum((i + 1) * h, unit)
         p = 0.5 * (np.exp(0.5 * (high - unit)) - np.exp(0.5 * (low - unit)))
         q = 0.5 * (np.exp(-0.5 * (low + unit)) - np.exp(-0.5 * (high + unit)))
@@ -105,12 +106,12 @@ def _cells(noise: str, scale: float, shift: float, h: float) -> tuple[NDArray[np
     half = 0.5 * unit**2
     i = np.arange(math.floor((half - _REACH * unit) / h), math.floor((half + _REACH * unit) / h) + 1)
     edges = np.append(i, i[-1] + 1) * h
-    ends = (edges - half) / unit  # of the noise under P; under Q the same outcomes lie ``unit`` higher
+    ends = (edges - half) / unit  # of the noise under P; under Q the same outcomes are ``unit`` higher
     return i, _normal_mass(ends[:-1], ends[1:]), _normal_mass(ends[:-1] + unit, ends[1:] + unit)
 
 
 def _spread(noise: str, scale: float, shift: float, h: float) -> tuple[int, Floats]:
-    """(first index, P-masses of the losses on the grid): every cell split between its two ends."""
+    """Return (first index, P-masses of the losses on the grid): every cell is split between its two ends."""
     i, p, q = _cells(noise, scale, shift, h)
     upper = np.clip((p - q * np.exp(i * h)) / -math.expm1(-h), 0.0, p)
     first = int(i.min())
@@ -121,7 +122,7 @@ def _spread(noise: str, scale: float, shift: float, h: float) -> tuple[int, Floa
 
 
 def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
-    """(variance of the loss under P, the most by which it is off its mean), within :data:`_REACH`."""
+    """Return (variance of the loss under P, its largest deviation from the mean), within :data:`_REACH`."""
     atoms = _atoms(noise, scale, shift)
     if atoms is not None:
         losses, p = atoms
@@ -129,7 +130,7 @@ def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
         return float((losses - mean) ** 2 @ p), float(np.abs(losses - mean).max())
     unit = shift / scale
     if noise == "laplace":
-        # unit - loss is 0 with probability 1/2, else an exponential variable of mean 2, cut off at 2 unit
+        # unit - loss is 0 with probability 1/2, else an exponential variable of mean 2, truncated at 2 unit
         square = 4.0 * (1.0 - (1.0 + unit) * math.exp(-unit))
         variance = max(square - math.expm1(-unit) ** 2, 0.5 * unit**2 * math.exp(-unit))
         return variance, 2.0 * unit
@@ -137,15 +138,15 @@ def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
 
 
 def _step(coordinates: Coordinates, most: float) -> float:
-    """A step of the grid, at most ``most``, that divides what losses are multiples of as well as it can.
+    """Return a grid step, at most ``most``, of which the possible losses are nearly multiples.
 
-    What is off is rounded up, by less than a step a coordinate: of few coordinates that would be seen.
+    Remainders are rounded up, by less than a step per coordinate; with few coordinates this would be visible.
     """
     multiples: list[tuple[float, int]] = []
     for noise, scale, shift, count in coordinates:
         unit = shift / (2.0 * scale**2) if noise == "discrete_gaussian" else 1.0 / scale
-        if unit <= most or not noise.startswith("discrete"):  # far finer than the grid, or no lattice at all
-            unit = shift / scale if noise in _BOUNDED else 0.0  # but the largest loss of all is one atom
+        if unit <= most or not noise.startswith("discrete"):  # far finer than the grid, or no lattice
+            unit = shift / scale if noise in _BOUNDED else 0.0  # but the largest loss is one atom
         if unit:
             multiples.append((unit, count))
     if not multiples:
@@ -158,15 +159,15 @@ def _step(coordinates: Coordinates, most: float) -> float:
 
 
 def recomposed_epsilon(coordinates: Coordinates, delta: float) -> float:
-    """epsilon at delta of independent noises, each moved by a known shift; 1e-4 of itself too large at most.
+    """Return epsilon at delta of independent noises with known shifts, at most 1e-4 of itself too large.
 
     Parameters
     ----------
     coordinates : (noise, scale, shift, count) each, discrete ones in units of their grid; "pure" is any
         mechanism that is (shift / scale)-DP.
-    delta : in [1e-10, 1): below, rounding would be seen.
+    delta : in [1e-10, 1); below, rounding would be visible.
 
-    Raises ``ValueError`` on another noise, on nothing that moves, and on values out of range.
+    Raises ``ValueError`` on unknown noise, if no coordinate moves, and on values out of range.
     """
     delta = checks.real("delta", delta, 1e-10, 1.0, open_high=True)
     kept = []
@@ -207,11 +208,11 @@ def recomposed_epsilon(coordinates: Coordinates, delta: float) -> float:
 
 
 def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
-    """The least epsilon >= 0 with sum over l > epsilon of masses (1 - e^{epsilon - l}) <= delta.
+    """Return the least epsilon >= 0 with sum over l > epsilon of masses (1 - e^{epsilon - l}) <= delta.
 
     masses : of the losses h first, h (first + 1), ...
     """
-    from scipy import signal  # which loads longer than most runs take
+    from scipy import signal  # loads longer than most runs take
 
     if first < 0:
         masses, first = masses[-first:], 0
@@ -228,5 +229,5 @@ def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
 
 
 def loss_norm(coordinates: Coordinates, power: int) -> float:
-    """(sum of (shift / scale)^power over all coordinates)^(1 / power): 1 of Laplace, 2 of Gaussian noise."""
+    """Return (sum of (shift / scale)^power)^(1 / power); power 1 for Laplace, 2 for Gaussian noise."""
     return math.fsum(c * (abs(x) / s) ** power for _, s, x, c in coordinates) ** (1.0 / power)

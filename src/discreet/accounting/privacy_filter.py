@@ -1,55 +1,56 @@
-r"""Composition of everything that was ever released about the same people, and a filter on it.
+r"""Composition of everything that was ever released about the same users, and a filter on it.
 
-Two questions that are not the same.
+The module answers two different questions.
 
-*What do these mechanisms cost together?* :func:`composed`. The mechanisms are given; what each one released
-may have been an input of the next. The answer is the least of these, each of which is true:
+*What do these mechanisms cost together?* :func:`composed`. The mechanisms are given; the release of each one
+may have been an input of the next. The result is the least of these values, each of which is valid:
 
-- the sum of pure epsilons, where every mechanism has one (at delta = 0 the only one);
-- mu^2 adds for Gaussian noise, read at delta by its exact curve; a mechanism that is epsilon-DP may take part
-  with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)): its trade-off function is convex and at least that of
-  randomized response, a polygon with the corners (0, 1), (a, a), (1, 0), a = 1 / (1 + e^epsilon), and
-  the convex curve G_mu lies below the polygon as soon as it does so at (a, a) (Dong, Roth and Su 2022);
-- rho adds for zCDP (Bun and Steinke 2016), read at delta by the best Renyi order. Gaussian noise, discrete or
-  not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon tanh(epsilon / 2)
+- the sum of pure epsilons, if every mechanism has one (at delta = 0 the only value);
+- mu^2 adds up for Gaussian noise, read at delta by its exact curve. A mechanism that is epsilon-DP may be
+  included with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)): its trade-off function is convex and at least that
+  of randomized response, a polygon with the corners (0, 1), (a, a), (1, 0), a = 1 / (1 + e^epsilon), and the
+  convex curve G_mu is below the polygon as soon as it is below it at (a, a) (Dong, Roth and Su 2022);
+- rho adds up for zCDP (Bun and Steinke 2016), read at delta by the best Renyi order. Gaussian noise, discrete
+  or not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon tanh(epsilon / 2)
   (:func:`pure_rho`);
-- numerical privacy-loss distributions of all coordinates (:mod:`discreet.accounting.pld`), where the
-  records say enough and their number allows it. Where one of several records lists several ways to exchange a
-  user, what all of its ways move together: which way it is may follow from what the others released, so that
-  the worst of all combinations is too little.
+- numerical privacy-loss distributions of all coordinates (:mod:`discreet.accounting.pld`), if the records
+  contain enough and the number of coordinates allows it. If one of several records lists several ways to
+  replace a user, the union of what all its ways move is used. The way may depend on the other releases, so
+  the worst of all combinations would be too small.
 
-Laplace noise in several sums of one record counts as one mechanism, of all their epsilons together, unless
-the record lists its exchanges. It does not say when its noise was drawn, and where noise is used before its
-data (:mod:`discreet.core.correlated_noise.signed_digit_tree`) sums do not compose one by one: who knows the
-releases before a user comes knows all differences of the L noises that are to hide her, and may have her meet
-cells where these are nearly equal. She is hidden there by one noise of scale b / L, and not by L of scale b.
+Laplace noise in several sums of one record counts as one mechanism, with all their epsilons together, unless
+the record lists its exchanges. The record does not say when its noise was drawn. If noise is used before its
+data (:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums do not compose one by one. An
+attacker who knows the releases before a user arrives knows all differences of the L noises that are to
+protect the user, and may choose cells for the user where these are nearly equal. The protection there is one
+noise of scale b / L, not L noises of scale b.
 
-*May one more be released?* :func:`filtered`. Here the next mechanism, its noise and whether there is one at
-all may depend on what was released before, so that composition theorems for given mechanisms do not apply,
-and a numerical privacy-loss distribution is no filter. What holds are privacy filters: a rule that stops
-before a total passes a bound that was set beforehand makes the whole interaction as private as the bound.
+*Is one more release allowed?* :func:`filtered`. Here the next mechanism, its noise and whether there is one
+at all may depend on earlier releases. Composition theorems for given mechanisms then do not apply, and a
+numerical privacy-loss distribution is not a filter. Privacy filters do apply: a rule that stops before a
+total passes a bound that was set beforehand makes the whole interaction as private as the bound.
 
 - pure: sum of epsilons (Rogers, Roth, Ullman and Vadhan 2016);
 - zCDP: sum of rho (Feldman and Zrnic 2021; Lecuyer 2021);
 - Gaussian: sum of mu^2 (Smith and Thakurta 2022).
 
-They hold for interactive mechanisms that run at the same time too (Haney et al. 2023): a reservation is made
-before its mechanism sees data.
+They also hold for interactive mechanisms that run at the same time (Haney et al. 2023): a reservation is made
+before its mechanism receives data.
 
 The rule here: a reservation passes if the pure filter, or the one *approximate* rule of its dataset,
-certifies (epsilon, delta). Proof that the two do not add: a transcript ends inside the pure bound (set A) or
-inside the other one (set B), and stopping at a bound changes no probability inside it, so for every
-event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta: the pure one
-has no delta of its own. The approximate rule is one, by the *first* reservation, which nothing released has
+certifies (epsilon, delta). Proof that the two do not add up: a transcript ends inside the pure bound (set A)
+or inside the other one (set B), and stopping at a bound changes no probability inside it. So for every event
+E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta: the pure rule has no
+delta. The approximate rule is a single one, fixed by the *first* reservation, which no release has
 influenced:
 
-- all continuous Gaussian: the Gaussian filter, in which discrete Gaussian noise has no part (it has no mu);
+- all continuous Gaussian: the Gaussian filter, which excludes discrete Gaussian noise (it has no mu);
 - else: the zCDP filter, but the first reservation alone may pass by :func:`composed`, which is tighter (7 %
-  for discrete Gaussian noise). It is a given mechanism, and one of two things holds, whatever it releases:
-  its rho is within the filter's bound, then the filter covers all; or it is not, then no second one passes.
+  for discrete Gaussian noise). It is a given mechanism, and one of two cases holds, whatever it releases.
+  If its rho is within the filter's bound, the filter covers all; otherwise no second reservation passes.
 
-So mechanisms that are decided together should be reserved together. A limit that is raised after looking at
-releases protects as much as the limit that would have been raised to.
+Mechanisms that are decided together should therefore be reserved together. A limit that is raised after
+looking at releases protects as much as the higher limit.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ __all__ = [
     "zcdp_loss",
 ]
 
-_MOST_COORDINATES = 2000  # times ways to exchange; beyond, numbers take minutes and the closed forms answer
+_MOST_COORDINATES = 2000  # times ways to exchange; beyond, numbers take minutes: closed forms are used
 
 PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
     "sum of epsilons", "Gaussian curve of mu", "zCDP, best Renyi order of rho",
@@ -92,38 +93,39 @@ PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
 
 
 def pure_rho(epsilon: float) -> float:
-    r"""Rho of zCDP that every epsilon-DP mechanism has: epsilon tanh(epsilon / 2).
+    r"""Return the rho of zCDP that every epsilon-DP mechanism has: epsilon tanh(epsilon / 2).
 
     Randomized response dominates the mechanism (Kairouz, Oh and Viswanath 2015). Its divergence of order
-    alpha is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)], that is epsilon times the
-    mean of tanh over [epsilon / 2, (alpha - 1/2) epsilon]. tanh is concave there, so the mean is at most its
-    value at the middle, tanh(alpha epsilon / 2), and that at most alpha tanh(epsilon / 2). Tight as alpha
-    falls to 1.
+    alpha is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)]. This is epsilon times the mean
+    of tanh over [epsilon / 2, (alpha - 1/2) epsilon]. tanh is concave there, so the mean is at most its value
+    at the middle, tanh(alpha epsilon / 2), which is at most alpha tanh(epsilon / 2). The bound is tight as
+    alpha falls to 1.
     """
     return epsilon * math.tanh(0.5 * epsilon)
 
 
 def pure_mu(epsilon: float) -> float:
-    """The least mu of Gaussian DP that every epsilon-DP mechanism has: 2 Phi^-1(e^epsilon / (1 +
-    e^epsilon)).
+    """Return the least mu of Gaussian DP that every epsilon-DP mechanism has.
+
+    It is 2 Phi^-1(e^epsilon / (1 + e^epsilon)).
     """
     return float(-2.0 * ndtri(expit(-epsilon)))
 
 
 def _pure_parts(record: Record) -> tuple[float, int] | None:
-    """(epsilon of one part that has noise to itself, how many of them); None for Gaussian noise."""
+    """Return (epsilon of one part with its own noise, number of parts); None for Gaussian noise."""
     if isinstance(record, ReportRecord):
         return record.loss / record.reports, record.reports
     return (record.loss, 1) if record.norm == "l1" else None
 
 
 def pure_loss(record: Record) -> float | None:
-    """Epsilon at delta = 0; None for Gaussian noise, which has none."""
+    """Return epsilon at delta = 0; None for Gaussian noise, which has none."""
     return record.loss if record.norm == "l1" else None
 
 
 def gdp_loss(record: Record) -> float | None:
-    """mu^2 of Gaussian DP; None for discrete Gaussian noise, for which none is proved."""
+    """Return mu^2 of Gaussian DP; None for discrete Gaussian noise, for which none is proved."""
     parts = _pure_parts(record)
     if parts is not None:
         return parts[1] * pure_mu(parts[0]) ** 2
@@ -131,7 +133,7 @@ def gdp_loss(record: Record) -> float | None:
 
 
 def zcdp_loss(record: Record) -> float:
-    """Rho of zCDP: by the joint sensitivity, or by the worst listed exchange where that is less."""
+    """Return rho of zCDP: by the joint sensitivity, or by the worst listed exchange if that is less."""
     parts = _pure_parts(record)
     rho = 0.5 * record.loss**2 if parts is None else parts[1] * pure_rho(parts[0])
     if isinstance(record, MechanismRecord) and record.exchanges:
@@ -149,19 +151,19 @@ def _coordinate_rho(coordinate: numerical.Coordinate) -> float:
 
 
 def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
-    """Epsilon at ``delta`` of given mechanisms on the same users, and by which of the four ways it is least.
+    """Return epsilon at ``delta`` of given mechanisms on the same users, and which of the four ways gives it.
 
     records : in any order; none cost 0.
     delta : in [0, 1).
 
-    Infinite where nothing bounds it: Gaussian noise at delta = 0. Raises ``ValueError`` on a bad delta.
+    Returns infinity without a bound: Gaussian noise at delta = 0. Raises ``ValueError`` on an invalid delta.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     found = closed(records, delta)
     if records and all(
         isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in records
     ):
-        return found  # exact already
+        return found  # already exact
     if delta >= numerical.LEAST_DELTA and found[1] != NONE and found[0] > 0:
         ways = _coordinates(records)
         if ways:
@@ -170,7 +172,7 @@ def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
 
 
 def closed(records: Sequence[Record], delta: float) -> tuple[float, str]:
-    """:func:`composed` without the numerical way, which may take seconds: never less."""
+    """Return :func:`composed` without the numerical way, which may take seconds: never less."""
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     return min(_pure(records), _gaussian(records, delta), _zcdp(records, delta), key=lambda pair: pair[0])
 
@@ -202,9 +204,9 @@ def _zcdp(records: Sequence[Record], delta: float) -> tuple[float, str]:
 
 
 def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate, ...], ...] | None:
-    """Every way to exchange a user in all records together; None where that is not known, or too much."""
+    """Return every way to replace a user in all records together; None if unknown or too many."""
     if len(records) == 1 and isinstance(records[0], MechanismRecord) and records[0].exchanges:
-        return records[0].exchanges  # as calibration has composed them, which this process may remember
+        return records[0].exchanges  # as calibration composed them; this process may have cached them
     together: Counter[tuple[str, float, float]] = Counter()
     for record in records:
         parts = _pure_parts(record)
@@ -225,7 +227,7 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate,
 def _all_ways(
     exchanges: Sequence[tuple[numerical.Coordinate, ...]],
 ) -> Counter[tuple[str, float, float]]:
-    """As many coordinates of each kind as the way that moves most of them: no way costs more."""
+    """Return as many coordinates of each kind as the way with most of them: no way costs more."""
     found: Counter[tuple[str, float, float]] = Counter()
     for way in exchanges:
         counts: Counter[tuple[str, float, float]] = Counter()
@@ -235,19 +237,19 @@ def _all_ways(
     return found
 
 
-# ------------------------------------------------------------------------------ mechanisms chosen on the way
+# ------------------------------------------------------------------------------ adaptively chosen mechanisms
 
 
 def filtered(
     reservations: Sequence[Sequence[Record]], delta: float, *, numerical: bool = True
 ) -> tuple[float, str]:
-    """The least epsilon at ``delta`` that the filter of these reservations certifies, and by which rule.
+    """Return the least epsilon at ``delta`` that the filter of these reservations certifies, and its rule.
 
     reservations : the records of each, in the order in which they were made.
     delta : of the limit, in [0, 1).
-    numerical : False leaves a first reservation to closed forms too.
+    numerical : False uses closed forms for a first reservation too.
 
-    Infinite where no rule covers them. Raises ``ValueError`` on a bad delta.
+    Returns infinity if no rule covers them. Raises ``ValueError`` on an invalid delta.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     records = [record for reservation in reservations for record in reservation]

@@ -1,4 +1,4 @@
-"""What randomized reports of a user's own records did, in public numbers: the record of a guarantee."""
+"""Record of randomized responses about a user's own data, in public numbers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["ReportRecord", "composable_from_dict"]
 
 @dataclass(frozen=True)
 class ReportRecord:
-    """What randomized reports of a user's own records did, in public numbers.
+    """Public numbers of randomized responses about one user's own records.
 
     Parameters
     ----------
     mechanism : str
-        Its name in words.
+        Its name as text.
     reports : int
-        m, how many records of one user are reported, each by independent coins.
+        m, the number of records of one user that are reported, each by independent random bits.
     alphabets : mapping
-        Name to (kind, elements d, size w, own, other): ``"subset"`` reports w of the d elements, the own
-        one with probability own / 2^53, uniform otherwise; ``"unary"`` reports a bit for each element,
-        1 with probability own / 2^53 for the user's own one and other / 2^53 for every other. A report
-        is about one of the alphabets, chosen by coins that see no data.
+        Name to (kind, elements d, size w, own, other). ``"subset"`` reports w of the d elements, the own one
+        with probability own / 2^53, uniform otherwise. ``"unary"`` reports a bit for each element, 1 with
+        probability own / 2^53 for the user's own one and other / 2^53 for every other. A response is about
+        one of the alphabets, chosen by random bits that depend on no data.
 
     Raises
     ------
@@ -56,14 +56,14 @@ class ReportRecord:
         object.__setattr__(self, "alphabets", Fixed(self.alphabets))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, without loss."""
+        """Return plain values, without loss."""
         table = plain_record(self, "reports")
         table["alphabets"] = {name: list(alphabet) for name, alphabet in self.alphabets.items()}
         return table
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> ReportRecord:
-        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
         given = record_fields(cls, "reports", table)
         alphabets = {}
         for name, alphabet in given["alphabets"].items():
@@ -75,26 +75,26 @@ class ReportRecord:
 
     @property
     def norm(self) -> Literal["l1"]:
-        """Losses of independent reports add, as those of Laplace noise."""
+        """Losses of independent responses add up, as those of Laplace noise."""
         return "l1"
 
     @property
     def noise(self) -> str:
-        """What hides the records."""
+        """Protection of the records, by name."""
         return "reports"
 
     @property
     def numerical(self) -> bool:
-        """Epsilon has a closed form."""
+        """False: epsilon has a closed form."""
         return False
 
     @property
     def levels(self) -> int:
-        """One message."""
+        """1: a user sends one message."""
         return 1
 
     def ratio(self, name: str) -> Fraction:
-        """The largest likelihood ratio of one report about this alphabet, exactly."""
+        """Return the largest likelihood ratio of one response about this alphabet, exactly."""
         kind, elements, size, own, other = self.alphabets[name]
         if elements == 1:
             return Fraction(1)
@@ -106,15 +106,15 @@ class ReportRecord:
 
     @property
     def loss(self) -> float:
-        """Epsilon: reports times ln of the largest ratio."""
+        """Epsilon: number of responses times ln of the largest ratio."""
         return self.reports * max(map(_log, map(self.ratio, self.alphabets)))
 
     def epsilon(self, delta: float) -> float:
-        """The pure one, whatever the delta."""
+        """Return the pure epsilon, for every delta."""
         return self.loss
 
     def line(self, delta: float) -> str:
-        """What was sent, with its loss (at no delta: it is pure)."""
+        """Describe the responses with their pure loss; ``delta`` is not used."""
         parts = []
         for name, (kind, elements, size, own, other) in self.alphabets.items():
             q = f", q = {other / 2**53:.6g}" if kind == "unary" else f", {size} of {elements} reported"
@@ -126,7 +126,7 @@ class ReportRecord:
         )
 
     def sentence(self, trust: Trust) -> str:
-        """What is sent, and by whom."""
+        """Describe what is sent, and by which party."""
         who = f"A device sends {self.mechanism}"
         if trust != "local":
             who = (
@@ -137,17 +137,17 @@ class ReportRecord:
 
 
 def _log(ratio: Fraction) -> float:
-    """ln of a rational of any size, accurate also near 1."""
+    """Return ln of a rational of any size, accurate also near 1."""
     if ratio < 2:
         return math.log1p(float(ratio - 1))
     return math.log(ratio.numerator) - math.log(ratio.denominator)
 
 
 def composable_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismRecord | ReportRecord, ...]:
-    """:func:`records_from_dict` of what is composed on one population: stored releases and their ledger.
+    """Return the records of releases that are composed on one population, as :func:`records_from_dict`.
 
-    Raises ``ValueError`` on records of shuffled batches too: each speaks of the users of one batch, and what
-    several of them cost together is not computed here.
+    For stored releases and their ledger. Raises ``ValueError`` on records of shuffled batches too: each
+    describes the users of one batch, and the total cost of several of them is not computed here.
     """
     found = []
     for record in records_from_dict(plain):

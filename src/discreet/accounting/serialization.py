@@ -1,8 +1,8 @@
-"""Guarantees and records as plain values, for JSON, and back: built from their numbers alone.
+"""Guarantees and records as plain values, for JSON, and back: rebuilt from their numbers alone.
 
-Whoever reads one from a file goes through the constructors of :mod:`discreet.core.guarantee` and of the
-records, where a number that does not follow from the mechanisms is refused. A sentence that is not the one of
-these numbers is refused here.
+Reading one from a file uses the constructors of :mod:`discreet.core.guarantee` and of the records, which
+reject a number that does not follow from the mechanisms. This module rejects a sentence that does not match
+the numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges"
 
 
 def plain_record(record: Any, kind: str) -> dict[str, Any]:
-    """The fields of a record as plain values, after its kind."""
+    """Return the fields of a record as plain values, after its kind."""
     table: dict[str, Any] = {"kind": kind}
     for item in fields(record):
         value = getattr(record, item.name)
@@ -43,7 +43,7 @@ def plain_record(record: Any, kind: str) -> dict[str, Any]:
 
 
 def record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table without its kind, if it has exactly the keys of the class, and containers in place."""
+    """Return the table without its kind. Raises unless it has the class's keys and container types."""
     names = {"kind", *(item.name for item in fields(cls))}
     wrong = names.symmetric_difference(table)
     if wrong:
@@ -72,9 +72,9 @@ def _coordinate(plain: Any) -> Coordinate:
 
 
 def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
-    """The records whose ``to_dict`` these are, equal to the last bit.
+    """Return the records whose ``to_dict`` these are, equal to the last bit.
 
-    Raises ``ValueError`` on a kind, a key or a type that no record has.
+    Raises ``ValueError`` on an unknown kind, key or type.
     """
     found = []
     for table in plain:
@@ -85,14 +85,14 @@ def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
 
 
 def of_noise(record: MechanismRecord) -> dict[str, Any]:
-    """Of noise in sums, without loss: JSON writes a float with all digits that tell it from any other."""
+    """Return a noise record as plain values, without loss: JSON writes floats with all their digits."""
     table = plain_record(record, "noise")
     table["exchanges"] = [[list(coordinate) for coordinate in way] for way in record.exchanges]
     return table
 
 
 def noise_fields(table: Mapping[str, Any]) -> dict[str, Any]:
-    """What :func:`of_noise` wrote, as the record takes it. Raises ``ValueError`` on a wrong key or type."""
+    """Return constructor arguments from :func:`of_noise`. Raises ``ValueError`` on a wrong key or type."""
     given = record_fields(MechanismRecord, "noise", table)
     for name in ("scales", "sensitivities"):
         given[name] = {str(family): _float(f"{name}[{family!r}]", x) for family, x in given[name].items()}
@@ -114,19 +114,19 @@ _KEYS = (
     "reason", "mechanisms", "kinds",
 )  # fmt: skip
 _ADDED = {5: ("exceeds",)}
-"""Keys that a version of the statement added."""
+"""Keys that each version of the statement added."""
 
 
 def _keys(version: int) -> tuple[str, ...]:
-    """The keys of a guarantee's table in a version."""
+    """Return the keys of a guarantee's table in a version."""
     later = {name for added, names in _ADDED.items() if added > version for name in names}
     return tuple(name for name in _KEYS if name not in later)
 
 
 def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]:
-    """Plain values (None stands for JSON null): numbers, what they follow from, and the sentences.
+    """Return plain values (None becomes JSON null): numbers, what they follow from, and the sentences.
 
-    version : of the statement, whose keys and sentences the table has.
+    version : of the statement; it determines keys and sentences of the table.
     """
     table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _keys(version)}
     table["composition"] = list(guarantee.composition)
@@ -139,9 +139,9 @@ def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]
 
 
 def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str, Any]:
-    """What :func:`of_guarantee` wrote, as the guarantee takes it; ``nested`` makes those of its kinds.
+    """Return constructor arguments from :func:`of_guarantee`; ``nested`` builds the guarantees of its kinds.
 
-    Raises ``ValueError`` on a missing or foreign key.
+    Raises ``ValueError`` on a missing or unknown key.
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"guarantee = {checks.said(table)}: must be a table")
@@ -167,7 +167,7 @@ def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str
 
 
 def check_sentences(found: Guarantee, table: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` on a sentence, or a bound, that is not the one of these numbers.
+    """Raise ``ValueError`` on a sentence, or a bound, that does not match the numbers.
 
     A table of an earlier version must have the sentences of that version.
     """
@@ -205,7 +205,7 @@ def same_up_to_rounding(own: Any, stored: Any) -> bool:
 
 
 def _same_bound(own: Mapping[str, float] | None, stored: Any) -> bool:
-    """The same bound, whose last of three digits another machine may have rounded up."""
+    """Return whether two bounds agree; the last of three digits may differ by rounding up elsewhere."""
     if own is None or not isinstance(stored, Mapping):
         return own is stored
     return set(own) == set(stored) and all(

@@ -1,19 +1,19 @@
-r"""Amplification by shuffling of a local randomizer, by numbers: clones of two users among the others.
+r"""Numerical amplification by shuffling of a local randomizer: clones of two users among the others.
 
-Each of n users sends one report of an eps0-locally private randomizer R; a shuffler removes their order.
-Exchange one user's x0 for x1; every other input is anybody's choice. With E = e^eps0 and densities a of
-R(x0), b of R(x1):
+Each of n users sends one response of an eps0-locally private randomizer R; a shuffler removes their order.
+Replace one user's x0 by x1; every other input is arbitrary. With E = e^eps0 and densities a of R(x0), b of
+R(x1):
 
-Q0 = (E a - b) / (E - 1) and Q1 = (E b - a) / (E - 1) are not negative, since a and b differ by a factor E at
-most, and they are densities. R(x0) is Q0 with odds E : 1 against Q1, R(x1) the other way round. Any other
-user's density is at least max(a, b) / E >= (a + b) / (2 E) = (Q0 + Q1) / (2 E): with probability 1 / E,
-whatever her input, she sends an output of Q0 or Q1, each as likely: a clone. What else is sent is
-post-processing. So with C ~ Bin(n - 1, 1 / E) and A ~ Bin(C, 1/2), the reports are dominated by
-(A + D, C - A + 1 - D), with D of odds E : 1 or 1 : E. The divergence of these two is summed exactly: their
-likelihood ratio rises with the first number.
+Q0 = (E a - b) / (E - 1) and Q1 = (E b - a) / (E - 1) are not negative, since a and b differ by at most a
+factor E, and they are densities. R(x0) is Q0 with odds E : 1 against Q1, and R(x1) has the opposite odds. Any
+other user's density is at least max(a, b) / E >= (a + b) / (2 E) = (Q0 + Q1) / (2 E). With probability 1 / E,
+whatever the input, this user therefore sends an output of Q0 or Q1, each equally likely: a clone. The rest of
+the responses is post-processing. So with C ~ Bin(n - 1, 1 / E) and A ~ Bin(C, 1/2), the responses are
+dominated by (A + D, C - A + 1 - D), with D of odds E : 1 or 1 : E. The divergence of these two is summed
+exactly: their likelihood ratio increases with the first number.
 
 Feldman, McMillan and Talwar 2021 (theorem 3.1, the argument above). Their stronger theorem of 2022 has clones
-with probability 2 / (E + 1), for which ``stronger`` may be set; not proved here, and nothing rests on it.
+with probability 2 / (E + 1); ``stronger`` selects it. It is not proved here, and no guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ import numpy as np
 
 from discreet.core import checks
 
-_MOST = 100.0  # nobody in e^100 sends a clone: beyond it none is counted on (and e^epsilon0 may be no float)
+_MOST = 100.0  # above this, clones (probability below e^-100) are not counted; e^epsilon0 may overflow
 
 __all__ = ["amplified_delta", "amplified_epsilon", "clones_of", "local_epsilon"]
 
 
 def clones_of(epsilon0: float, stronger: bool = False) -> float:
-    """Probability that another user's report is a clone: e^-epsilon0, or 2 / (e^epsilon0 + 1) of 2022."""
+    """Return the probability that another user's response is a clone: e^-epsilon0, or that of 2022."""
     return 2.0 / (math.exp(epsilon0) + 1.0) if stronger else math.exp(-epsilon0)
 
 
 def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool = False) -> float:
-    """A delta at which n shuffled reports are (epsilon, delta)-indistinguishable.
+    """Return a delta at which n shuffled responses are (epsilon, delta)-indistinguishable.
 
     Parameters
     ----------
-    epsilon0 : above 0, the reports' own.
+    epsilon0 : above 0, epsilon of each response.
     users : n >= 1, all of whom follow the protocol.
     epsilon : at least 0.
     stronger : count clones as the theorem of 2022 does.
@@ -59,7 +59,8 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
     c = np.arange(max(0, int(mean - 12 * deviation - 20)), min(n, int(mean + 12 * deviation + 40)) + 1)
     weight = stats.binom.pmf(c, n, clones)
     own, other, factor = odds / (odds + 1), 1 / (odds + 1), math.exp(epsilon)
-    # a of c + 1 are like her own: P / Q = (own a + other (c + 1 - a)) / (other a + own (c + 1 - a)) > factor
+    # a of c + 1 are like the user's: P / Q = (own a + other (c + 1 - a)) / (other a + own (c + 1 - a)) >
+    # factor
     least = np.floor((c + 1) * (own * factor - other) / ((own - other) * (1 + factor))) + 1
     above = stats.binom.sf(least - 2, c, 0.5), stats.binom.sf(least - 1, c, 0.5)
     likely, unlikely = own * above[0] + other * above[1], other * above[0] + own * above[1]
@@ -69,7 +70,7 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
 
 @lru_cache(maxsize=8192)
 def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool = False) -> float:
-    """The least epsilon (to 1e-7 of epsilon0, never too small) that :func:`amplified_delta` grants."""
+    """Return the least epsilon (to 1e-7 of epsilon0, never too small) that :func:`amplified_delta` allows."""
     delta = checks.real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
     low, high = 0.0, checks.positive("epsilon0", epsilon0)
     while high - low > 1e-7 * epsilon0:
@@ -81,16 +82,18 @@ def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool 
 
 @lru_cache(maxsize=8192)
 def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = False) -> float:
-    """The largest epsilon0 (to 1e-5, never too large) whose n shuffled reports meet (epsilon, delta).
+    """Return the largest epsilon0 whose n shuffled responses meet (epsilon, delta).
 
-    At least epsilon, which needs no shuffling. What :func:`amplified_epsilon` then grants, rounded up as it
-    is, is at most epsilon.
+    The result is accurate to 1e-5 and never too large.
+
+    It is at least epsilon, which needs no shuffling. The epsilon that :func:`amplified_epsilon` then gives,
+    rounded up as it is, is at most epsilon.
     """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0
     while high - low > 1e-5:
         middle = 0.5 * (low + high)
-        aim = epsilon - 1e-7 * middle  # amplified_epsilon is that much too large at most
+        aim = epsilon - 1e-7 * middle  # amplified_epsilon is at most that much too large
         fits = aim > 0.0 and amplified_delta(middle, users, aim, stronger) <= delta
         low, high = (middle, high) if fits else (low, middle)
     return low

@@ -1,8 +1,8 @@
-"""What shuffled reports of a local randomizer did to one user, in public numbers: the record of a guarantee.
+"""Record of shuffled responses of a local randomizer for one user, in public numbers.
 
-The bound is :mod:`discreet.accounting.shuffle_amplification`'s, of theorem 3.1 of Feldman, McMillan and
-Talwar 2021, proved there. It rests on the number of users of a batch who follow the protocol, and on a
-randomizer that is the same for all of them, whatever plan they follow.
+The bound is that of :mod:`discreet.accounting.shuffle_amplification`, theorem 3.1 of Feldman, McMillan and
+Talwar 2021, which is proved there. It depends on the number of users of a batch who follow the protocol, and
+on a randomizer that is the same for all of them, whatever plan they follow.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from discreet.core.events import Trust
 
 @dataclass(frozen=True)
 class AmplifiedRecord(BatchRecord):
-    """Locally private reports, of which a shuffler lets out how often each one came in a batch.
+    """Locally private responses, of which a shuffler releases only the counts of each value in a batch.
 
     Parameters
     ----------
-    mechanism : its name in words.
-    batches : (honest users, epsilon0 of one user's whole report), one entry for each batch; only those that
-        no other one is sure to dominate need be listed. A user is in one of them.
+    mechanism : its name as text.
+    batches : (honest users, epsilon0 of one user's whole message), one entry for each batch. Batches that
+    another
+        one certainly dominates may be left out. A user is in one of them.
 
     Raises
     ------
@@ -50,24 +51,24 @@ class AmplifiedRecord(BatchRecord):
 
     @property
     def noise(self) -> str:
-        """What hides the records."""
+        """Protection of the records, by name."""
         return "reports"
 
     @property
     def local(self) -> float:
-        """The largest epsilon0: what holds against the shuffler itself, and if all others are dishonest."""
+        """Largest epsilon0: it holds against the shuffler itself, and if all other users are dishonest."""
         return max(own for _, own in self.batches)
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon at this delta in (0, 1): the worst batch's; never above its epsilon0."""
+        """Return an epsilon at this delta in (0, 1): the worst batch's; never above its epsilon0."""
         return max(amplification.amplified_epsilon(own, users, delta) for users, own in self.batches)
 
     def worst(self, delta: float) -> tuple[int, float]:
-        """The batch that :meth:`epsilon` comes from."""
+        """Return the batch that :meth:`epsilon` comes from."""
         return max(self.batches, key=lambda one: amplification.amplified_epsilon(one[1], one[0], delta))
 
     def line(self, delta: float) -> str:
-        """The worst batch, with its epsilon at this delta."""
+        """Describe the worst batch, with its epsilon at this delta."""
         users, own = self.worst(delta)
         return (
             f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {users} users, each "
@@ -76,7 +77,7 @@ class AmplifiedRecord(BatchRecord):
         )
 
     def sentence(self, trust: Trust) -> str:
-        """What is sent, and on whom it rests."""
+        """Describe what is sent, and which parties the guarantee depends on."""
         return (
             f"A device sends {self.mechanism}, without a look at the data when it chooses what to "
             "report; the shuffler lets out how often each report came in a batch, and nothing of one "
@@ -88,12 +89,12 @@ class AmplifiedRecord(BatchRecord):
         return _recomputed(self, delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, without loss."""
+        """Return plain values, without loss."""
         return {**plain_record(self, "amplified"), "batches": [list(batch) for batch in self.batches]}
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> AmplifiedRecord:
-        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
         given = record_fields(cls, "amplified", table)
         batches = tuple(
             (users, own) for users, own in (typed(x, (int, float)) for x in listed(given["batches"]))
@@ -102,10 +103,10 @@ class AmplifiedRecord(BatchRecord):
 
 
 def _recomputed(record: AmplifiedRecord, delta: float) -> float:
-    """The epsilon of a record by dp-accounting from the joint law of the numbers of clones.
+    """Return the epsilon of a record by dp-accounting from the joint distribution of clone counts.
 
-    Shares no code with :mod:`discreet.accounting.shuffle_amplification`, which sums over one of the two
-    numbers in closed form: here every pair of numbers has its probability, and the library does the rest.
+    It shares no code with :mod:`discreet.accounting.shuffle_amplification`, which sums over one of the two
+    numbers in closed form. Here every pair of numbers has its probability, and dp-accounting does the rest.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
     from scipy.stats import binom
@@ -113,7 +114,7 @@ def _recomputed(record: AmplifiedRecord, delta: float) -> float:
     users, own = record.worst(delta)
     odds, n = math.exp(own), users - 1
     mean = n / odds
-    reach = 9 * math.sqrt(mean) + 40  # at most 1e-15 of the clones' law lies outside
+    reach = 9 * math.sqrt(mean) + 40  # at most 1e-15 of the clones' distribution is outside
     clones = np.arange(max(0, int(mean - reach)), min(n, int(mean + reach)) + 1)
     laws: list[dict[tuple[int, int], float]] = [{}, {}]
     for c, mass in zip(clones.tolist(), binom.pmf(clones, n, 1 / odds).tolist(), strict=True):

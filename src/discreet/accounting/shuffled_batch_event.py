@@ -1,4 +1,4 @@
-"""What records of shuffled batches have in common: a user is in one batch, and laws of loss are composed."""
+"""Common base of records of shuffled batches: a user is in one batch; loss distributions are composed."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ __all__ = ["BatchRecord", "listed", "typed"]
 
 
 class BatchRecord(ABC):
-    """A record whose epsilon is that of the worst batch, by laws of loss."""
+    """Record whose epsilon is that of the worst batch, by privacy-loss distributions."""
 
     __repr__ = brief
 
     @property
     def norm(self) -> Literal["losses"]:
-        """Neither a sum nor a root of squares: laws of loss are composed."""
+        """Neither a sum nor a root of squares: loss distributions are composed."""
         return "losses"
 
     @property
     def numerical(self) -> bool:
-        """Its epsilon is computed from laws of loss."""
+        """True: epsilon is computed from loss distributions."""
         return True
 
     @property
     def levels(self) -> int:
-        """A user's records are in one batch."""
+        """1: a user's records are in one batch."""
         return 1
 
     @abstractmethod
     def recomputed(self, delta: float) -> float:
-        """The epsilon by dp-accounting, which shares no code with ``epsilon``."""
+        """Return the epsilon by dp-accounting, which shares no code with ``epsilon``."""
 
 
 def listed(values: Any) -> list[Any]:
-    """A list of a file, or ``ValueError``."""
+    """Return a list read from a file, or raise ``ValueError``."""
     if not isinstance(values, list):
         raise ValueError(f"record: {checks.said(values)}: must be a list")
     return values
 
 
 def typed(values: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
-    """A list of exactly these types, as a tuple, or ``ValueError``."""
+    """Return a list of exactly these types as a tuple, or raise ``ValueError``."""
     if [type(value) for value in listed(values)] != list(kinds):
         raise ValueError(f"record: {checks.said(values)}: must be {[kind.__name__ for kind in kinds]}")
     return tuple(values)

@@ -196,8 +196,8 @@ class CountMechanism(OverTime):
 
     Raises
     ------
-    If the parts do not fit together: their loss would not be the one derived in the module's docstring.
-        If the parts do not fit together: their loss would not be what the module's head derives.
+    ValueError
+        If the parts do not fit together: their loss would not be the one derived in the module's docstring.
     """
 
     __repr__ = brief

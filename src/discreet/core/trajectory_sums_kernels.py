@@ -19,8 +19,7 @@ def add_trajectories(
     all_rows: int, begins: Ints, reward_shift: float, cut: float, played: Floats,
     counts: Counts, sums: Floats,
 ) -> None:  # fmt: skip
-    """Add some steps of checked users one after the other, by the very sums of one user.
-    Add some steps of checked users one after another, by the same code as for one user.
+    """Add some steps of checked users one after another, by the same code as for one user.
 
     played (steps, R) : 0 where the public policy cannot act and nothing is added; (0, R): no restriction.
     """

@@ -1,4 +1,4 @@
-"""Laws of noise for whoever reads a release: functions of public numbers.
+"""Noise distributions for readers of a release: functions of public numbers.
 
-A wrong one misleads a learner and reveals nobody.
+An error here can mislead a learner but cannot reveal data.
 """

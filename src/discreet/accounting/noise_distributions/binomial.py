@@ -1,12 +1,12 @@
-r"""The noise law of sums of coin flips: exact tails of independent binomial variables.
+r"""Noise distribution of sums of coin flips: exact tails of independent binomial variables.
 
-A released cell carries unit (X - E X), X the sum of independent Bin(N_j, p_j): the flips of all batches so
-far. P(|X - E X| > t) is read off the probabilities of X, which are the inverse Fourier transform of
+A released cell carries unit (X - E X), with X the sum of independent Bin(N_j, p_j): the flips of all batches
+so far. P(|X - E X| > t) is computed from the probabilities of X, which are the inverse Fourier transform of
 
     prod_j (1 + p_j (e^{i theta} - 1))^{N_j},
 
-with the means taken out of the phases, so that these stay small. On a window outside of which X lies with
-probability below 1e-18 by Chernoff's bound the transform is exact but for that and for rounding, for which
+with the means removed from the phases, so that these stay small. The transform is exact on a window, except
+for rounding and for the probability that X is outside, which is below 1e-18 by Chernoff's bound. For both,
 1e-12 is added to the tail. Quantiles below 1e-9 are Chernoff's bound itself (1.07 times the exact ones).
 """
 
@@ -26,13 +26,13 @@ Components = tuple[tuple[int, float], ...]
 """(flips, probability of a one) of each batch."""
 
 _ROUNDING = 1e-12
-_LEAST = 1e-9  # a smaller tail is not told from rounding
+_LEAST = 1e-9  # a smaller tail is hidden by rounding
 
 __all__ = ["BinomialLaw", "Components", "binomial_quantile", "merged"]
 
 
 def merged(components: Components) -> Components:
-    """Flips of equal probability counted together: the same law."""
+    """Merge flips of equal probability; the distribution is unchanged."""
     totals: dict[float, int] = {}
     for number, p in components:
         totals[p] = totals.get(p, 0) + number
@@ -40,22 +40,22 @@ def merged(components: Components) -> Components:
 
 
 def _log_moment(components: Components, t: float) -> float:
-    """ln E exp(t (X - E X))."""
+    """Return ln E exp(t (X - E X))."""
     if t <= 0:
         return sum(n * (math.log1p(p * math.expm1(t)) - p * t) for n, p in components)
-    # e^t may be large: out of the logarithm
+    # e^t may be large: take it out of the logarithm
     return sum(n * (t + math.log(p + (1 - p) * math.exp(-t)) - p * t) for n, p in components)
 
 
 def _chernoff(components: Components, p: float) -> float:
-    """The x at which Chernoff's bound on either tail of X - E X, each at p / 2, is met."""
+    """Return the x at which Chernoff's bound on either tail of X - E X equals p / 2."""
     variance = sum(n * q * (1 - q) for n, q in components)
     wanted = -math.log(0.5 * p)
     worst = 0.0
     for sign in (-1.0, 1.0):
         best = math.inf
         t = 0.25 * math.sqrt(2 * wanted / variance)
-        for _ in range(60):  # the bound is convex around its minimum: walk a fine geometric grid
+        for _ in range(60):  # the bound is convex around its minimum: search a fine geometric grid
             bound = (_log_moment(components, sign * t) + wanted) / t
             if bound > best:
                 break
@@ -66,9 +66,9 @@ def _chernoff(components: Components, p: float) -> float:
 
 @lru_cache(maxsize=65536)
 def binomial_quantile(components: Components, p: float) -> float:
-    """The least x with P(|X - E X| > x) <= p, X the sum of independent Bin(N_j, p_j).
+    """Return the least x with P(|X - E X| > x) <= p, X the sum of independent Bin(N_j, p_j).
 
-    components : at least one pair (N >= 1, p in (0, 1)); p : in (0, 1). Never too small.
+    components : at least one pair (N >= 1, p in (0, 1)). p : in (0, 1). The result is never too small.
     """
     p = checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)
     components = merged(components)
@@ -96,12 +96,12 @@ def binomial_quantile(components: Components, p: float) -> float:
 
 @dataclass(frozen=True)
 class BinomialLaw:
-    """Every cell carries unit (X - E X), X a sum of independent coin flips, of its own.
+    """Distribution of unit (X - E X) in each cell, X a sum of independent coin flips of that cell.
 
     Parameters
     ----------
-    components : (N, p) of each batch that the value reflects; none: no noise yet.
-    unit : what one flip changes a cell by (1; 1/2 for centred rewards).
+    components : (N, p) of each batch in the value; none: no noise yet.
+    unit : change of a cell by one flip (1; 1/2 for centred rewards).
     cells, rows, row_size : of the family, for the union bound and for sums over a row.
     share : this release's part of a failure probability.
     """
@@ -132,11 +132,11 @@ class BinomialLaw:
         return self.unit * math.sqrt(sum(n * p * (1 - p) for n, p in self.components))
 
     def std_bound(self) -> float:
-        """The same: earlier sums carry fewer flips."""
+        """Equal to ``std``: earlier sums carry fewer flips."""
         return self.std()
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any |noise| > E, over cells, or over row sums with ``rows``) <= failure * share."""
+        """Return E with P(any |noise| > E, over cells, or row sums with ``rows``) <= failure * share."""
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if not self.components:
             return 0.0

@@ -1,4 +1,4 @@
-"""Noise distribution of sums of randomized reports.
+"""Noise distribution of sums of randomized responses.
 
 It is derived in :mod:`discreet.mechanisms.local.randomized_response`.
 """
@@ -15,23 +15,23 @@ from discreet.core.short_repr import brief
 
 @dataclass(frozen=True)
 class ReportLaw:
-    """Law of a sum of debiased reports minus the sum of the records that they are about.
+    """Distribution of a sum of debiased responses minus the sum of the records that they describe.
 
     Parameters
     ----------
     variance, cross : float
-        Per user: of one cell, mean over the cells of a step that her policy assigns (pooled steps: all H of
-        them at the even rate); covariance of two cells of one row, at the even rate.
+        Per user: variance of one cell, mean over the cells of a step that the user's policy assigns (pooled
+        steps: all H of them at the even rate); covariance of two cells of one row, at the even rate.
     idle, visit : float
-        The same variance in its two parts: of a user whose policy assigns the cell but who is not in it, and
-        what each record in the cell adds (the steps that were not drawn, mostly). A count of x among n
-        users has the variance n idle + x visit.
+        The same variance in two parts: that of a user whose policy assigns the cell but who is not in it, and
+        the addition by each record in the cell (mostly from the steps that were not drawn). A count of x
+        among n users has the variance n idle + x visit.
     worst, reach : float
-        Per user, of one cell, whatever the data: the largest variance and the largest absolute value.
+        Per user, of one cell, for any data: the largest variance and the largest absolute value.
     row_worst, row_reach : float
-        The same of the sum over a row.
+        The same for the sum over a row.
     terms, terms_bound : int
-        Users who reported; at least the largest number at this and any earlier release.
+        Number of users who responded; at least the largest number at this and any earlier release.
     cells, rows : int
         Cells and rows of the family, for the union bound.
     share : float
@@ -57,15 +57,15 @@ class ReportLaw:
     exact: bool = False
 
     def std(self) -> float:
-        """Root mean square over the cells of a step, if every user's policy assigned them."""
+        """Return the root mean square over the cells of a step, if every user's policy assigned them."""
         return math.sqrt(self.terms * self.variance)
 
     def std_bound(self) -> float:
-        """A bound on one cell's standard deviation, whatever the data, at this and every earlier release."""
+        """Return a bound on one cell's standard deviation, for any data, at this and all earlier releases."""
         return math.sqrt(self.terms_bound * self.worst)
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any |noise| > E, over cells (or row sums) and releases) <= failure: Bernstein."""
+        """Return E with P(any |noise| > E, over cells (or row sums) and releases) <= failure: Bernstein."""
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         n = self.terms_bound
         worst, reach, many = self.worst, self.reach, self.cells
@@ -77,10 +77,11 @@ class ReportLaw:
 
 
 def joined(laws: Sequence[ReportLaw]) -> ReportLaw:
-    """The law of a sum of independent sums of reports by different randomizers: users add, variances too.
+    """Return the distribution of a sum of independent sums of responses by different randomizers.
 
-    laws : at least one, of one family. Bernstein's inequality needs the sum of the largest variances and the
-    largest size of one user's term; ``idle`` and ``visit`` are means over users.
+    Users add up, and variances too. laws : at least one, of one family. Bernstein's inequality needs the sum
+    of the largest variances and the largest size of one user's term; ``idle`` and ``visit`` are means over
+    users.
     """
     if len(laws) == 1:
         return laws[0]

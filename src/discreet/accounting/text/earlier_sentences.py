@@ -1,7 +1,7 @@
 """Sentences of earlier versions of the statement, word for word, so that old files can be verified.
 
-Nothing that is written now uses them. Several of them say more than the numbers do: what is wrong with each
-stands beside it, and ``tests/accounting/text/test_meanings.py`` keeps an example on which it fails.
+No new text uses them. Several of them say more than the numbers do: a comment says what is wrong with each,
+and ``tests/accounting/text/test_meanings.py`` keeps an example on which it fails.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SENTENCES: Mapping[int, Mapping[str, str]] = {
         "changes the probability of any set of messages that leaves the shuffler by a factor of at most "
         "{factor}{plus}",
         "plus": ", plus at most δ = {delta}",
-        # rounded to the nearest: could be below the truth
+        # rounded to the nearest: could be below the true value
         "nominal": "Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = "
         "{epsilon:.6g}: {less} privacy loss than the name says.",
         "one episode": "A user is one episode; who takes part m times has {again}.",
         "several episodes": "A user is up to {episodes} episodes; g users together have {again}.",
-        # secure noise rests on a cryptographic generator
+        # secure noise depends on a cryptographic generator
         "attackers": "with any computing power and any other knowledge, even of everybody else's data",
         "certain": "No outcome tells for certain, but with a chance of at most δ = {delta}.",
         "certain, pure": "No outcome tells for certain, but with a chance of at most δ = {delta}.",
-        "times": "more than a million",  # no bound
+        "times": "more than a million",  # not a bound
         "row": "anything is at most ... times as likely",  # without the δ
         # the odds of an event can change by e^{2ε}
         "epsilon": "how far one {unit} can move the odds of anything: by a factor of at most e to the power "

@@ -1,7 +1,7 @@
-"""Sentences of guarantees: made here, from numbers, and never read back.
+"""Sentences of guarantees, made from numbers and never parsed.
 
-Everything is a function of a :class:`discreet.core.guarantee.Guarantee` or of a record. No printed
-promise is below the truth: numbers of promises are rounded up.
+Everything is a function of a :class:`discreet.core.guarantee.Guarantee` or of a record. No printed guarantee
+is below the true value: its numbers are rounded up.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SOURCES = {
 
 
 def unit(episodes: int) -> str:
-    """Who is protected, if a user has at most so many episodes."""
+    """Describe the protected unit, if a user has at most ``episodes`` episodes."""
     if episodes == 1:
         return "one user: one episode, the whole trajectory of states, actions and rewards"
     return f"one user: up to {episodes} episodes, the whole trajectories of states, actions and rewards"
 
 
 def neighbours(episodes: int) -> str:
-    """Against which exchange."""
+    """Describe the neighbouring relation."""
     if episodes == 1:
         return "one user's whole trajectory is replaced by any other one; the number of users stays the same"
     return (
@@ -46,7 +46,7 @@ def neighbours(episodes: int) -> str:
 
 
 def up(x: float, digits: int = 4) -> str:
-    """``x`` with this many digits, rounded up (but for 1e-9 of it): no promise is below the truth."""
+    """Return ``x`` with ``digits`` digits, rounded up (except by 1e-9 of it): never below the true value."""
     if x == 0.0 or not math.isfinite(x):
         return f"{x:g}"
     exact = Decimal(x) * (1 - Decimal(10) ** -9)
@@ -54,11 +54,11 @@ def up(x: float, digits: int = 4) -> str:
     return f"{float(exact.quantize(last_digit, ROUND_CEILING)):.{digits}g}"
 
 
-# ------------------------------------------------------------------------------ the composition, line by line
+# ------------------------------------------------------------------------------ composition, line by line
 
 
 def composition(claim: Guarantee) -> tuple[str, ...]:
-    """One line per mechanism, or per kind of batches, with the numbers that led to the last line's."""
+    """Return one line per mechanism, or per kind of batches, with the numbers of the last line."""
     if claim.epsilon is None:
         return ()
     stated = f"epsilon {up(claim.epsilon, 6)} at delta {claim.delta:g}"
@@ -87,7 +87,7 @@ def composition(claim: Guarantee) -> tuple[str, ...]:
 
 
 def noise_line(record: MechanismRecord) -> str:
-    """What was done, with its loss, in the norm of the noise."""
+    """Describe a mechanism with its loss, in the norm of the noise."""
     letter = "b" if record.norm == "l1" else "sigma"
     shown = ", ".join(
         f"{name} {letter} = {scale:.6g} ({record.norm} sensitivity {record.sensitivities[name]:.6g})"
@@ -105,11 +105,11 @@ def noise_line(record: MechanismRecord) -> str:
     )
 
 
-# ------------------------------------------------------------------------------ the whole in words
+# ------------------------------------------------------------------------------ whole statement
 
 
 def statement(claim: Guarantee, version: int = VERSION) -> str:
-    """Return the guarantee in words.
+    """Return the guarantee as text.
 
     ``version`` selects the templates of :mod:`discreet.accounting.text.sentence_templates`.
     """
@@ -140,7 +140,7 @@ def _numbers(claim: Guarantee, epsilon: float) -> str:
 
 
 def _promise(claim: Guarantee, epsilon: float, said: Mapping[str, str]) -> str:
-    """What (epsilon, delta) says, of whom and against whom."""
+    """State (epsilon, delta), the protected unit and the attacker."""
     m = claim.episodes
     return said[claim.trust].format(
         whole="whole trajectory for another" if m == 1 else f"episodes (up to {m}) for any others",
@@ -150,8 +150,8 @@ def _promise(claim: Guarantee, epsilon: float, said: Mapping[str, str]) -> str:
 
 
 def _nominal(nominal: float | None, epsilon: float, said: Mapping[str, str]) -> list[str]:
-    """What the user typed, where the noise gives another epsilon."""
-    # noise on a grid meets the budget with a little to spare: below a thousandth nobody needs to hear of it
+    """State the nominal epsilon, if the noise gives another one."""
+    # Noise on a grid meets the budget with a small margin; a margin below a thousandth is not stated.
     spared = nominal is not None and 0.999 * nominal <= epsilon <= nominal
     if nominal is None or spared or math.isclose(nominal, epsilon, rel_tol=1e-6):
         return []
@@ -160,7 +160,7 @@ def _nominal(nominal: float | None, epsilon: float, said: Mapping[str, str]) -> 
 
 
 def _means(claim: Guarantee) -> list[str]:
-    """What hides the data: the mechanisms in words, or which batches have which."""
+    """Describe what protects the data: the mechanisms, or which batches have which mechanism."""
     if not claim.kinds:
         return _mechanisms(claim)
     said: dict[str, list[str]] = {}
@@ -174,7 +174,7 @@ def _means(claim: Guarantee) -> list[str]:
 
 
 def of_noise(record: MechanismRecord) -> str:
-    """What hides the data, and in how many sums."""
+    """Describe what protects the data, and in how many sums."""
     times = f", each user in at most {record.levels} noisy sums" if record.levels > 1 else ""
     return record.mechanism + times
 
@@ -192,7 +192,7 @@ def _mechanisms(claim: Guarantee) -> list[str]:
 
 
 def _closing(claim: Guarantee, said: Mapping[str, str]) -> Sequence[str]:
-    """What protects several records together, what is public, where the noise comes from."""
+    """State what protects several records together, what is public, and the source of the noise."""
     m = "m" if claim.episodes == 1 else "g"
     if claim.rho is None:
         again = said["again, epsilon"] + (said["again, delta"] if claim.delta else "")

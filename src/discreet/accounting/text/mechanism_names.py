@@ -1,4 +1,4 @@
-"""What mechanisms of counts are called, in records and guarantees: no number follows from these words."""
+"""Names of mechanisms of counts, in records and guarantees; no number follows from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["name_of"]
 
 
 def name_of(mechanism: CountMechanism) -> str:
-    """The mechanism as the guarantee names it."""
+    """Return the mechanism's name in its guarantee."""
     return "; ".join([_core_words(mechanism), *_remarks(mechanism)])
 
 
@@ -85,7 +85,7 @@ def _remarks(mechanism: CountMechanism) -> Iterable[str]:
 
 
 def _pooled_share(mechanism: CountMechanism) -> float:
-    """Of the loss at ``scales``, the part of counts pooled over steps."""
+    """Return the share of counts pooled over steps in the loss at ``scales``."""
     names = list(mechanism.query.row_families)
     pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in names])
     power = 1.0 if mechanism.norm == "l1" else 2.0

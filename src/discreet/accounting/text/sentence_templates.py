@@ -1,8 +1,8 @@
 """Sentences about epsilon, delta, rho and mu: one template each, without its numbers.
 
 Meaning of the symbols. Two data sets are neighbours if one user's whole record is replaced by any other one;
-P and P' are the laws of what is released from the two. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta
-**for every event E**, and nothing else. In particular
+P and P' are the distributions of what is released from the two. (epsilon, delta) says P(E) <= e^epsilon P'(E)
++ delta **for every event E**, and nothing else. In particular
 
 - delta is added. It is not the probability that the factor is exceeded. With L = ln(P/P') at the outcome,
   P(L > epsilon) is 20 delta for Gaussian noise at (1, 1e-6); a bound on it is ``Guarantee.exceeds``
@@ -15,7 +15,8 @@ P and P' are the laws of what is released from the two. (epsilon, delta) says P(
 - rho and mu are separate measures. Each implies an epsilon at every delta; an epsilon that is computed
   from the noise itself may be smaller.
 
-``tests/accounting/text/test_meanings.py`` evaluates each of them on mechanisms whose laws are known exactly.
+``tests/accounting/text/test_meanings.py`` evaluates each of them on mechanisms with exactly known
+distributions.
 
 Versions. A statement's version fixes its sentences: :func:`words` gives those of a version, and a folder is
 verified with the sentences of its own version. :data:`NOW` holds the newest sentences;

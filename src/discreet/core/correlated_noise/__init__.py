@@ -1,40 +1,43 @@
-r"""Sums over time: one stream of noisy releases while people keep coming, and why adaptivity costs nothing.
+r"""Sums over time: one stream of noisy releases while users arrive, and why adaptivity has no privacy cost.
 
-Policies are chosen from releases, so what later people do depends on earlier noise. The claims of this
-package hold all the same. Let o be everything public: releases, policies, and coins that are published. Fix
-o, and everybody's private coins (whose law does not depend on the data). In both worlds, with user k's
-trajectory and with the one that replaces it, policies, ends of batches and the contributions of all users
-but k are then the same, also of those after her, whose policies are functions of o. Only her own
-contribution differs: call its change in the coordinates that are measured her *shift*. Three statements
-follow, which other modules name:
+Policies are chosen from releases, so what later users do depends on earlier noise. The claims of this package
+hold nevertheless. Let o be everything public: releases, policies, and published random bits. Fix o, and the
+private random bits of all users (whose distribution does not depend on the data). Compare user k's trajectory
+with the one that replaces it. In both cases policies, ends of batches and the contributions of all users
+except k are the same. This includes later users, whose policies are functions of o. Only the contribution of
+user k differs: call its change in the measured coordinates the *shift*. Three statements follow, which other
+modules refer to:
 
-(a) *Laplace noise, continuous or discrete.* If each output is an exact causal sum with noise of a law that
-is fixed in advance, epsilon = sup over shifts of the sum of abs(shift) / scale is pure, also where noise is
-drawn and used before its data exist, and with scales set from o if that sum is at most epsilon for every o.
-Proof: for fixed o the noise is determined, in either world, by a map of unit Jacobian (or a bijection of
-integers), since sums are causal; the ratio of the densities of o is one of noise densities at two points
-that differ by the shift.
+(a) *Laplace noise, continuous or discrete.* Suppose that each output is an exact causal sum with noise of a
+distribution that is fixed in advance. Then epsilon = sup over shifts of the sum of abs(shift) / scale is
+pure. This also holds if noise is drawn and used before its data exist, and with scales set from o if that sum
+is at most epsilon for every o. Proof: for fixed o the noise is determined, in either case, by a map of unit
+Jacobian (or a bijection of integers), since sums are causal. The ratio of the densities of o is one of noise
+densities at two points that differ by the shift.
 
-(b) *Gaussian noise.* If each output is a row of a lower-triangular matrix applied to exact sums, with fresh
-independent noise, and the sum of (shift_i / sigma_i)^2 is at most mu^2 whatever o, the whole stream is
-mu-GDP, with nothing lost. Proof: shifts s_i (in units of sigma_i) depend on the past only. Append one
-release that nobody sees, so that the squares add up to mu^2 exactly; then exp(i u sum s_i g_i + u^2 mu^2 /
-2) has mean 1 for every u, so that sum s_i g_i is normal with variance mu^2, and the loss is that of N(0, 1)
-against N(mu, 1). To drop the last release is post-processing. A matrix that is not lower-triangular but
-fixed in advance (noise that is used early) is one after a rotation of the noise.
+(b) *Gaussian noise.* Suppose that each output is a row of a lower-triangular matrix applied to exact sums,
+with fresh independent noise, and that the sum of (shift_i / sigma_i)^2 is at most mu^2 for every o. Then the
+whole stream is mu-GDP, with nothing lost. Proof: shifts s_i (in units of sigma_i) depend on the past only.
+Append one unpublished release, so that the squares add up to mu^2 exactly. Then exp(i u sum s_i g_i + u^2
+mu^2 / 2) has mean 1 for every u, so sum s_i g_i is normal with variance mu^2, and the loss is that of N(0, 1)
+against N(mu, 1). Dropping the last release is post-processing. A matrix that is not lower-triangular but
+fixed in
+advance (noise that is used early) becomes lower-triangular after a rotation of the noise.
 
-(c) *Numerical losses* (discrete Gaussian or binomial noise, Laplace noise at delta > 0). If the noise of
-every coordinate that a user touches is drawn after her record is in, and law and shift are fixed in
-advance, the loss is a sum of independent terms, one for each coordinate. Where several patterns of shifts
-are possible, the worst is taken. Not for noise that is used before its data (that is (a)'s), nor scales set
-from o.
+(c) *Numerical losses* (discrete Gaussian or binomial noise, Laplace noise at delta > 0). Suppose that the
+noise of every coordinate that a user changes is drawn after the user's record is in, and that distribution
+and shift are fixed in advance. Then the loss is a sum of independent terms, one for each coordinate. If
+several patterns of shifts are possible, the worst is taken. This does not cover noise that is used before its
+data (see (a)), nor scales set from o.
 
-What they need, and where it is looked after: a user's policy is made from releases before she starts, and
-her record belongs to the batch that was open then (:mod:`discreet.core.stream_session`); ends of batches
-look at no data (:class:`~discreet.core.releases.Schedule`); the coins of policies and environments are no
-noise's (:mod:`discreet.core.rng`); no noise is drawn twice and no state goes on twice
-(:mod:`discreet.core.lifecycle`); a person is one user; and neighbours replace, so that the number of users
-is public. Clocks of rows need more (:mod:`discreet.core.correlated_noise.per_pair_schedule`).
+The statements need the following, which the named modules enforce. A user's policy is made from releases
+before the user starts, and the user's record belongs to the batch that was open then
+(:mod:`discreet.core.stream_session`). Ends of batches depend on no data
+(:class:`~discreet.core.releases.Schedule`). The random bits of policies and environments are separate from
+the
+noise (:mod:`discreet.core.rng`). No noise is drawn twice and no state continues twice
+(:mod:`discreet.core.lifecycle`). One person is one user. Neighbours replace, so the number of users is
+public. Per-pair schedules need more (:mod:`discreet.core.correlated_noise.per_pair_schedule`).
 
 Sources: Chan, Shi and Song 2011 and Dwork, Naor, Pitassi and Rothblum 2010 (trees); Denisov, McMahan, Rush,
 Smith and Thakurta 2022 (adaptive inputs of Gaussian factorizations).

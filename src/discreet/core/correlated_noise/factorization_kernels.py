@@ -1,25 +1,26 @@
-"""Walks: the noise of every released prefix as a public program of linear operations on registers.
+"""Noise of factorization mechanisms: a public program of linear operations on registers.
 
-A walk is the noise side of a continual release "exact prefix sum + correlated noise": which
-independent draws there are and how each prefix's noise is made of them. One operation is
+A factorization mechanism ("walk" in code) adds correlated noise to exact prefix sums in a continual release.
+Its program says which independent draws there are and how each prefix's noise is computed from them. One
+operation is
 
     register[target] = c1 register[source1] + c2 register[source2] + cd draw(i, j; scale),      (1)
 
-source -1 is nothing, and cd = 0 draws nothing. A draw fills every cell with independent noise of
-``scale`` times the base scales; each address (i, j) is drawn at most once in a stream's life, so that
-draws from a source that cannot be repeated serve as well as seeded ones: what is needed later stays in
-a register. The program depends on public numbers alone (code, parameters, leaf). The stepwise session
-and the fused driver read it from here and evaluate (1) in the same order, cell by cell: equal bits.
+where source -1 is zero, and cd = 0 draws nothing. A draw fills every cell with independent noise of ``scale``
+times the base scales. Each address (i, j) is drawn at most once in a stream's life, so draws from a source
+that cannot be repeated can replace seeded ones: a value that is needed later stays in a register. The program
+depends only on public numbers (code, parameters, leaf). The stepwise session and the fused driver read it
+from here and evaluate (1) in the same order, cell by cell: equal bits.
 
-``held`` (registers + 1,): what each register holds, as far as the program asks (the tree: the prefix
-whose noise it is), and the last leaf made. Codes, integer and float parameters:
+``held`` (registers + 1,): label of each register's content, as far as the program needs it (the tree: the
+prefix of the noise), and the last leaf made. Codes, integer and float parameters:
 
 - ``TREE`` (epochs, gaussian): the binary tree; leaves may be skipped.
 - ``OPTIMAL_TREE`` (levels,), (v_0, v_1, ...): the same nodes under the optimal estimate.
 - ``SIGNED_DIGITS`` (arity, levels).
 - ``TOEPLITZ`` (buffers,), (b_0, then lambda_k, then w_k): a buffered linear Toeplitz matrix.
 
-Derivations stand with the walks' classes: :mod:`discreet.core.correlated_noise`.
+Derivations are in the modules of :mod:`discreet.core.correlated_noise`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ C1, C2, CD, SCALE = range(4)  # columns of `weights`
 
 
 class Program(NamedTuple):
-    """A walk's code and parameters, and room for the operations of one leaf."""
+    """Code and parameters of a factorization, and room for the operations of one leaf."""
 
     code: int
     ints: Ints
@@ -64,10 +65,10 @@ def _put(
 # ------------------------------------------------------------------------ the binary tree
 @inlined
 def _tree_ops(ints: Ints, held: Ints, leaf: int, links: Ints, weights: Floats) -> int:
-    """A node's noise on top of its parent prefix's, for every prefix on the way that is not held."""
+    """Add a node's noise to its parent prefix's, for every required prefix that is not held."""
     epochs, gaussian = ints[0] != 0, ints[1] != 0
     length = tree_chain(leaf, epochs, held, links[:, DRAW])
-    for first in range(length // 2):  # the chain lists the last prefix first, operations go the other way
+    for first in range(length // 2):  # the chain lists the last prefix first; operations run forward
         last = length - 1 - first
         links[first, DRAW], links[last, DRAW] = links[last, DRAW], links[first, DRAW]
     for at in range(length):
@@ -83,7 +84,7 @@ def _tree_ops(ints: Ints, held: Ints, leaf: int, links: Ints, weights: Floats) -
 
 @inlined
 def _zeros(n: int) -> int:
-    """Trailing zero bits of n > 0."""
+    """Return the number of trailing zero bits of n > 0."""
     level = 0
     while n & 1 == 0:
         n >>= 1
@@ -93,7 +94,7 @@ def _zeros(n: int) -> int:
 
 @inlined
 def _optimal_ops(ints: Ints, floats: Floats, leaf: int, links: Ints, weights: Floats) -> int:
-    """Registers 0 .. L-1: a node's estimate; L .. 2L-1: a prefix by its last node; 2L: the node in work."""
+    """Use registers 0..L-1: estimates of nodes; L..2L-1: prefixes by last node; 2L: current node."""
     levels, top = ints[0], _zeros(leaf)
     at = _put(links, weights, 0, 0 if top == 0 else 2 * levels, -1, -1, leaf, 0, leaf, 0.0, 0.0, 1.0, 1.0)
     for level in range(1, top + 1):
@@ -119,13 +120,13 @@ def _optimal_register(ints: Ints, leaf: int) -> int:
 
 
 # ------------------------------------------------------------------------- signed digits
-# Of a level: registers 0 .. below-1 hold the noise of the prefixes 1 .. below blocks before the base, the
-# last one that of the prefix after it. The base itself, digit 0, is a prefix of the level above.
+# For each level, registers 0 .. below-1 hold the noise of the prefixes 1 .. below blocks before the base. The
+# last one holds that of the prefix after it. The base itself, digit 0, is a prefix of the level above.
 
 
 @inlined
 def digit_position(arity: int, level: int, leaf: int) -> int:
-    """p_level: the leaf rounded, level by level, to arity^level, in units of it."""
+    """Return p_level: the leaf rounded, level by level, to arity^level, in units of it."""
     below = (arity + 1) // 2 - 1
     for _ in range(level):
         leaf = (leaf + below) // arity
@@ -134,7 +135,7 @@ def digit_position(arity: int, level: int, leaf: int) -> int:
 
 @inlined
 def _digit_register(arity: int, levels: int, level: int, leaf: int) -> int:
-    """Where the noise of prefix p_level is; -1: prefix 0, which has none."""
+    """Return the register with the noise of prefix p_level; -1 for prefix 0, which has none."""
     below = (arity + 1) // 2 - 1
     position = digit_position(arity, level, leaf)
     while level < levels - 1:
@@ -181,7 +182,7 @@ def _digit_ops(ints: Ints, leaf: int, links: Ints, weights: Floats) -> int:
 # ------------------------------------------------------------------- buffered linear Toeplitz
 @inlined
 def _toeplitz_ops(ints: Ints, floats: Floats, leaf: int, links: Ints, weights: Floats) -> int:
-    """Registers 0 .. m-1: S_k = sum_{j >= 1} lambda_k^j z_{n-j}; m: z_n; m + 1: the prefix's noise."""
+    """Use registers 0..m-1: S_k = sum_{j >= 1} lambda_k^j z_{n-j}; m: z_n; m + 1: prefix noise."""
     buffers, at = ints[0], 0
     drawn, out = buffers, buffers + 1
     if leaf > 1:
@@ -196,12 +197,12 @@ def _toeplitz_ops(ints: Ints, floats: Floats, leaf: int, links: Ints, weights: F
     return at
 
 
-# ------------------------------------------------------------------------------ any walk
+# ------------------------------------------------------------------------------ any factorization
 @inlined
 def walk_ops(
     code: int, ints: Ints, floats: Floats, held: Ints, leaf: int, links: Ints, weights: Floats
 ) -> int:
-    """The operations that make the noise of prefix ``leaf``, in order; their number."""
+    """Write the operations that make the noise of prefix ``leaf``, in order; return their number."""
     if code == TREE:
         return _tree_ops(ints, held, leaf, links, weights)
     if code == OPTIMAL_TREE:
@@ -213,13 +214,13 @@ def walk_ops(
 
 @inlined
 def walk_next(code: int, held: Ints, leaf: int) -> int:
-    """The next leaf to make on the way to ``leaf``: only the plain tree needs none in between."""
+    """Return the next leaf to make before ``leaf``; only the plain tree can skip leaves."""
     return leaf if code == TREE else held[held.shape[0] - 1] + 1
 
 
 @inlined
 def walk_register(code: int, ints: Ints, leaf: int) -> int:
-    """The register that holds the noise of prefix ``leaf`` > 0 once it is made."""
+    """Return the register that holds the noise of prefix ``leaf`` > 0 once it is made."""
     if code == TREE:
         return tree_slot(leaf, ints[0] != 0)
     if code == OPTIMAL_TREE:
@@ -233,21 +234,21 @@ def walk_register(code: int, ints: Ints, leaf: int) -> int:
 def next_ops(
     code: int, ints: Ints, floats: Floats, held: Ints, leaf: int, links: Ints, weights: Floats
 ) -> tuple[int, int]:
-    """Door: (the next leaf on the way to ``leaf``, the number of its operations)."""
+    """Return (next leaf to make before ``leaf``, number of its operations)."""
     at = walk_next(code, held, leaf)
     return at, walk_ops(code, ints, floats, held, at, links, weights)
 
 
 @kernel
 def register_of(code: int, ints: Ints, leaf: int) -> int:
-    """Door to :func:`walk_register`."""
+    """Call :func:`walk_register`."""
     return walk_register(code, ints, leaf)
 
 
 # ------------------------------------------------------------------- columns of a Toeplitz strategy
 @kernel
 def inverse_column(floats: Floats, buffers: int, releases: int) -> Floats:
-    """c_0, ..., c_{releases-1} with sum_{j<=n} b_j c_{n-j} = 1 for every n, b as in ``TOEPLITZ``."""
+    """Return c_0, ..., c_{releases-1} with sum_{j<=n} b_j c_{n-j} = 1 for all n, b as in ``TOEPLITZ``."""
     out = np.empty(releases)
     state = np.zeros(buffers)
     for n in range(releases):

@@ -1,19 +1,19 @@
-r"""The binary tree with the optimal streaming estimate: every node's noise is averaged with its parts'.
+r"""Binary tree with the optimal streaming estimate: each node is averaged with its children's estimates.
 
-The nodes of :mod:`discreet.core.correlated_noise.binary_tree` are measured, all complete ones now: those that
-are right children too. A node's sum is then known twice, from its own measurement (variance 1) and from its
-children's estimates (variance 2 v_{l-1}, independent of it); the least-squares mean of the two,
+All complete nodes of :mod:`discreet.core.correlated_noise.binary_tree` are measured, including right
+children. A node's sum is then known twice, from its own measurement (variance 1) and from its children's
+estimates (variance 2 v_{l-1}, independent of it). The least-squares mean of the two,
 
     e_l = v_l z + (1 - v_l) (e_left + e_right),      v_0 = 1,  v_l = 2 v_{l-1} / (1 + 2 v_{l-1}) -> 1/2,
 
-has variance v_l (Honaker 2015). A prefix is the sum of its nodes' estimates. Measurements of complete
-subtrees are all that exists while people come, and nodes of a prefix share none of them: among
-unbiased linear estimates from the tree this one has the least variance at every release.
+has variance v_l (Honaker 2015). A prefix is the sum of its nodes' estimates. While users arrive, only
+measurements of complete subtrees exist, and nodes of a prefix share none of them. Among unbiased linear
+estimates from the tree this one therefore has the least variance at every release.
 
-Privacy. Measurements are exact node sums with independent noise, the estimates a function of them.
-Complete nodes end at n <= N - 1 for N leaves, so there are nodes of L = bit_length(N - 1) levels, one leaf is
-in at most one node of each, and the first leaf in all L: the loss of the plain tree, at noise that is
-1.3 to 1.4 times smaller.
+Privacy. Measurements are exact node sums with independent noise, and the estimates are a function of them.
+Complete nodes end at n <= N - 1 for N leaves, so there are nodes of L = bit_length(N - 1) levels. One leaf is
+in at most one node of each level, and the first leaf in all L. The loss is that of the plain tree, and the
+noise is 1.3 to 1.4 times smaller.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from discreet.core.short_repr import brief
 
 @lru_cache(maxsize=64)
 def node_variances(levels: int) -> tuple[float, ...]:
-    """v_0, ..., v_{levels-1}."""
+    """Return v_0, ..., v_{levels-1}."""
     out = [1.0]
     for _ in range(levels - 1):
         out.append(2 * out[-1] / (1 + 2 * out[-1]))
@@ -39,9 +39,9 @@ def node_variances(levels: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class OptimalTree(Walk):
-    """The binary tree, each node's noise averaged with its parts' (Honaker 2015): the loss of the plain tree.
+    """Binary tree with least-squares estimates of the nodes (Honaker 2015); same loss as the plain tree.
 
-    leaves : N >= 1, batches of users or users, the last one never released. Raises ``ValueError`` for less.
+    leaves : N >= 1, batches of users or users; the last one is never released. Raises ``ValueError`` below 1.
     """
 
     __repr__ = brief
@@ -56,12 +56,12 @@ class OptimalTree(Walk):
 
     @property
     def levels(self) -> int:
-        """L: nodes that one leaf can be in."""
+        """L: number of nodes that one leaf can be in."""
         return max(1, (self.leaves - 1).bit_length())
 
     @property
     def form(self) -> Form:
-        """Registers: for each level an estimate and a prefix, and the node in work.
+        """Registers: for each level an estimate and a prefix, and the current node.
 
         Operations: a node of each level, and the prefix. Parameters: (levels,), (v_0, v_1, ...).
         """

@@ -7,21 +7,21 @@ unbounded: n = sum_l d_l k^l, l < L. With p_l the leaf n rounded level by level 
     noise(p_l) = noise(p_{l+1}) + sum of z over the d_l blocks after p_{l+1}          (d_l > 0),
                  noise(p_{l+1}) - sum of z over the |d_l| blocks that end at p_{l+1}  (d_l < 0),
 
-one independent z for each block of k^l leaves that starts at a multiple of k^l. Blocks of the second
-kind end after n: their z is used before their data exist. Variance: sum_l |d_l|, about k/4 a level
-where unsigned digits need k/2.
+There is one independent z for each block of k^l leaves that starts at a multiple of k^l. Blocks of the second
+kind end after n: their z is used before their data exist. Variance: sum_l |d_l|, about k/4 a level, while
+unsigned digits need k/2.
 
-Privacy, pure epsilon only. What is released is the exact prefix sum plus B z. With C the incidence of
-blocks and leaves, B C = A by telescoping, so for fixed outputs o the neighbouring streams are hidden
-by noise vectors z = z(o) and z + C (x - x') whose densities differ by exp(|C (x - x')|_1 / b) at most.
-This is pointwise in o and the map from noise to outputs has unit Jacobian, so later users' data, and
-the schedule of nobody but the clock, may depend on o: epsilon = L * (one draw's), since a leaf is in one
-block of each level, the first leaf in a used one of each (:mod:`discreet.core.correlated_noise`, a). Early
-noise is correlated with what was released before a user came; (epsilon, delta) accounting draw by draw would
-be wrong, and Gaussian noise is therefore refused.
+Privacy, pure epsilon only. The release is the exact prefix sum plus B z. With C the incidence of blocks and
+leaves, B C = A by telescoping. For fixed outputs o the neighbouring streams are therefore hidden by noise
+vectors z = z(o) and z + C (x - x') whose densities differ by at most exp(|C (x - x')|_1 / b). This is
+pointwise in o and the map from noise to outputs has unit Jacobian. Later users' data may therefore depend on
+o; the schedule may depend only on the clock. epsilon = L * (one draw's), since a leaf is in one block of each
+level, and the first leaf in a used one of each (:mod:`discreet.core.correlated_noise`, a). Early noise is
+correlated with what was released before a user came; (epsilon, delta) accounting draw by draw would be wrong,
+and Gaussian noise is therefore rejected.
 
-Every draw is taken once. At a new base the registers of a level are filled with the noise of the
-prefixes that lie before it, and are then only read.
+Every draw is used once. At a new base the registers of a level are filled with the noise of the prefixes
+before it, and are then only read.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MOST_ARITY = 1024  # a level keeps k/2 noises
 
 @dataclass(frozen=True)
 class SignedDigits(Walk):
-    """A tree in balanced digits: a prefix is a sum and difference of few blocks; pure epsilon only.
+    """Tree in balanced digits: a prefix is a sum and difference of few blocks; pure epsilon only.
 
     leaves : N >= 1, batches of users; the last one is never released. arity : k >= 2, the base of the digits.
     levels : L in [1, 64], of blocks of k^l leaves; a user is in one block of each. Raises ``ValueError``
-    beyond, and where the blocks' noise could leave the integers of a double.
+    outside these ranges, and if the blocks' noise could leave the exact integers of a double.
     """
 
     __repr__ = brief
@@ -61,14 +61,14 @@ class SignedDigits(Walk):
 
     @property
     def below(self) -> int:
-        """The largest size of a negative digit."""
+        """Largest magnitude of a negative digit."""
         return (self.arity + 1) // 2 - 1
 
     @property
     def form(self) -> Form:
         """Registers: for each level the prefixes before a base, and the one after it.
 
-        Operations: at most all of them are made anew. Parameters: (arity, levels).
+        Operations: at most all of them are made again. Parameters: (arity, levels).
         """
         registers = self.levels * (self.below + 1)
         return Form(registers, registers, (self.arity, self.levels))

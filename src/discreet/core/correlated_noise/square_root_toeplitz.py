@@ -1,25 +1,25 @@
 r"""Square-root Toeplitz: correlated Gaussian noise of std about sqrt(1.07 + ln(n)/pi) at release n.
 
-The matrix of prefix sums has the symbol 1/(1-x). Both factors of the best factorisation (up to lower
-order terms) have the symbol (1-x)^{-1/2} = sum_j binom(2j, j) 4^{-j} x^j (Fichtenberger, Henzinger and
-Upadhyay 2022; Henzinger, Upadhyay and Upadhyay 2023). Streamed, its noise needs all earlier draws.
-Here B is a buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that is near it:
+The matrix of prefix sums has the symbol 1/(1-x). Both factors of the best factorization (up to lower order
+terms) have the symbol (1-x)^{-1/2} = sum_j binom(2j, j) 4^{-j} x^j (Fichtenberger, Henzinger and Upadhyay
+2022; Henzinger, Upadhyay and Upadhyay 2023). In a stream, its noise needs all earlier draws. Here B is a
+buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that approximates it:
 
     b_0 = 1,   b_j = sum_k w_k lambda_k^j  (j >= 1),    S_k <- lambda_k (S_k + z_{n-1}),
     noise(n) = b_0 z_n + sum_k w_k S_k.
 
-Weights and nodes. binom(2j, j) 4^{-j} is the j-th moment of the arcsine law on (0, 1). With
+Weights and nodes. binom(2j, j) 4^{-j} is the j-th moment of the arcsine distribution on (0, 1). With
 lambda = 1/(1 + e^{-u}) it is (1/pi) int lambda^{j+1/2} (1 - lambda)^{1/2} du, an analytic integrand: the
-trapezoidal rule with step h = 3/2 has a relative error of about 2 exp(-pi^2/h) < 1 %. The last node
-carries the law's mass to 1.
+trapezoidal rule with step h = 3/2 has a relative error of about 2 exp(-pi^2/h) < 1 %. The last node contains
+the distribution's mass up to 1.
 
-Privacy does not depend on how good that fit is. The strategy is C = B^{-1} A, Toeplitz with the column c(x)
-= 1 / ((1-x) b(x)), computed up to the number M of releases, and b is then multiplied by the l2 norm of
-(c_0, .., c_{M-1}): every column of the strategy has l2 norm at most 1. The release is B (C x + z): C is
-lower triangular and z_n is fresh at release n, so that the sequence in brackets is (Delta_2/sigma)-GDP
-whatever later users do (:mod:`discreet.core.correlated_noise`, b), and multiplying by the known B is
-post-processing. Rounding: computed, c solves B c = 1 up to residuals of some 1e-15 each, and B^{-1} has l1
-norm at most 2 c_0 (c falls), which moves the norm by less than 1e-14 sqrt(M); 1e-9 of it is added.
+Privacy does not depend on the quality of that fit. The strategy is C = B^{-1} A, Toeplitz with the column
+c(x) = 1 / ((1-x) b(x)), computed up to the number M of releases. Then b is multiplied by the l2 norm of (c_0,
+.., c_{M-1}), so every column of the strategy has l2 norm at most 1. The release is B (C x + z): C is lower
+triangular and z_n is fresh at release n, so the sequence in brackets is (Delta_2/sigma)-GDP whatever later
+users do (:mod:`discreet.core.correlated_noise`, b), and multiplying by the known B is post-processing.
+Rounding: the computed c solves B c = 1 up to residuals of about 1e-15 each, and B^{-1} has l1 norm at most 2
+c_0 (c decreases). This changes the norm by less than 1e-14 sqrt(M); 1e-9 of it is added.
 
 Gaussian noise only: columns have a large l1 norm.
 """
@@ -40,11 +40,11 @@ from discreet.core.short_repr import brief
 
 MOST_LEAVES = 10**7  # the column and the variances are tables
 
-_STEP, _FIRST, _BEYOND = 1.5, -2.0, 3.0  # of u: the rule's step, its first node, its end past ln M
+_STEP, _FIRST, _BEYOND = 1.5, -2.0, 3.0  # of u: step of the rule, first node, end beyond ln M
 
 
 def quadrature(releases: int) -> tuple[Floats, Floats]:
-    """(lambda, w): sum_k w_k lambda_k^j is binom(2j, j) / 4^j within 1 % for 1 <= j < releases."""
+    """Return (lambda, w): sum_k w_k lambda_k^j is binom(2j, j) / 4^j within 1 % for 1 <= j < releases."""
     nodes = 1 + max(1, math.ceil((math.log(releases) + _BEYOND - _FIRST) / _STEP))
     u = _FIRST + _STEP * np.arange(nodes)
     rates = 1 / (1 + np.exp(-u))
@@ -55,7 +55,7 @@ def quadrature(releases: int) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=16)
 def _program(releases: int) -> Floats:
-    """Parameters of the program, scaled to columns of l2 norm at most 1."""
+    """Return the parameters of the program, scaled to columns of l2 norm at most 1."""
     rates, weights = quadrature(releases)
     plain = np.concatenate([[1.0], rates, weights])
     column = walks.inverse_column(plain, rates.size, releases)
@@ -67,7 +67,7 @@ def _program(releases: int) -> Floats:
 
 @dataclass(frozen=True)
 class Toeplitz(Walk):
-    """A walk over N leaves, the last of which is never released, whose columns have l2 norm at most 1."""
+    """Factorization over N leaves with columns of l2 norm at most 1; the last leaf is never released."""
 
     __repr__ = brief
 
@@ -86,7 +86,7 @@ class Toeplitz(Walk):
 
     @property
     def levels(self) -> int:
-        """1: the norm of a column."""
+        """1: norm of a column."""
         return 1
 
 
@@ -94,9 +94,10 @@ class Toeplitz(Walk):
 class SquareRoot(Toeplitz):
     """Square-root Toeplitz noise (Fichtenberger, Henzinger and Upadhyay 2022), in buffers; Gaussian only.
 
-    Prefix sums at release n have a noise of std about sqrt(1.07 + ln(n) / pi) of one draw's.
+    Prefix sums at release n have noise of std about sqrt(1.07 + ln(n) / pi) times that of one draw.
 
-    leaves : N, batches of users, from 1 to 10^7, the last one never released. Raises ``ValueError`` beyond.
+    leaves : N, batches of users, from 1 to 10^7; the last one is never released. Raises ``ValueError``
+    outside this range.
     """
 
     code: ClassVar[int] = walks.TOEPLITZ

@@ -1,1 +1,1 @@
-"""Noise: exact discrete samplers (:mod:`.exact`), and seeded streams for simulation (:mod:`.seeds`)."""
+"""Noise: exact samplers (:mod:`.discrete_samplers`), and seeded streams (:mod:`.seeded_rng`)."""

@@ -1,51 +1,50 @@
-r"""Exact discrete noise from random bytes alone: no floating point in the law, no truncation.
+r"""Exact discrete noise from random bytes: the distribution has no floating point and no truncation.
 
-:func:`discrete_laplace` draws P(x) proportional to e^{-|x|/b} and :func:`discrete_gaussian`
-P(x) proportional to e^{-x^2/(2 sigma^2)} on the integers, b and sigma rational (a float is a
-rational). The source of bytes is a function ``source(n) -> n bytes``, by default
-:func:`os.urandom`, which is cryptographic and safe across a fork; nothing is kept between calls.
-If its bytes are independent and uniform, each draw is independent with exactly this law. Time
-depends on the values drawn: the samplers do not hide it.
+:func:`discrete_laplace` draws P(x) proportional to e^{-|x|/b}, and :func:`discrete_gaussian` draws P(x)
+proportional to e^{-x^2/(2 sigma^2)}, on the integers, with b and sigma rational (a float is a rational). The
+source of bytes is a function ``source(n) -> n bytes``. The default is :func:`os.urandom`, which is
+cryptographic and safe across a fork; nothing is kept between calls. If its bytes are independent and uniform,
+each draw is independent with exactly this distribution. The time depends on the values drawn: the samplers
+do not hide it.
 
 Proof
 -----
-*Digits.* Let G >= 0 be geometric, P(G >= x) = e^{-x/b}. Its mass (1 - e^{-1/b}) e^{-x/b} factors
-over the binary digits of x = sum_i d_i 2^i into prod_i e^{-d_i 2^i / b} / (1 + e^{-2^i / b}), so
-the digits are independent, digit i being 1 with probability 1/(1 + e^{2^i / b}); and so are, with
-the same law, the digits i < B of G given G < 2^B.
+*Digits.* Let G >= 0 be geometric, P(G >= x) = e^{-x/b}. Its mass (1 - e^{-1/b}) e^{-x/b} factors over the
+binary digits of x = sum_i d_i 2^i into prod_i e^{-d_i 2^i / b} / (1 + e^{-2^i / b}). The digits are therefore
+independent, digit i being 1 with probability 1/(1 + e^{2^i / b}). The digits i < B of G given G < 2^B are
+also independent, with the same distribution.
 
-*No truncation.* G is memoryless: given G >= 2^B, G - 2^B has the law of G. So: flip a coin with
-P = e^{-2^B / b}; while it succeeds add 2^B and flip again; when it fails add the B digits. B is any
-integer; we take the least with 2^B >= 4b, so the coin succeeds less than once in 54 times.
-Values above 2^61 end in :class:`OverflowError` instead of wrapping round; their probability is
-e^{-2^61 / b} <= e^{-2^21}, as b <= 2^40.
+*No truncation.* G is memoryless: given G >= 2^B, G - 2^B is distributed as G. The algorithm is: flip a coin
+with P = e^{-2^B / b}; while it succeeds add 2^B and flip again; when it fails add the B digits. B is any
+integer; we use the least with 2^B >= 4b, so the coin succeeds less than once in 54 times. Values above 2^61
+end in :class:`OverflowError` instead of wrapping round; their probability is e^{-2^61 / b} <= e^{-2^21}, as b
+<= 2^40.
 
 *Two sides.* With a fair sign s and all outcomes (s = -, G = 0) rejected, P(x) is proportional to
 e^{-|x|/b} for every integer x, zero included once.
 
-*A coin of probability p from bytes.* U uniform in [0, 1) written in base 256 is an endless row of
-independent uniform bytes, and U < p is decided by the first byte in which U and p differ (p is
-irrational, hence has one expansion, and U differs from p with probability one). Bytes are drawn
-only as far as needed: one for 255 coins in 256. p to 64 bits, floor(2^64 p), is computed in
-integers with an error interval that is refined until both ends agree (Ziv), which ends because
-e^r is irrational for every rational r other than 0 (Lambert). If all eight bytes agree
-(probability 2^-64 a coin) the comparison goes on in Python, 64 more digits at a time.
+*A coin of probability p from bytes.* U uniform in [0, 1) written in base 256 is an endless row of independent
+uniform bytes. U < p is decided by the first byte in which U and p differ (p is irrational, so it has one
+expansion, and U differs from p with probability one). Bytes are drawn only as far as needed: one for 255
+coins in 256. p to 64 bits, floor(2^64 p), is computed in integers with an error interval that is refined
+until both ends agree (Ziv). This ends because e^r is irrational for every rational r other than 0 (Lambert).
+If all eight bytes agree (probability 2^-64 a coin) the comparison continues in Python, 64 more digits at a
+time.
 
-*Low bits.* Far below the scale the digits are nearly fair coins. With m of them, 2^m <= b/8, write
-G = 2^m h + r: draw h from the geometric law of scale b/2^m, as above, and r uniform among 2^m integers, and
-accept with probability e^{-r/b} >= e^{-1/8}. What is accepted has P(x) proportional to
-e^{-2^m h/b} e^{-r/b} = e^{-x/b}. A Gaussian's acceptance test (below) takes this factor in as well.
+*Low bits.* Far below the scale the digits are nearly fair coins. With m of them, 2^m <= b/8, write G = 2^m h
++ r. Draw h from the geometric distribution of scale b/2^m, as above, and r uniform among 2^m integers, and
+accept with probability e^{-r/b} >= e^{-1/8}. The accepted value has P(x) proportional to e^{-2^m h/b}
+e^{-r/b} = e^{-x/b}. A Gaussian's acceptance test (below) includes this factor.
 
-*Gaussian.* Canonne, Kamath and Steinke 2020, algorithm 3: with t = floor(sigma) + 1, draw x from
-the discrete Laplace law of scale t and accept it with probability
-exp(-(|x| - sigma^2/t)^2 / (2 sigma^2)); then P(x accepted) is proportional to
-exp(-|x|/t - x^2/(2 sigma^2) + |x|/t - const) = exp(-x^2/(2 sigma^2)) const'. With low bits r the
-proposal has e^{-(|x| - r)/t} in place of e^{-|x|/t}, and e^{-r/t} is a further factor of the acceptance.
-The coin is U < p again. A float evaluation of p, off by less than 2^-49, decides when U, to 8 or 64
-bits, is at least 2^-45 away from it; otherwise (probability 2^-44 a draw) integers decide, on the same U.
-Error of the float: with d = |x| - sigma^2/t and a = d^2/(2 sigma^2), rounding changes a by at most
-(5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma; r/t <= 1/8 and the sum add (a + 1/2) 2^-53; hence
-p = e^-a changes by at most 4 * 2^-53; the exponential itself, +, -, *, / only, is within 2^-50.
+*Gaussian.* Canonne, Kamath and Steinke 2020, algorithm 3: with t = floor(sigma) + 1, draw x from the discrete
+Laplace distribution of scale t and accept it with probability exp(-(|x| - sigma^2/t)^2 / (2 sigma^2)). Then
+P(x accepted) is proportional to exp(-|x|/t - x^2/(2 sigma^2) + |x|/t - const) = exp(-x^2/(2 sigma^2)) const'.
+With low bits r the proposal has e^{-(|x| - r)/t} instead of e^{-|x|/t}, and e^{-r/t} is a further factor of
+the acceptance. The coin is U < p again. A float evaluation of p, with an error below 2^-49, decides when U,
+to 8 or 64 bits, is at least 2^-45 away from it. Otherwise (probability 2^-44 a draw) integers decide, on the
+same U. Error of the float: with d = |x| - sigma^2/t and a = d^2/(2 sigma^2), rounding changes a by at most
+(5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma; r/t <= 1/8 and the sum add (a + 1/2) 2^-53. Therefore p = e^-a
+changes by at most 4 * 2^-53. The exponential itself uses only +, -, *, / and is within 2^-50.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ ByteSource = Callable[[int], bytes]
 __all__ = ["ByteSource", "discrete_gaussian", "discrete_laplace", "round_to_grid"]
 
 _LOW, _HIGH = Fraction(1, 2**20), Fraction(2**40)
-_BLOCK = 1 << 20  # bytes asked of the source at a time, at most
+_BLOCK = 1 << 20  # largest number of bytes requested from the source at a time
 _WORD = 64
 
 
@@ -76,7 +75,7 @@ _WORD = 64
 
 
 def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
-    """Integers with low <= 2^bits e^-x <= high, for x >= 0; high - low is a few units."""
+    """Return integers with low <= 2^bits e^-x <= high, for x >= 0; high - low is a few units."""
     halvings = max(0, x.numerator.bit_length() - x.denominator.bit_length() + 2)  # x / 2^halvings < 1/2
     work = bits + halvings + 16
     numerator, denominator = x.numerator << work, x.denominator << halvings
@@ -101,7 +100,7 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _prefix(x: Fraction, logistic: bool, bits: int) -> int:
-    """floor(2^bits p) with p = 1/(1 + e^x) if ``logistic``, else e^-x; x > 0 rational."""
+    """Return floor(2^bits p) with p = 1/(1 + e^x) if ``logistic``, else e^-x; x > 0 rational."""
     guard = 16
     while True:
         work = bits + guard
@@ -116,7 +115,7 @@ def _prefix(x: Fraction, logistic: bool, bits: int) -> int:
 
 
 def _decide(x: Fraction, logistic: bool, drawn: int, bits: int, more: Callable[[], int]) -> bool:
-    """Whether U < p, given the first ``bits`` bits of U as an integer; ``more`` brings 64 further bits."""
+    """Return whether U < p, given the first ``bits`` bits of U; ``more`` returns 64 further bits."""
     if x == 0 and not logistic:
         return True  # p = 1
     while True:
@@ -131,7 +130,7 @@ def _decide(x: Fraction, logistic: bool, drawn: int, bits: int, more: Callable[[
 
 
 class _Bytes:
-    """Random bytes in blocks; what a stop left unused is used next."""
+    """Random bytes in blocks; bytes left unused at a stop are used next."""
 
     def __init__(self, source: ByteSource) -> None:
         self.source = source
@@ -139,7 +138,7 @@ class _Bytes:
         self.position = 0
 
     def refill(self, wanted: int) -> None:
-        """Have at least ``wanted`` more bytes than now."""
+        """Extend the buffer by at least ``wanted`` bytes."""
         block = self.source(wanted)
         if len(block) != wanted:
             raise ValueError(
@@ -150,7 +149,7 @@ class _Bytes:
         self.position = 0
 
     def take(self, count: int) -> int:
-        """The next ``count`` bytes as one integer, first byte highest."""
+        """Return the next ``count`` bytes as one integer, first byte highest."""
         if self.position + count > self.data.size:
             self.refill(max(count, 64))
         taken = self.data[self.position : self.position + count].tobytes()
@@ -160,7 +159,7 @@ class _Bytes:
 
 @lru_cache(maxsize=256)
 def _coins(scale: Fraction) -> tuple[tuple[Fraction, ...], NDArray[np.uint64]]:
-    """Exponents 2^B/b, 2^0/b, .., 2^(B-1)/b of the coins of a geometric draw, and their thresholds."""
+    """Return exponents 2^B/b, 2^0/b, .., 2^(B-1)/b of a geometric draw's coins, and their thresholds."""
     digits = max(0, math.ceil(4 * scale) - 1).bit_length()  # least B with 2^B >= 4 b
     exponents = (Fraction(2**digits) / scale, *(Fraction(2**i) / scale for i in range(digits)))
     table = np.array([_prefix(x, i > 0, _WORD) for i, x in enumerate(exponents)], np.uint64)
@@ -170,7 +169,7 @@ def _coins(scale: Fraction) -> tuple[tuple[Fraction, ...], NDArray[np.uint64]]:
 
 @lru_cache(maxsize=256)
 def _acceptance(scale: Fraction, sigma: Fraction | None) -> tuple[Fraction, Fraction, float, float]:
-    """centre sigma^2/t and 1/(2 sigma^2), exact and in floating point for the filter; 0 and 0 for Laplace."""
+    """Return sigma^2/t and 1/(2 sigma^2), exact and as floats for the filter; 0 and 0 for Laplace."""
     if sigma is None:
         return Fraction(0), Fraction(0), 0.0, 0.0
     centre, half_precision = sigma * sigma / scale, 1 / (2 * sigma * sigma)
@@ -178,7 +177,7 @@ def _acceptance(scale: Fraction, sigma: Fraction | None) -> tuple[Fraction, Frac
 
 
 def _low_bits(scale: Fraction) -> int:
-    """m: at least 8 (else digits are as fast), with 2^m <= scale / 8; 0 for none."""
+    """Return m, at least 8 (with fewer, digits are as fast) and 2^m <= scale / 8; 0 for none."""
     bits = math.floor(scale).bit_length() - 4
     return bits if bits >= 8 else 0
 
@@ -187,7 +186,7 @@ def _draw(
     scale: Fraction, sigma: Fraction | None, size: int | tuple[int, ...], source: ByteSource
 ) -> NDArray[np.int64]:
     from discreet.core.noise import (
-        discrete_samplers_kernels as kernels,  # compiled code, only when it is used
+        discrete_samplers_kernels as kernels,  # compiled code, loaded only when used
     )
 
     out = np.empty(size, np.int64)
@@ -199,7 +198,7 @@ def _draw(
     state = np.zeros(kernels.STATE_WORDS, np.int64)
     state[kernels.PHASE], state[kernels.FORCED] = kernels.SIGN, -1
     stream = _Bytes(source)
-    coins = 2 + thresholds.size + -(-low_bits // 8)  # bytes a draw, about
+    coins = 2 + thresholds.size + -(-low_bits // 8)  # bytes per draw, approximately
     expected = 1.01 * coins if sigma is None and not low_bits else 1.5 * (1 + coins)
     while True:
         state[kernels.POSITION] = stream.position
@@ -235,11 +234,11 @@ def _draw(
             state[kernels.FORCED] = int(_decide(exponent, False, drawn, _WORD, lambda: stream.take(8)))
 
 
-# ---------------------------------------------------------------------- the doors
+# ---------------------------------------------------------------------- public functions
 
 
 def _scale(name: str, value: Any) -> Fraction:
-    """The exact rational value of a scale inside [2^-20, 2^40]."""
+    """Return the exact rational value of a scale inside [2^-20, 2^40]."""
     finite = isinstance(value, Rational) or (isinstance(value, Real) and math.isfinite(float(value)))
     if isinstance(value, bool) or not finite:
         raise ValueError(f"{name} = {value!r}: must be a finite number in [2^-20, 2^40]")
@@ -258,12 +257,12 @@ def _size(size: int | tuple[int, ...]) -> int | tuple[int, ...]:
 def discrete_laplace(
     scale: float | Fraction, size: int | tuple[int, ...], source: ByteSource = os.urandom
 ) -> NDArray[np.int64]:
-    """Independent draws of P(x) proportional to exp(-|x|/scale) on the integers, exactly.
+    """Draw independent integers with P(x) proportional to exp(-|x|/scale), exactly.
 
     Parameters
     ----------
     scale : float or Fraction
-        b in [2^-20, 2^40]; a float stands for the rational number that it is.
+        b in [2^-20, 2^40]; a float is read as the exact rational number.
     size : int or tuple of int
         Shape of the result.
     source : callable
@@ -288,7 +287,7 @@ def discrete_laplace(
 def discrete_gaussian(
     sigma: float | Fraction, size: int | tuple[int, ...], source: ByteSource = os.urandom
 ) -> NDArray[np.int64]:
-    """Independent draws of P(x) proportional to exp(-x^2/(2 sigma^2)) on the integers, exactly.
+    """Draw independent integers with P(x) proportional to exp(-x^2/(2 sigma^2)), exactly.
 
     Parameters and errors as :func:`discrete_laplace`, with sigma in [2^-20, 2^40). Added to an integer
     sum of l2 sensitivity D it costs rho = D^2 / (2 sigma^2) of zCDP (Canonne, Kamath and Steinke 2020).
@@ -298,7 +297,7 @@ def discrete_gaussian(
 
 
 def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> NDArray[np.float64]:
-    """Round x in [0, 1] at random to multiples of 1 / grid, with mean exactly x: to the one below or above.
+    """Round x in [0, 1] at random to an adjacent multiple of 1 / grid, with mean exactly x.
 
     Parameters
     ----------
@@ -310,8 +309,8 @@ def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> N
 
     Notes
     -----
-    x times grid is a dyadic rational, so that finitely many random bits decide exactly. One summand gains a
-    variance of at most 1/(4 grid^2); its sensitivity stays that of [0, 1].
+    x times grid is a dyadic rational, so finitely many random bits decide exactly. One summand gains a
+    variance of at most 1/(4 grid^2); its sensitivity remains that of [0, 1].
     """
     from discreet.core.noise import discrete_samplers_kernels as kernels
 

@@ -1,9 +1,9 @@
 """Compiled inner loop of the exact samplers; the proof is in :mod:`discreet.core.noise.discrete_samplers`.
 
-One resumable loop. It stops, with everything it knows in ``state``, when random bytes run out and
-when a comparison could not be decided in 64 bits; Python then brings bytes, or decides that one
-comparison in unlimited precision, and calls again. Floating point occurs in one place, the filter
-of the Gaussian's acceptance test, whose error is bounded far below the margin that it leaves.
+One resumable loop. It stops, with its complete state in ``state``, when random bytes run out and when a
+comparison could not be decided in 64 bits. Python then supplies bytes, or decides that comparison in
+unlimited precision, and calls again. Floating point occurs in one place only, the filter of the Gaussian's
+acceptance test, whose error bound is far below the margin of the filter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from discreet.core.compile import inlined, kernel
 # words of the state
 POSITION, INDEX, PHASE, VALUE, NEGATIVE, FORCED, LOW = 0, 1, 2, 3, 4, 5, 6
 STATE_WORDS = 7
-# why the loop returned
+# reasons for returning
 DONE, NEED_BYTES, TIE, NEAR, OVERFLOW, OUTSIDE = 0, 1, 2, 3, 4, 5
 # phases: the sign; the event G >= 2^B; digit i at phase i + 1; the low bits, if any; the acceptance test
 SIGN, EVENT = -1, 0
@@ -32,12 +32,12 @@ _LN2_LOW = 1.90821492927058770002e-10
 
 @inlined
 def exp_minus(a: float) -> float:
-    """e^-a for a >= 0 within 2^-50 absolutely, by +, -, *, / alone (0 beyond a = 40)."""
+    """Return e^-a for a >= 0 within 2^-50 absolutely, using only +, -, *, / (0 beyond a = 40)."""
     if a > 40.0:
         return 0.0
     n = np.int64(a * 1.4426950408889634 + 0.5)
     r = n * _LN2_HIGH - a + n * _LN2_LOW  # in [-0.35, 0.35]; the first difference is exact
-    # Horner on the sum of r^k/k!, k <= 13; what is left out is below 6e-18
+    # Horner on the sum of r^k/k!, k <= 13; the omitted terms are below 6e-18
     total = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
     total = 1.0 / 3628800.0 + r * (1.0 / 39916800.0 + r * total)
     total = 1.0 / 40320.0 + r * (1.0 / 362880.0 + r * total)
@@ -59,12 +59,12 @@ def exact_draws(
     state: NDArray[np.int64],
     out: NDArray[np.int64],
 ) -> int:
-    """Continue drawing into ``out`` from ``state``; return why it stopped.
+    """Continue drawing into ``out`` from ``state``; return the reason for stopping.
 
-    data : random bytes, from state[POSITION] on unused.
+    data : random bytes, unused from index state[POSITION].
     thresholds : (1 + B,) floor(2^64 p) of the event G >= 2^B and of the digits 0..B-1.
     low_bits : uniform bits r below the digits; 0 to 64.
-    gaussian : reject down to the discrete Gaussian. Then x is accepted with probability
+    gaussian : reject until the draw is discrete Gaussian. Then x is accepted with probability
         exp(-half_precision (|x| - centre)^2 - low_rate r), else exp(-low_rate r).
     """
     available = data.shape[0]
@@ -122,7 +122,7 @@ def exact_draws(
         else:
             accepted = True
             if negative == 1 and value == 0:
-                accepted = False  # zero is reached under one sign only
+                accepted = False  # zero is allowed with one sign only
             elif gaussian or low_bits > 0:
                 if forced >= 0:
                     accepted = forced == 1
@@ -163,8 +163,9 @@ def round_draws(
 ) -> int:
     """Continue rounding ``values`` in [0, 1], in place, at random to multiples of 1 / grid, a power of two.
 
-    All arithmetic is exact: scaling by powers of two, and taking away the integer part. The next base-256
-    digit of the fraction meets the next byte until they differ, or the fraction ends (U is not below it).
+    All arithmetic is exact: scaling by powers of two, and subtracting the integer part. The next base-256
+    digit of the fraction is compared with the next byte until they differ, or the fraction ends (U is not
+    below it).
     """
     position, index = state[POSITION], state[INDEX]
     unit = 1.0 / grid

@@ -1,14 +1,14 @@
 """Addressed random streams for simulation: Philox as a key tree, xoshiro256++ inside a stream.
 
-Every draw of a simulation is addressed by (seed, run, role, i, j), never by what was drawn
-before it, so that any number of threads or processes, in any order, also after a resume, gives
-the same bits. The distributions use +, -, *, /, sqrt and comparisons only (own logarithm, own
-inverse normal), hence no libm whose last bit differs between machines.
+Every draw of a simulation is addressed by (seed, run, role, i, j), never by what was drawn before it. Any
+number of threads or processes, in any order, also after a resume, therefore gives the same bits. The
+distributions use only +, -, *, /, sqrt and comparisons (with a separate logarithm and inverse normal),
+because the last bit of libm differs between machines.
 
 Sources: Salmon et al. 2011 (Philox4x64-10), Blackman and Vigna 2021 (xoshiro256++), Wichura 1988
 (AS 241), Hormann 1993 (BTRS), Marsaglia and Tsang 2000 (gamma), fdlibm (logarithm).
 
-These streams are for simulation. Noise that protects real people comes from
+These streams are for simulation only. Noise that protects real users comes from
 :mod:`discreet.core.noise.discrete_samplers`.
 """
 
@@ -33,8 +33,8 @@ ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # random MDPs
-ROLE_SAMPLES = 8  # i = replan, j = sub-batch: models or values that a learner draws (2^20 on: a fit starts)
-ROLE_EXPLORE = 9  # i = replan, j = explorer: what it believes
+ROLE_SAMPLES = 8  # i = replan, j = sub-batch: models or values that a learner draws (2^20 on: fit starts)
+ROLE_EXPLORE = 9  # i = replan, j = explorer: its sampled model
 
 U64 = np.uint64
 _M0 = U64(0xD2E7470EE14C6C93)
@@ -55,7 +55,7 @@ _TWO_52 = 4503599627370496.0
 
 @intrinsic
 def _mul_high(typingctx: Any, a: Any, b: Any) -> Any:
-    """High 64 bits of the 128-bit product of two uint64."""
+    """Return the high 64 bits of the 128-bit product of two uint64."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(128)
@@ -67,7 +67,7 @@ def _mul_high(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def _float_bits(typingctx: Any, x: Any) -> Any:
-    """The 64 bits of a float64 as an int64."""
+    """Return the 64 bits of a float64 as an int64."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.IntType(64))
@@ -77,7 +77,7 @@ def _float_bits(typingctx: Any, x: Any) -> Any:
 
 @intrinsic
 def _bits_float(typingctx: Any, x: Any) -> Any:
-    """The float64 with the bits of an int64."""
+    """Return the float64 with the bits of an int64."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())
@@ -104,7 +104,7 @@ def open_stream(key: NDArray[np.uint64], role: int, i: int, j: int, state: NDArr
 
 @inlined
 def next_word(state: NDArray[np.uint64]) -> Any:
-    """The next 64 random bits of the stream (xoshiro256++)."""
+    """Return the next 64 random bits of the stream (xoshiro256++)."""
     s0, s1, s2, s3 = state[0], state[1], state[2], state[3]
     total = s0 + s3
     result = ((total << _S23) | (total >> _S41)) + s0
@@ -120,19 +120,19 @@ def next_word(state: NDArray[np.uint64]) -> Any:
 
 @inlined
 def uniform(state: NDArray[np.uint64]) -> float:
-    """A float64 on the grid of 2^-53 in [0, 1)."""
+    """Return a float64 on the grid of 2^-53 in [0, 1)."""
     return np.float64(np.int64(next_word(state) >> _S11)) * _2P53
 
 
 @inlined
 def uniform_open(state: NDArray[np.uint64]) -> float:
-    """A float64 in (0, 1), symmetric about 1/2: never 0, never 1."""
+    """Return a float64 in (0, 1), symmetric about 1/2: never 0, never 1."""
     return (np.float64(np.int64(next_word(state) >> _S12)) + 0.5) * _2P52
 
 
 @inlined
 def below(state: NDArray[np.uint64], n: int) -> int:
-    """A uniform integer in [0, n), n < 2^31 (bias below n * 2^-64, by multiplication)."""
+    """Return a uniform integer in [0, n), n < 2^31 (bias below n * 2^-64, by multiplication)."""
     return np.int64(_mul_high(next_word(state), U64(n)))
 
 
@@ -141,9 +141,9 @@ def below(state: NDArray[np.uint64], n: int) -> int:
 
 @inlined
 def log(x: float) -> float:
-    """Natural logarithm of a positive normal float64, within 1 ulp, without libm (fdlibm).
+    """Return the natural logarithm of a positive normal float64, within 1 ulp, without libm (fdlibm).
 
-    Without branches or conversions of integers, so that loops of it use vector registers.
+    It has no branches or conversions of integers, so loops over it use vector registers.
     """
     bits = _float_bits(x)
     mantissa = _bits_float((bits & _MANTISSA) | _UNIT_EXPONENT)
@@ -174,13 +174,13 @@ def _laplace_of(word: Any, scale: float) -> float:
 
 @inlined
 def laplace(state: NDArray[np.uint64], scale: float) -> float:
-    """A centred Laplace variable of this scale, from one word (sign from the lowest bit)."""
+    """Return a centred Laplace variable of this scale, from one word (sign from the lowest bit)."""
     return _laplace_of(next_word(state), scale)
 
 
 @inlined
 def _normal_centre(q: float) -> float:
-    """Normal quantile at q + 1/2 for abs(q) <= 0.425 (AS 241)."""
+    """Return the normal quantile at q + 1/2 for abs(q) <= 0.425 (AS 241)."""
     r = 0.180625 - q * q
     top = (
         (((((((2509.0809287301226727 * r + 33430.575583588128105) * r + 67265.770927008700853) * r
@@ -197,13 +197,13 @@ def _normal_centre(q: float) -> float:
 
 @inlined
 def _tail_root(p: float) -> float:
-    """sqrt(-log(mass of the tail)) at p in (0, 1)."""
+    """Return sqrt(-log(mass of the tail)) at p in (0, 1)."""
     return np.sqrt(-log(p if p - 0.5 < 0.0 else 1.0 - p))
 
 
 @inlined
 def _normal_near(r: float) -> float:
-    """Absolute normal quantile where abs(p - 1/2) > 0.425 and the tail's root r is at most 5 (AS 241)."""
+    """Return the absolute normal quantile for abs(p - 1/2) > 0.425 and tail root r <= 5 (AS 241)."""
     r -= 1.6
     top = (
         (((((((7.7454501427834140764e-4 * r + 0.0227238449892691845833) * r + 0.24178072517745061177) * r
@@ -220,7 +220,7 @@ def _normal_near(r: float) -> float:
 
 @inlined
 def _normal_far(r: float) -> float:
-    """The same where r > 5 (AS 241)."""
+    """Return the absolute normal quantile for tail root r > 5 (AS 241)."""
     r -= 5.0
     top = (
         (((((((2.01033439929228813265e-7 * r + 2.71155556874348757815e-5) * r + 0.0012426609473880784386) * r
@@ -237,7 +237,7 @@ def _normal_far(r: float) -> float:
 
 @inlined
 def inverse_normal(p: float) -> float:
-    """Quantile of the standard normal at p in (0, 1), relative error below 1.2e-15 (AS 241)."""
+    """Return the quantile of the standard normal at p in (0, 1), relative error below 1.2e-15 (AS 241)."""
     q = p - 0.5
     if abs(q) <= 0.425:
         return _normal_centre(q)
@@ -248,13 +248,13 @@ def inverse_normal(p: float) -> float:
 
 @inlined
 def normal(state: NDArray[np.uint64]) -> float:
-    """A standard normal by inversion, from one word."""
+    """Return a standard normal by inversion, from one word."""
     return inverse_normal(uniform_open(state))
 
 
 @inlined
 def gamma_integer(state: NDArray[np.uint64], n: int) -> float:
-    """A Gamma(n, 1) variable, n >= 1 an integer (Marsaglia and Tsang 2000)."""
+    """Return a Gamma(n, 1) variable, n >= 1 an integer (Marsaglia and Tsang 2000)."""
     d = np.float64(n) - 1.0 / 3.0
     c = 1.0 / np.sqrt(9.0 * d)
     while True:
@@ -272,7 +272,7 @@ def gamma_integer(state: NDArray[np.uint64], n: int) -> float:
 
 @inlined
 def laplace_sum(state: NDArray[np.uint64], n: int, scale: float) -> float:
-    """The sum of n independent Laplace variables of this scale, from its exact law."""
+    """Return the sum of n independent Laplace variables of this scale, from its exact distribution."""
     if n == 0:
         return 0.0
     first = gamma_integer(state, n)
@@ -281,7 +281,7 @@ def laplace_sum(state: NDArray[np.uint64], n: int, scale: float) -> float:
 
 @inlined
 def _stirling_tail(k: float) -> float:
-    """log k! minus Stirling's main terms: k log k - k + log(2 pi k)/2 at k + 1, to 1e-12."""
+    """Return log k! minus Stirling's main terms: k log k - k + log(2 pi k)/2 at k + 1, to 1e-12."""
     if k < 10.0:
         i = int(k)
         if i == 0:
@@ -310,7 +310,7 @@ def _stirling_tail(k: float) -> float:
 
 @inlined
 def _binomial_half(state: NDArray[np.uint64], n: int, p: float) -> int:
-    """Binomial(n, p) for 0 < p <= 1/2."""
+    """Return a Binomial(n, p) draw for 0 < p <= 1/2."""
     if n <= 8:
         hits = 0
         for _ in range(n):
@@ -368,7 +368,7 @@ def _binomial_half(state: NDArray[np.uint64], n: int, p: float) -> int:
 
 @inlined
 def binomial(state: NDArray[np.uint64], n: int, p: float) -> int:
-    """An exact Binomial(n, p) draw, 0 <= n <= 1e10, 0 <= p <= 1."""
+    """Return an exact Binomial(n, p) draw, 0 <= n <= 1e10, 0 <= p <= 1."""
     if n <= 0 or p <= 0.0:
         return 0
     if p >= 1.0:
@@ -379,16 +379,16 @@ def binomial(state: NDArray[np.uint64], n: int, p: float) -> int:
 
 
 # ------------------------------------------------------------------------- whole arrays
-# In two passes over blocks: the words (a chain of dependent steps), then the transforms (independent
-# of each other, without branches or integer-to-float conversions, so that the compiler uses vector
-# registers). Every entry is the same expression as the scalar sampler's, bit for bit.
+# Two passes over blocks: first the words (a chain of dependent steps), then the transforms. The transforms
+# are independent of each other, without branches or integer-to-float conversions, so the compiler uses vector
+# registers. Every entry is the same expression as in the scalar sampler, bit for bit.
 
 _BLOCK = 256
 
 
 @inlined
 def _words(state: NDArray[np.uint64], words: NDArray[np.int64], count: int) -> None:
-    """The next ``count`` words of the stream into ``words``; the state stays in registers meanwhile."""
+    """Write the next ``count`` words of the stream to ``words``; the state stays in registers."""
     s0, s1, s2, s3 = state[0], state[1], state[2], state[3]
     for i in range(count):
         total = s0 + s3
@@ -405,7 +405,7 @@ def _words(state: NDArray[np.uint64], words: NDArray[np.int64], count: int) -> N
 
 @inlined
 def _open_uniform(word: int) -> float:
-    """:func:`uniform_open` of a word: (its upper 52 bits + 1/2) / 2^52, exactly."""
+    """Return :func:`uniform_open` of a word: (its upper 52 bits + 1/2) / 2^52, exactly."""
     return (_bits_float(((word >> 12) & _MANTISSA) | _UNIT_EXPONENT) - 1.0) + 0.5 * _2P52
 
 
@@ -413,7 +413,7 @@ def _open_uniform(word: int) -> float:
 def laplace_range(
     state: NDArray[np.uint64], scale: float, out: NDArray[np.float64], first: int, last: int
 ) -> None:
-    """out[first:last] = independent Laplace variables, as by :func:`laplace` one after the other."""
+    """Set out[first:last] to independent Laplace variables, equal to successive calls of :func:`laplace`."""
     words = np.empty(_BLOCK, np.int64)
     for start in range(first, last, _BLOCK):
         count = min(_BLOCK, last - start)
@@ -427,16 +427,16 @@ def laplace_range(
 def normal_range(
     state: NDArray[np.uint64], scale: float, out: NDArray[np.float64], first: int, last: int
 ) -> None:
-    """out[first:last] = independent normals, as by ``scale *`` :func:`normal` one after the other."""
+    """Set out[first:last] to independent normals, equal to successive ``scale *`` :func:`normal`."""
     words, places = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64)
     tails, roots, near = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     for start in range(first, last, _BLOCK):
         count = min(_BLOCK, last - start)
         _words(state, words, count)
-        for i in range(count):  # the centre's rational function, also where a tail will overwrite it
+        for i in range(count):  # the centre's rational function, also for entries that a tail overwrites
             out[start + i] = scale * _normal_centre(_open_uniform(words[i]) - 0.5)
         many = 0
-        for i in range(count):  # tails move together without a branch: it would be guessed wrong
+        for i in range(count):  # tails are collected without a branch, which would be mispredicted
             p = _open_uniform(words[i])
             tails[many], places[many] = p, start + i
             many += 1 if abs(p - 0.5) > 0.425 else 0
@@ -461,12 +461,12 @@ def fill_normal(state: NDArray[np.uint64], scale: float, out: NDArray[np.float64
     normal_range(state, scale, out, 0, out.shape[0])
 
 
-# -------------------------------------------------------- doors for Python code and for tests
+# -------------------------------------------------------- entry points for Python code and tests
 
 
 @kernel
 def open_at(key: NDArray[np.uint64], role: int, i: int, j: int) -> NDArray[np.uint64]:
-    """The stream at an address, as a new array of 4 words."""
+    """Return the stream at an address, as a new array of 4 words."""
     state = np.empty(4, np.uint64)
     open_stream(key, role, i, j, state)
     return state
@@ -474,7 +474,7 @@ def open_at(key: NDArray[np.uint64], role: int, i: int, j: int) -> NDArray[np.ui
 
 @kernel
 def draw_words(state: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
-    """The next n words of the stream."""
+    """Return the next n words of the stream."""
     out = np.empty(n, np.uint64)
     for c in range(n):
         out[c] = next_word(state)
@@ -483,7 +483,7 @@ def draw_words(state: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
 
 @kernel
 def draw_uniforms(state: NDArray[np.uint64], n: int) -> NDArray[np.float64]:
-    """The next n uniforms in [0, 1)."""
+    """Return the next n uniforms in [0, 1)."""
     out = np.empty(n, np.float64)
     for c in range(n):
         out[c] = uniform(state)
@@ -492,7 +492,7 @@ def draw_uniforms(state: NDArray[np.uint64], n: int) -> NDArray[np.float64]:
 
 @kernel
 def draw_binomials(state: NDArray[np.uint64], n: int, p: float, draws: int) -> NDArray[np.int64]:
-    """``draws`` independent Binomial(n, p) variables."""
+    """Return ``draws`` independent Binomial(n, p) variables."""
     out = np.empty(draws, np.int64)
     for c in range(draws):
         out[c] = binomial(state, n, p)
@@ -501,7 +501,7 @@ def draw_binomials(state: NDArray[np.uint64], n: int, p: float, draws: int) -> N
 
 @kernel
 def draw_laplace_sums(state: NDArray[np.uint64], n: int, scale: float, draws: int) -> NDArray[np.float64]:
-    """``draws`` independent sums of n Laplace variables."""
+    """Return ``draws`` independent sums of n Laplace variables."""
     out = np.empty(draws, np.float64)
     for c in range(draws):
         out[c] = laplace_sum(state, n, scale)
@@ -510,7 +510,7 @@ def draw_laplace_sums(state: NDArray[np.uint64], n: int, scale: float, draws: in
 
 @kernel
 def scalar_draws(state: NDArray[np.uint64], scale: float, gaussian: bool, n: int) -> NDArray[np.float64]:
-    """n draws of the scalar samplers, which the whole-array ones must equal bit for bit."""
+    """Return n draws of the scalar samplers, which the whole-array ones must equal bit for bit."""
     out = np.empty(n, np.float64)
     for c in range(n):
         out[c] = scale * normal(state) if gaussian else laplace(state, scale)
@@ -519,7 +519,7 @@ def scalar_draws(state: NDArray[np.uint64], scale: float, gaussian: bool, n: int
 
 @kernel
 def logs(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The library's own logarithm of every entry."""
+    """Return the library's own logarithm of every entry."""
     out = np.empty_like(x)
     for c in range(x.shape[0]):
         out[c] = log(x[c])
@@ -527,11 +527,11 @@ def logs(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def run_key(seed: int, run: int = 0) -> NDArray[np.uint64]:
-    """The 128-bit key of one run: every stream of the run is opened under it."""
+    """Return the 128-bit key of one run: every stream of the run is opened under it."""
     return np.random.SeedSequence(seed, spawn_key=(run,)).generate_state(2, np.uint64)
 
 
 def generator_at(key: NDArray[np.uint64], role: int, i: int = 0, j: int = 0) -> np.random.Generator:
-    """A NumPy generator at an address, apart from every kernel stream (role + 2^32)."""
+    """Return a NumPy generator at an address, separate from every kernel stream (role + 2^32)."""
     counter = np.array([0, i, j, role + 2**32], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))

@@ -1,6 +1,6 @@
-"""Seeded noise in every cell, compiled: for simulation. Whoever knows the seed can take it off.
+"""Compiled seeded noise in every cell, for simulation. Anyone who knows the seed can remove it.
 
-Draws are addressed by (key, i, j), such as a tree's node: an address gives the same noise, whoever asks.
+Draws are addressed by (key, i, j), such as a tree's node: an address always gives the same noise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def draw_noise(
     family: int, key: Words, i: int, j: int, factor: float, offsets: Ints, scales: Floats,
     state: Words, out: Floats,
 ) -> None:  # fmt: skip
-    """Independent noise in every cell from stream (noise, i, j); family f has scale factor * scales[f]."""
+    """Fill every cell with independent noise of stream (noise, i, j); family f: factor * scales[f]."""
     open_stream(key, ROLE_NOISE, i, j, state)
     for f in range(scales.shape[0]):
         scale = factor * scales[f]
@@ -43,7 +43,7 @@ def draw_noise(
 def fill_noise(
     family: int, key: Words, i: int, j: int, factor: float, offsets: Ints, scales: Floats, out: Floats
 ) -> None:
-    """Door to :func:`draw_noise`."""
+    """Call :func:`draw_noise` with a new state."""
     draw_noise(family, key, i, j, factor, offsets, scales, np.empty(4, np.uint64), out)
 
 
@@ -51,7 +51,7 @@ def fill_noise(
 def draw_noise_sum(
     family: int, key: Words, i: int, users: int, offsets: Ints, scales: Floats, state: Words, out: Floats
 ) -> None:
-    """The sum of ``users`` local users' noise in every cell, from its exact law, stream (noise, i, 1)."""
+    """Fill every cell with the sum of ``users`` users' noise, exactly distributed; stream (noise, i, 1)."""
     open_stream(key, ROLE_NOISE, i, 1, state)
     root = np.sqrt(np.float64(users))
     for f in range(scales.shape[0]):
@@ -66,5 +66,5 @@ def draw_noise_sum(
 def fill_noise_sum(
     family: int, key: Words, i: int, users: int, offsets: Ints, scales: Floats, out: Floats
 ) -> None:
-    """Door to :func:`draw_noise_sum`."""
+    """Call :func:`draw_noise_sum` with a new state."""
     draw_noise_sum(family, key, i, users, offsets, scales, np.empty(4, np.uint64), out)

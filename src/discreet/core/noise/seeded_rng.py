@@ -1,6 +1,6 @@
-"""Seeded randomness: the keys of a run, and the coins of a simulated device. For simulation only.
+"""Seeded randomness: the keys of a run, and the random generator of a simulated device. For simulation only.
 
-Whoever knows the seed takes the noise off, and every guarantee of a seeded session says so.
+Anyone who knows the seed can remove the noise, and every guarantee of a seeded session says so.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["RunKeys", "SeededCoins", "keys_of"]
 
 @dataclass(frozen=True, eq=False)
 class RunKeys:
-    """Three 128-bit keys: tie coins that a learner may see tell nothing of the noise.
+    """Three 128-bit keys. The tie-breaking key, which a learner may see, reveals nothing about the noise.
 
-    The keys of noise and ties are separate BLAKE2b digests of (seed, run): to get from one to the other
-    one must guess the seed. (Words of one ``SeedSequence`` would not do: each of them is an invertible
-    function of the same four words.)
+    The keys of noise and ties are separate BLAKE2b digests of (seed, run): computing one from the other
+    requires guessing the seed. (Words of one ``SeedSequence`` would not be enough: each of them is an
+    invertible function of the same four words.)
     """
 
     environment: Key
@@ -34,7 +34,7 @@ class RunKeys:
 
 
 def keys_of(seed: int, run: int, batch: int | None) -> RunKeys:
-    """The run's keys, one per door."""
+    """Return the keys of a run, one per role."""
 
     def secret(role: bytes) -> Key:
         address = f"{int(seed)}/{int(run)}".encode()
@@ -52,11 +52,12 @@ def _no_grid(grid: int | None) -> None:
 
 
 class SeededCoins:
-    """The draws of one simulated person's device: the stream (noise, user, 0) of a run.
+    """Random generator of one simulated user's device: the stream (noise, user, 0) of a run.
 
-    key : (2,) uint64, of the run's noise (``dr.Seeded(seed, run).keys.noise``). user : her number from 0 on.
+    key : (2,) uint64, of the run's noise (``dr.Seeded(seed, run).keys.noise``). user : the user's number,
+    from 0.
 
-    Its methods raise ``ValueError`` if a grid is asked for: a session with one promises exact noise.
+    Its methods raise ``ValueError`` if a grid is requested: a session with a grid guarantees exact noise.
     """
 
     exact = False
@@ -65,21 +66,21 @@ class SeededCoins:
         self._state = streams.open_at(key, streams.ROLE_NOISE, user, 0)
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """``size`` independent centred Laplace variables of this scale; there is no grid."""
+        """Return ``size`` independent centred Laplace variables of this scale, without a grid."""
         _no_grid(grid)
         out = np.empty(size)
         streams.fill_laplace(self._state, scale, out)
         return out
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """``size`` independent centred normals of standard deviation ``scale``; there is no grid."""
+        """Return ``size`` independent centred normals of standard deviation ``scale``, without a grid."""
         _no_grid(grid)
         out = np.empty(size)
         streams.fill_normal(self._state, scale, out)
         return out
 
     def rounded(self, rewards: Floats, grid: int | None) -> Floats:
-        """The rewards as they are."""
+        """Return the rewards unchanged."""
         _no_grid(grid)
         return rewards
 
@@ -87,13 +88,13 @@ class SeededCoins:
         return int(streams.draw_words(self._state, 1)[0])
 
     def below(self, n: int) -> int:
-        """A uniform integer in [0, n), but for a bias of n 2^-64."""
+        """Return a uniform integer in [0, n), up to a bias of n 2^-64."""
         return (self._word() * n) >> 64
 
     def flip(self, numerator: int) -> bool:
-        """True with probability numerator / 2^53."""
+        """Return True with probability numerator / 2^53."""
         return (self._word() >> 11) < numerator
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """``size`` independent uniform words of 64 bits."""
+        """Return ``size`` independent uniform words of 64 bits."""
         return np.asarray(streams.draw_words(self._state, size))
