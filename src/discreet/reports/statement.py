@@ -334,8 +334,7 @@ class Statement:
     document: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a copy of the document, of plain values, as ``statement_schema.JSON_SCHEMA`` describes it.
-        """
+        """Return a copy of the document, of plain values, as in ``statement_schema.JSON_SCHEMA``."""
         return json.loads(self.to_json())
 
     def to_json(self) -> str:
