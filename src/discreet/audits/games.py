@@ -478,8 +478,7 @@ def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
 def _likelihood(
     begin: Callable[[], Session], query: AuditQuery, people: Game, learner: Any
 ) -> Callable[[Transcript], float] | None:
-    """Return the exact log-likelihood ratio of a transcript, world 1 against 0, by the claimed distribution.
-    """
+    """Return the exact log-likelihood ratio of a transcript, world 1 against 0, by the claimed noise."""
     session: Any = begin()
     times = session_times(session)
     noise = claimed_noise(session, query, times)
@@ -771,9 +770,7 @@ def black_box(
         scores[name] = [score(part) for part in rows]
     bounds: list[Bound] = []
     for name, (zero, one) in scores.items():
-        seen = (
-            0 if name == "likelihood ratio" else cut // 2
-        )  # runs that fitted a score choose no threshold
+        seen = 0 if name == "likelihood ratio" else cut // 2  # runs that fitted a score choose no threshold
         chosen, judged = [zero[seen:cut], one[seen:cut]], [zero[cut:], one[cut:]]
         bounds.append(bounds_of(name, chosen, judged, delta, alarm / len(scores), kinds))
     return Evidence(guarantee, runs, alarm, tuple(bounds))

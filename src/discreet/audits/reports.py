@@ -115,8 +115,7 @@ def largest_ratio(laws: Iterable[Law]) -> float:
 
 
 def lives(layout: Layout) -> Iterator[Trajectory]:
-    """Yield every trajectory with rewards 0 and 1, on and off any policy: the extremes of all distributions.
-    """
+    """Yield every trajectory with rewards 0 and 1, on and off any policy: the extremes of all laws."""
     h = layout.horizon
     pairs = [
         (s, a) for s in range(layout.states) for a in range(layout.actions) if layout.row_index[s, a] >= 0

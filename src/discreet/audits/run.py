@@ -163,8 +163,7 @@ class Audit:
 
 
 def saved_and_restored(session: Any) -> Session:
-    """Return the session that :func:`discreet.mechanisms.restore_session.restore` makes of its saved state.
-    """
+    """Return the session that :func:`discreet.mechanisms.restore_session.restore` makes of saved state."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session"
         session.save(path)

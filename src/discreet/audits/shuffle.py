@@ -50,8 +50,7 @@ def _at(law: BinomialLaw, noise: Floats) -> Floats:
 
 
 def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Floats) -> float:
-    """Return ln P_1 / P_0 of the batches' sums. batches : (T, 2, cells) what users added in worlds 0 and 1.
-    """
+    """Return ln P_1 / P_0 of the batches' sums. batches : (T, 2, cells) users' sums in worlds 0 and 1."""
     total = 0.0
     for made, both in zip(measured, batches, strict=True):
         values = query.to_cells({name: e.value for name, e in made.estimates.items()})
