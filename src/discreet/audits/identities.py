@@ -212,7 +212,7 @@ class _Bench:
         return out
 
     def cut(self, release: int) -> float | None:
-        """Return C for the users before the release of this index: it grows until centred rewards replace it."""
+        """Return C for the users before the release of this index: it grows; then centred rewards follow."""
         if not getattr(self.query, "cut", 0.0):
             return None
         first, share = self.query.cut, _CUTS[min(release, len(_CUTS) - 1)]

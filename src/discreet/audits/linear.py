@@ -194,7 +194,8 @@ def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------------------- the canary
 def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
-    """Return all (states, rewards), rewards 0 and 1, that the statistics distinguish (except the last state)."""
+    """Return all (states, rewards), rewards 0 and 1, that the statistics distinguish (last state excluded).
+    """
     layout = query.layout
     h = layout.horizon
     rewards = [np.zeros(h)]

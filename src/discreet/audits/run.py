@@ -286,7 +286,7 @@ def audit(
     ----------
     privatizer : any object with ``start``
     learner : makes queries and plans; None: counts with derived visits and centred rewards, a plan for each
-    user
+        user
     runs : per world, of the short game; a quarter as many of the others. At least 800.
     seed : of all sessions
     alarm : in (0, 0.5], probability of a false alarm; half of it is the black box's

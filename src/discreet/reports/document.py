@@ -202,7 +202,7 @@ def _parts(text: Text) -> tuple[str | Strong | Code, ...]:
 def markdown_lines(blocks: Sequence[Block], plain: bool = False) -> list[Line]:
     """Return a page in Markdown, line by line.
 
-    plain : words are not escaped, and lists have stars. For reports, whose schema labels have no bars.
+    plain : words are not escaped, and lists have stars. For reports, whose schema labels have no bars
     and no line breaks.
     """
     seen = (block for block in blocks if not isinstance(block, Picture))
@@ -273,7 +273,7 @@ def html_lines(
 ) -> list[Line]:
     """Return a page in HTML, line by line; ``title`` is the document's, and its first heading if it has none.
 
-    pictures : PNG files by the name of their :class:`Picture`, for pages that have any; those that are not.
+    pictures : PNG files by the name of their :class:`Picture`, for pages that have any; those that are not
     given are left out.
     """
     titled = any(isinstance(block, Heading) and block.level == 1 for block in blocks)

@@ -62,8 +62,7 @@ class Change:
     usual, usual_share : most frequent action there and its share
     action, action_share : action that the policy asks for, and its share
     gain : estimated value of that action less that of the behaviour, for this step alone; None if unknown. It
-    is
-        not corrected for selection.
+        is not corrected for selection.
     error : standard deviation of the gain
     """
 
@@ -93,8 +92,7 @@ class Report(ReportPage):
     unsupported_pairs : share of all (step, state)
     gaps : the most visited of them
     undecided_share : share of decisions where the learner's values do not distinguish its actions (it took
-    the
-        first)
+        the first)
     changed_share : share of decisions that the deployed policy would have changed
     changes : the most frequent of them
     noise : standard deviation of one released count, by family

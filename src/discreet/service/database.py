@@ -593,7 +593,7 @@ class Store:
     ) -> None:
         """Replace, at a shuffler, the stored plans by what the service published: one turn later, or over.
 
-        published : as it was signed. Raises :class:`StaleWriter`, and changes nothing, if the lease is.
+        published : as it was signed. Raises :class:`StaleWriter`, and changes nothing, if the lease is
         another's, or a process was faster.
         """
         with self._writing() as connection:

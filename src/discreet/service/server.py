@@ -49,7 +49,7 @@ def without_password(database: str) -> str:
 def key_of(study: Study, store: Store | None = None) -> PrivateKey:
     """Return the service's key; make it if there is none.
 
-    store : its database. Raises ``ValueError`` if the key's file is missing, and users were given another.
+    store : its database. Raises ``ValueError`` if the key's file is missing, and users were given another
     key or took part already: they would reject everything that a new key signs.
     """
     path = study.path(study.key)

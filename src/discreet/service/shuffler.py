@@ -53,7 +53,7 @@ def check_plans(
 ) -> tuple[bytes, list[tuple[int, int, str]]]:
     """Return (form, rows of the plans) of the service's published turn, after ``before`` users.
 
-    known : a form of this session that was adopted before, or none. Raises ``ValueError`` unless it follows.
+    known : a form of this session that was adopted before, or none. Raises ``ValueError`` unless it follows
     the study: then no user is asked to take part in it.
     """
     if content["trust"] != "shuffle" or content["shuffler"] != dict(study.shuffler or {}):

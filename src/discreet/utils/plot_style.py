@@ -163,7 +163,7 @@ def label_ends(
 ) -> bool:
     """Write names at the right of the axes, at the heights where curves end, instead of a legend.
 
-    ends : (y, name, colour). Overlapping names are moved apart, with a thin line to their.
+    ends : (y, name, colour). Overlapping names are moved apart, with a thin line to their
     curve's end. Returns False, and draws nothing, if there is no room for all of them. Limits and scales
     of the axes must be set.
     """
