@@ -1,1 +1,1 @@
-"""Opponents: black box, white box, replays, membership. Nothing below imports them."""
+"""Attacks for audits: black box, white box, replays, membership. No lower package imports them."""

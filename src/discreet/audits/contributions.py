@@ -1,7 +1,7 @@
-"""What one user adds to every family, written a second time: the definition, cell by cell, without kernels.
+"""Contribution of one user to every family, implemented a second time: the definition, cell by cell.
 
 Sessions add records by compiled code (:mod:`discreet.core.count_kernels`). Audits and tests compare their
-sums, and the stated sensitivities, with this.
+sums, and the stated sensitivities, with this module, which uses no kernels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["summand"]
 
 
 def summand(query: CountQuery, trajectory: Trajectory, group: int, cut: float | None) -> Mapping[str, Floats]:
-    """One checked user's summand: see :meth:`CountQuery.contribution`."""
+    """Return one checked user's summand: see :meth:`CountQuery.contribution`."""
     sums = {name: np.zeros(shape) for name, shape in query.families.items()}
     left = query.cut if cut is None else cut if math.isfinite(cut) else 0.0
     if query.groups:

@@ -1,23 +1,23 @@
-r"""Audits: does a privatizer keep what its guarantee says, seen from outside?
+r"""Audits that test a privatizer's guarantee from outside.
 
-No certificate: a pass says that errors of the kinds that the tests have power for were not there.
+An audit is not a certificate. A pass says that no errors of the kinds that the tests can detect were found.
 
 **Black box**, at H = 1, S = A = 2 (at H = 20 the loss of a Laplace release concentrates far below its worst
-case, and no black box sees an error). One person has two response trees that differ in every cell that she
-touches; the others replay fixed responses to the action that they are asked for. Recorded is everything but
-her own actions: releases with their public numbers, every plan; of a local privatizer her report and her
-plan. Plans are public in this library, hers included, which is more than joint privacy asks for. With the
-event of each statistic chosen on a separate quarter of the runs, and Clopper-Pearson limits p of its
-probabilities in the two worlds from the rest, a true (epsilon, delta) is at least
+case, and no black box detects an error). One user has two response trees that differ in every cell that they
+touch; the others replay fixed responses to the action that they are asked for. The transcript has everything
+except the target's own actions: releases with their public numbers, every plan; for a local privatizer the
+target's message and plan. Plans are public in this library, the target's included, which is more than joint
+privacy requires. The event of each statistic is chosen on a separate quarter of the runs. Clopper-Pearson
+limits p of its probabilities in the two worlds come from the rest. Then a true (epsilon, delta) is at least
 ln((p1_low - delta) / p0_high), and a true mu at least Phi^-1(p1_low) - Phi^-1(p0_high) [#]_. The bounds hold
 for any statistic, so three of them share the alarm probability: the exact log-likelihood ratio of the
-known noise law, where there is one; a linear score; and counts of events (how often each recorded number
-falls into each of its intervals), both fitted to the separate quarter. The last two need no noise law
-and see what no law foresees: policies, clocks and weights that follow raw data.
+known noise distribution, if there is one; a linear score; and counts of events (how often each recorded
+number falls into each of its intervals), both fitted to the separate quarter. The last two need no noise
+distribution. They detect effects outside any model: policies, clocks and weights that follow raw data.
 
-Linear learners play in worlds of their own (:mod:`discreet.audits.linear`): there the recorded
-numbers are Gram matrices, responses and, where stored users are asked again, every answer. Of the shuffle
-model recorded is what the shuffler lets out, batch by batch (:mod:`discreet.audits.shuffle`).
+Linear learners play in separate worlds (:mod:`discreet.audits.linear`). There the recorded
+numbers are Gram matrices, responses and, if stored users are queried again, every answer. For the shuffle
+model the transcript has what the shuffler releases, batch by batch (:mod:`discreet.audits.shuffle`).
 
 The white box, at full size, is :mod:`discreet.audits.identities`.
 
@@ -75,7 +75,7 @@ __all__ = [
     "reactive", "respond",
 ]  # fmt: skip
 
-ALARM = 1e-6  # false alarms of one black box, of one white box
+ALARM = 1e-6  # probability of a false alarm of one black box, and of one white box
 SLACK = 1e-6  # relative: rounding of float64 sums and of closed forms
 
 Start = Callable[[Any, Schedule, Seeded], Session]
@@ -84,28 +84,31 @@ Restart = Callable[[Any], Session]
 
 # ------------------------------------------------------------------------------- statistics
 def rate_limits(hits: int, runs: int, alarm: float) -> tuple[float, float]:
-    """Clopper-Pearson limits of a probability, each wrong with probability ``alarm`` at most."""
+    """Return Clopper-Pearson limits of a probability, each wrong with probability at most ``alarm``."""
     low = float(special.betaincinv(hits, runs - hits + 1, alarm)) if hits else 0.0
     high = float(special.betainccinv(hits + 1, runs - hits, alarm)) if hits < runs else 1.0
     return low, high
 
 
 def epsilon_bound(low: float, high: float, delta: float = 0.0) -> float:
-    """ln((low - delta) / high): what (epsilon, delta) must be at least; -inf if the event says nothing."""
+    """Return ln((low - delta) / high), a lower bound on epsilon at delta; -inf if the event gives none."""
     return math.log((low - delta) / high) if low > delta and high > 0 else -math.inf
 
 
 def mu_bound(low: float, high: float) -> float:
-    """Phi^-1(low) - Phi^-1(high): what mu of Gaussian DP must be at least."""
+    """Return Phi^-1(low) - Phi^-1(high), a lower bound on mu of Gaussian DP."""
     return float(special.ndtri(low) - special.ndtri(high)) if low > 0 and high < 1 else -math.inf
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Lower bounds from one statistic: its event was seen so often in the world where it is likelier.
+    """Lower bounds from one statistic, from frequencies of its event in both worlds.
 
-    epsilon, mu : lower bounds (-inf: none). hits : of the last kind's event, (in the likelier world, in the
-    other). runs : judged, per world.
+    Parameters
+    ----------
+    epsilon, mu : lower bounds (-inf: none)
+    hits : frequencies of the last kind's event (in the world where it is more likely, in the other)
+    runs : evaluated runs per world
     """
 
     statistic: str
@@ -116,13 +119,13 @@ class Bound:
 
 
 def _bound(kind: str, hits: int, misses: int, ones: int, zeros: int, delta: float, alarm: float) -> float:
-    """The bound of one event, seen so often in the two worlds; each limit is wrong with ``alarm``."""
+    """Return the bound from one event's frequencies in the two worlds; each limit is wrong with ``alarm``."""
     low, high = rate_limits(hits, ones, alarm)[0], rate_limits(misses, zeros, alarm)[1]
     return epsilon_bound(low, high, delta) if kind == "epsilon" else mu_bound(low, high)
 
 
 def _best_threshold(one: Floats, zero: Floats, kind: str, delta: float, alarm: float) -> tuple[float, float]:
-    """(threshold, bound) of the best event {statistic >= threshold} on one sample."""
+    """Return (threshold, bound) of the best event {statistic >= threshold} on one sample."""
     candidates = np.unique(np.concatenate([np.quantile(one, np.linspace(0.0, 0.999, 80)), [one.max()]]))
     one, zero = np.sort(one), np.sort(zero)
     found = (math.inf, -math.inf)
@@ -143,10 +146,11 @@ def bounds_of(
     alarm: float,
     kinds: Sequence[Literal["epsilon", "mu"]] = ("epsilon",),
 ) -> Bound:
-    """Bounds from samples of one statistic in worlds (0, 1).
+    """Return bounds from samples of one statistic in worlds (0, 1).
 
-    ``chosen`` picks direction and threshold, for each kind of bound apart; ``judged``, independent of it, is
-    counted. All bounds hold together but with probability ``alarm``.
+    ``chosen`` determines direction and threshold, separately for each kind of bound; ``judged``, independent
+    of
+    it, is counted. All bounds hold together, except with probability ``alarm``.
     """
     each = alarm / (2 * len(kinds))
     values, seen = {"epsilon": -math.inf, "mu": -math.inf}, (0, 0)
@@ -155,7 +159,7 @@ def bounds_of(
         for likely in (1, 0):
             sign = 1.0 if likely else -1.0
             one, zero = sign * chosen[likely], sign * chosen[1 - likely]
-            # the event is judged on more runs than choose it: strict limits here would prefer common events
+            # more runs evaluate the event than choose it: strict limits here would prefer common events
             threshold, value = _best_threshold(one, zero, kind, delta, max(each, 0.01))
             if value > best[0]:
                 best = (value, threshold, likely)
@@ -170,7 +174,7 @@ def bounds_of(
 
 # ----------------------------------------------------------------------------- the game, H = 1
 class Game(Protocol):
-    """Who plays, and where: ``users`` persons, of whom the ``target``-th (from 1) differs in two worlds."""
+    """Game with ``users`` users; the ``target``-th (from 1) differs between two worlds."""
 
     @property
     def users(self) -> int: ...
@@ -179,15 +183,15 @@ class Game(Protocol):
     @property
     def spec(self) -> Spec: ...
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """What the user (from 1) does under a policy; others' does not depend on the world."""
+        """Return what the user (from 1) does under a policy; others' actions do not depend on the world."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Who plays: ``users`` persons, the ``target``-th (from 1) with a response tree for each of two worlds.
+    """Players: ``users`` users, the ``target``-th (from 1) with a response tree for each of two worlds.
 
-    Everybody's responses are fixed tables, so a plan determines what happens but for the target. bits :
+    All responses are fixed tables, so a plan determines all results except the target's. bits :
     rewards are 0 and 1.
     """
 
@@ -211,18 +215,18 @@ class People:
 
     @property
     def spec(self) -> Spec:
-        """What is public."""
+        """Return the public facts."""
         return Spec(self.layout, self.users)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """See :func:`respond`."""
+        """Return the trajectory; see :func:`respond`."""
         return respond(self, user, world, policy)
 
 
 def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-    """What the user (from 1) does under a policy; the target stands, and goes, where her world says.
+    """Return what the user (from 1) does under a policy; the target's states depend on the world.
 
-    In both worlds her reward is 1: all her cells differ, by the most that they can.
+    In both worlds the target's reward is 1: all their cells differ, by the largest possible amount.
     """
     tables: Any = people
     state = world if user == people.target else int(tables._starts[user - 1])
@@ -239,7 +243,7 @@ def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Traj
 
 @dataclass(frozen=True, eq=False)
 class Reactive:
-    """A learner for audits: a policy for each user, the action with the least noisy count in each state.
+    """Learner for audits: a policy for each user, the action with the least noisy count in each state.
 
     endless : it states no number of users, so that releases never end.
     """
@@ -249,19 +253,19 @@ class Reactive:
     endless: bool = False
 
     def query(self, spec: Spec) -> CountQuery:
-        """Transitions and centred rewards, visits derived (the question of the default learner)."""
+        """Return transitions and centred rewards, visits derived (the query of the default learner)."""
         return self.asked or CountQuery(spec.layout, visits=False, center_rewards=True)
 
     def schedule(self, spec: Spec) -> Schedule:
-        """A release after each user."""
+        """Return a release after each user."""
         return Schedule(None if self.endless else spec.users, reads=self.reads)
 
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Spec:
-        """The spec is all there is to remember."""
+        """Return the spec, which is the whole state."""
         return spec
 
     def plan(self, state: Spec, release: Release, ask: Any) -> tuple[Plan, Spec]:
-        """Least counts first, whatever they are worth."""
+        """Plan the actions with the least counts, whatever their value."""
         shown = release.estimates
         if not shown and release.measurement is not None:
             shown = release.measurement.estimates
@@ -271,7 +275,7 @@ class Reactive:
 
 
 def reactive(start: Start) -> Reactive:
-    """The learner for audits that a privatizer can serve: it reads sums, or else measurements."""
+    """Return the learner for audits that a privatizer supports: it reads sums, or else measurements."""
     spec = Spec(People.layout, 2)
     learner = Reactive()
     try:
@@ -282,7 +286,7 @@ def reactive(start: Start) -> Reactive:
 
 
 def endless(start: Start) -> Reactive | str:
-    """The learner for audits that never says how many users come, or why the privatizer refuses it."""
+    """Return the learner for audits without a number of users, or why the privatizer rejects it."""
     spec, learner = Spec(People.layout, 2), Reactive(endless=True)
     try:
         start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
@@ -293,13 +297,19 @@ def endless(start: Start) -> Reactive | str:
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """All that is public of one run but what the target did.
+    """Public transcript of one run, except the target's actions.
 
-    releases : (T, numbers) values; public : other numbers (laws, weights, users, plans), in a fixed order;
-    before : all of it until the target's plan was made, which no record of hers can have touched; plans : the
-    policy of each user, contexts, cuts : what else it says; message : the target's report of a local
-    privatizer, else empty. asked : answers of stored users. measured : what releases say of their newest
-    batch. read : the releases again, as audits take them apart; None of reports alone.
+    Parameters
+    ----------
+    releases : (T, numbers) values
+    public : other numbers (distributions, weights, users, plans), in a fixed order
+    before : all of it until the target's plan was made, which no record of theirs can affect
+    plans : the policy of each user
+    contexts, cuts : other contents of each plan
+    message : the target's message of a local privatizer, else empty
+    asked : answers of stored users
+    measured : the newest batch's values in the releases
+    read : the releases again, as audits decompose them; None for randomized responses alone
     """
 
     releases: Floats
@@ -315,14 +325,14 @@ class Transcript:
 
     @property
     def numbers(self) -> Floats:
-        """Everything in one row; a report, whose length may vary, at its end."""
+        """Return all numbers in one row; a message, whose length may vary, at its end."""
         answers = [one.answer.value for one in self.asked]
         return np.concatenate([self.releases.ravel(), self.public, *answers, self.message])
 
 
 def _numbers(thing: Any) -> Floats:
-    """All numbers in a report, or in nested lists of arrays, in a fixed order."""
-    if thing is None or isinstance(thing, str | bytes):  # bytes: what a shuffler alone sees
+    """Return all numbers in a message, or in nested lists of arrays, in a fixed order."""
+    if thing is None or isinstance(thing, str | bytes):  # bytes: only a shuffler sees them
         return np.zeros(0)
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         thing = [getattr(thing, item.name) for item in dataclasses.fields(thing)]
@@ -334,9 +344,9 @@ def _numbers(thing: Any) -> Floats:
 
 
 def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
-    """Released sums and the newest measurement: what carries noise.
+    """Return released sums and the newest measurement: the numbers with noise.
 
-    ``query`` : where it is steered, families that the measurement leaves out read 0, so that every release
+    ``query`` : if it is steered, families that the measurement leaves out read 0, so that every release
     has as many numbers.
     """
     parts = [estimate.value.ravel() for estimate in release.estimates.values()]
@@ -351,7 +361,7 @@ def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
 
 
 def public_numbers(release: Release) -> Floats:
-    """The numbers of a release that no noise covers: laws, weights, who is counted."""
+    """Return the numbers of a release without noise: distributions, weights, counted users."""
     parts: list[Any] = [release.users, release.number]
     estimates = list(release.estimates.values())
     if release.measurement is not None:
@@ -372,10 +382,11 @@ def play(
     randomness: Seeded,
     restart: Restart | None = None,
 ) -> Transcript:
-    """One run of the only loop there is, in one world.
+    """Play one run of the common loop, in one world.
 
-    ``restart`` gets the session after the release that first holds the target, and gives its successor, which
-    is asked for the release again. The ties of learners are public coins, the same in every run.
+    ``restart`` gets the session after the release that first holds the target, and returns its successor,
+    which
+    is asked for the release again. The random bits that break learners' ties are public, equal in every run.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -431,15 +442,15 @@ def play(
 
 
 def _is_new(public: Sequence[Floats], release: Release) -> bool:
-    """Is it another release than the last one (which a plan with last=False repeats)?"""
+    """Return True if it is a new release (a plan with last=False repeats the last one)."""
     return not public or public[-1][1] != release.number
 
 
 # ------------------------------------------------------------------------- likelihoods of the known law
 def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
-    """The noise that is added to the query's cells, if that is what this session does.
+    """Return the noise that is added to the query's cells, if the session adds noise to them.
 
-    Opens a plan of a local session of counts, to see what devices get (of linear sums: always vectors).
+    Opens a plan of a local session of counts, to see what devices get (for linear sums: always vectors).
     """
     found = noise_of(session, query, times)
     if isinstance(query, LinearQuery):
@@ -452,13 +463,13 @@ def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Nois
 
 
 def uniform(layout: Layout) -> Floats:
-    """(H, S, A) all admissible actions alike: everything may be played, so all clocks run."""
+    """Return (H, S, A) uniform probabilities of admissible actions: all can be played, so all clocks run."""
     mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(np.float64)
     return np.broadcast_to(mask / mask.sum(axis=1, keepdims=True), (layout.horizon, *mask.shape)).copy()
 
 
 def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
-    """ln P_1 / P_0 of whitened residuals in units of the claimed scale."""
+    """Return ln P_1 / P_0 of whitened residuals in units of the claimed scale."""
     if noise.laplace:
         return float((np.abs(zero) - np.abs(one)).sum())
     return float(0.5 * (zero**2 - one**2).sum())
@@ -467,7 +478,7 @@ def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
 def _likelihood(
     begin: Callable[[], Session], query: AuditQuery, people: Game, learner: Any
 ) -> Callable[[Transcript], float] | None:
-    """The exact log-likelihood ratio of a transcript, world 1 against 0, by the claimed law."""
+    """Return the exact log-likelihood ratio of a transcript, world 1 against 0, by the claimed noise."""
     session: Any = begin()
     times = session_times(session)
     noise = claimed_noise(session, query, times)
@@ -483,7 +494,7 @@ def _likelihood(
     def records(
         user: int, plan: NDArray[Any], context: Mapping[str, Any], cut: float
     ) -> list[tuple[Trajectory, Floats]]:
-        """In worlds 0 and 1, what she does and what that adds."""
+        """Return, in worlds 0 and 1, the user's trajectory and its contribution."""
         at = user, b"".join([plan.tobytes(), *(context[name].tobytes() for name in sorted(context))]), cut
         if at not in known:
             lives = [people.life(user, world, plan) for world in (0, 1)]
@@ -525,7 +536,7 @@ def _likelihood(
 
 
 def _flips(session: Any) -> list[BinomialLaw] | None:
-    """Laws of the first batch's counters where noise is coin flips, else None."""
+    """Return distributions of the first batch's counters if noise is binomial flips, else None."""
     if session.guarantee.trust != "shuffle":
         return None
     laws = list(session.laws_at(session_times(session)[0]).values())
@@ -535,9 +546,9 @@ def _flips(session: Any) -> list[BinomialLaw] | None:
 def _report_laws(
     session: Any, people: Game, learner: Any, reports: StepReports | None = None
 ) -> list[Any] | None:
-    """Exact laws of the target's message in the two worlds under the first plan; None if not finite.
+    """Return exact distributions of the target's message in both worlds under the first plan.
 
-    ``reports`` : what the device does in place of what it was given.
+    None if not finite. ``reports`` : what the device runs instead of what it was given.
     """
     spec = people.spec
     first = session.release()
@@ -552,7 +563,7 @@ def _report_laws(
 
 
 def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Transcript], float] | None:
-    """The likelihood ratio of a finite message, by running the device on all outcomes of its coins.
+    """Return the likelihood ratio of a finite message, from a run of the device on all its random outcomes.
 
     Any score makes a valid bound, also that of a device that is wrong.
     """
@@ -570,7 +581,7 @@ def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Tr
 
 
 def session_times(session: Any) -> list[int]:
-    """Users at each release of a session but the first (which is before anybody came); [] if never ending."""
+    """Return users at each release except the first (before any user came); [] if never ending."""
     schedule: Schedule = session.schedule
     if schedule.users is None:
         return []
@@ -582,7 +593,7 @@ _BINS = 12
 
 
 def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """A linear score (Fisher's): sees what averages or differences of numbers give away."""
+    """Fit a linear score (Fisher's), which detects differences in averages or differences of numbers."""
     both = np.concatenate([one, zero])
     centre, spread = both.mean(axis=0), both.std(axis=0)
     keep = spread > 1e-12 * (1 + np.abs(centre))
@@ -595,17 +606,17 @@ def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 
     ones, zeros = standard(one), standard(zero)
     within = 0.5 * (np.cov(ones, rowvar=False) + np.cov(zeros, rowvar=False))
-    # a ridge far below what sampling noise hides: a difference of cells without noise must stay visible
+    # A ridge far below sampling noise: a difference of cells without noise must stay visible.
     within = np.atleast_2d(within) + 1e-9 * np.eye(int(keep.sum()))
     weights = np.linalg.solve(within, ones.mean(axis=0) - zeros.mean(axis=0))
     return lambda rows: standard(rows) @ weights
 
 
 def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """Sums over the recorded numbers of ln(frequency in world 1 / in world 0) of the interval that it is in.
+    """Fit sums over the recorded numbers of ln(frequency in world 1 / in world 0) of each number's interval.
 
-    Where few different rows exist, frequencies of whole rows: the exact likelihood ratio of finite reports.
-    Whole numbers are events of their own: a released zero is noise that was not drawn.
+    If there are few different rows, frequencies of whole rows: the exact likelihood ratio of finite messages.
+    Whole numbers are separate events: a released zero is noise that was not drawn.
     """
     both = np.concatenate([one, zero])
     rows, place = np.unique(both, axis=0, return_inverse=True)
@@ -641,7 +652,7 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 # ------------------------------------------------------------------------------------ the black box
 @dataclass(frozen=True)
 class Evidence:
-    """What a black box found. ``bounds``: the best of each statistic; claims are the guarantee's."""
+    """Results of a black box. ``bounds``: the best of each statistic; claims are the guarantee's."""
 
     __repr__ = brief
 
@@ -652,17 +663,17 @@ class Evidence:
 
     @property
     def epsilon(self) -> float:
-        """The greatest lower bound on epsilon at the guarantee's delta, at least 0."""
+        """Greatest lower bound on epsilon at the guarantee's delta, at least 0."""
         return max(0.0, *(bound.epsilon for bound in self.bounds))
 
     @property
     def mu(self) -> float:
-        """The greatest lower bound on mu, at least 0."""
+        """Greatest lower bound on mu, at least 0."""
         return max(0.0, *(bound.mu for bound in self.bounds))
 
     @property
     def exceeded(self) -> bool:
-        """Is a bound above what is claimed? Never where nothing is claimed."""
+        """True if a bound is above the claim; False if nothing is claimed."""
         claim = self.guarantee
         return (claim.epsilon is not None and self.epsilon > claim.epsilon * (1 + SLACK)) or (
             claim.mu is not None and self.mu > claim.mu * (1 + SLACK)
@@ -677,7 +688,7 @@ def sample(
     seed: int,
     restart: Restart | None = None,
 ) -> tuple[Guarantee, list[list[Transcript]], Callable[[Transcript], float] | None]:
-    """(guarantee, transcripts of worlds 0 and 1, the known likelihood ratio or None)."""
+    """Return (guarantee, transcripts of worlds 0 and 1, the known likelihood ratio or None)."""
     spec = people.spec
     query = learner.query(spec)
     schedule = learner.schedule(spec)
@@ -701,7 +712,7 @@ def sample(
 def _reports(
     start: Start, learner: Any, people: Game, world: int, runs: int, randomness: Seeded
 ) -> list[Transcript]:
-    """The target's report again and again, as if she came first; what follows is post-processing of it."""
+    """Sample the target's message repeatedly, as if they came first; the rest is post-processing of it."""
     spec = people.spec
     session = start(learner.query(spec), learner.schedule(spec), randomness)
     first = session.release()
@@ -728,17 +739,21 @@ def black_box(
     people: Game | None = None,
     restart: Restart | None = None,
 ) -> Evidence:
-    """Lower bounds on epsilon and mu from ``runs`` runs in each of two worlds.
+    """Return lower bounds on epsilon and mu from ``runs`` runs in each of two worlds.
 
     Parameters
     ----------
-    start : ``privatizer.start``, or anything that starts sessions.
-    learner : any learner; by default one that asks for counts and reacts to them.
-    runs : per world, from 200 on; a quarter chooses the events.
-    seed : of all runs. alarm : in (0, 0.5), of a bound above the truth.
-    people, restart : see :func:`play`.
+    start : ``privatizer.start``, or any function that starts sessions
+    learner : any learner; by default one that queries counts and reacts to them
+    runs : per world, at least 200; a quarter chooses the events
+    seed : of all runs
+    alarm : in (0, 0.5), probability of a bound above the true value
+    people, restart : see :func:`play`
 
-    Raises ``ValueError`` on a value out of range.
+    Raises
+    ------
+    ValueError
+        If a value is out of range.
     """
     runs = checks.integer("runs", runs, 200)
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
@@ -755,16 +770,14 @@ def black_box(
         scores[name] = [score(part) for part in rows]
     bounds: list[Bound] = []
     for name, (zero, one) in scores.items():
-        seen = (
-            0 if name == "likelihood ratio" else cut // 2
-        )  # what a score was fitted to chooses no threshold
+        seen = 0 if name == "likelihood ratio" else cut // 2  # runs that fitted a score choose no threshold
         chosen, judged = [zero[seen:cut], one[seen:cut]], [zero[cut:], one[cut:]]
         bounds.append(bounds_of(name, chosen, judged, delta, alarm / len(scores), kinds))
     return Evidence(guarantee, runs, alarm, tuple(bounds))
 
 
 def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
-    """(runs, numbers) of each world; reports that are shorter than others end in -1, which none holds."""
+    """Return (runs, numbers) of each world; shorter messages are padded with -1, which none holds."""
     most = max(t.numbers.size for world in worlds for t in world)
     out = [np.full((len(world), most), -1.0) for world in worlds]
     for table, world in zip(out, worlds, strict=True):
@@ -776,11 +789,11 @@ def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
 def half_scale_power(
     start: Start, learner: Any, people: Game, runs: int, alarm: float, trials: int = 100, seed: int = 5
 ) -> float | None:
-    """How often the likelihood ratio of :func:`black_box` exposes noise of half the claimed scale.
+    """Return how often the likelihood ratio of :func:`black_box` detects noise of half the claimed scale.
 
-    Share of ``trials`` in which the bound exceeds the claim; of simulated whitened noise, for the plans that
-    follow the release before anybody came. Of reports: devices that report at twice their epsilon, by the
-    claimed law. None where the law is not known, or nothing is claimed.
+    Share of ``trials`` in which the bound exceeds the claim; for simulated whitened noise, for the plans that
+    follow the release before any user came. For randomized responses: devices that respond at twice their
+    epsilon, by the claimed distribution. None if the distribution is unknown, or nothing is claimed.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -805,7 +818,7 @@ _Draw = Callable[[int, int, np.random.Generator], Floats]
 
 
 def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
-    """Draws of the likelihood ratio where noise has half its claimed scale, or half its flips."""
+    """Return draws of the likelihood ratio if noise has half its claimed scale, or half its flips."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
@@ -860,12 +873,12 @@ def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
 
 
 def _broken_reports(start: Start, learner: Any, people: Game) -> _Draw | None:
-    """Draws of the likelihood ratio where devices report at twice the epsilon that they claim."""
+    """Return draws of the likelihood ratio if devices respond at twice the epsilon that they claim."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
     reports = getattr(getattr(session, "mechanism", None), "reports", None)
-    if reports is None or session.guarantee.trust != "local":  # else nobody sees a message alone
+    if reports is None or session.guarantee.trust != "local":  # else no party sees a single message
         return None
     twice = StepReports.of(
         query, reports.kind, 2 * session.guarantee.epsilon, reports.steps, reports.reward_share
@@ -875,7 +888,7 @@ def _broken_reports(start: Start, learner: Any, people: Game) -> _Draw | None:
     if laws is None or broken is None:
         return None
     messages = sorted({*broken[0], *broken[1]})
-    # what the claimed alphabet does not hold (another size of subsets) tells as much as its own law says
+    # Messages outside the claimed alphabet (another size of subsets) are scored by their own distribution.
     scores = np.empty(len(messages))
     for i, message in enumerate(messages):
         zero, one = laws if message in laws[0] else broken

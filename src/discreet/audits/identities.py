@@ -1,23 +1,23 @@
-r"""White-box audits: identities that a session of any privatizer has to keep, at full size.
+r"""White-box audits: identities that a session of any privatizer must satisfy, at full size.
 
-On the same session API as everybody else's. Two sessions under one seed differ by one person's
-record only, so the noise cancels: what moves, and by how much, is exact. With B_f the matrix that mixes
-independent noises of scale 1 into the releases of family f (:mod:`discreet.audits.noise`) and u_k the
-releases' response to a unit change of user k, her loss is her change in family f times the l1 (Laplace: the
-least ||s||_1 with B_f s = u_k) or l2 norm of B_f^+ u_k, all families together, for the worst of all users
-and of many changes. Whitened residuals B_f^-1 (release - sums) are tested against the claimed law, and for
-independence over cells and releases.
+They use the same session API as all other code. Two sessions under one seed differ by one user's
+record only, so the noise cancels: which numbers move, and by how much, is exact. Let B_f be the matrix that
+mixes independent noises of scale 1 into the releases of family f (:mod:`discreet.audits.noise`) and u_k the
+releases' response to a unit change of user k. The user's loss is their change in family f times the l1
+(Laplace: the least ||s||_1 with B_f s = u_k) or l2 norm of B_f^+ u_k, all families together, for the worst of
+all users and of many changes. Whitened residuals B_f^-1 (release - sums) are tested against the claimed
+distribution, and for independence over cells and releases.
 
-Policies alternate from release to release (all actions, the first, the last), so that clocks of rows tick
-apart; fixed lives follow them. Devices that report a few steps are run on every outcome of their coins
-at a small size (:mod:`discreet.audits.reports`): their largest likelihood ratio is exact; at full
-size they are run on seeded coins, and what they report of their own records is counted.
+Policies alternate from release to release (all actions, the first, the last), so that clocks of rows advance
+separately; fixed trajectories follow them. Devices that report a few steps are run on every outcome of their
+random bits at a small size (:mod:`discreet.audits.reports`): their largest likelihood ratio is exact. At full
+size they are run on seeded random bits, and reports of their own records are counted.
 
-Linear learners are put on the bench in the worlds of :mod:`discreet.audits.linear` at H = 4, under
-contexts that change from release to release. Where stored users are asked again, every answer is a family
-more: its noise is tested with that of the Gram matrices, its loss is added to theirs.
+Linear learners are tested in the worlds of :mod:`discreet.audits.linear` at H = 4, under
+contexts that change from release to release. If stored users are queried again, every answer is one more
+family: its noise is tested with that of the Gram matrices, its loss is added to theirs.
 
-No certificate: a pass says that errors of the kinds that the tests have power for were not there.
+An audit is not a certificate. A pass says that no errors of the kinds that the tests can detect were found.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ __all__ = ["Identity", "agreeing", "white_box"]
 
 @dataclass(frozen=True)
 class Identity:
-    """One identity: what was found, what is allowed, in words. ``passed`` is None where it does not apply."""
+    """Result of one identity: the value found and the allowed one, in words. ``passed`` is None if not
+    applicable.
+    """
 
     name: str
     passed: bool | None
@@ -94,14 +96,16 @@ class Identity:
 
 # ------------------------------------------------------------------------------------- fixed lives
 def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[float]) -> Trajectory:
-    """A trajectory that cycles through ``states`` and ``reward``; ``action`` counts the admissible ones."""
+    """Return a trajectory that cycles through ``states`` and ``reward``; ``action`` counts the admissible
+    ones.
+    """
     path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
     actions = np.array([_nth(layout, s, action) for s in path[:-1].tolist()], np.int64)
     return Trajectory(path, actions, np.resize(np.asarray(reward, np.float64), layout.horizon))
 
 
 def _nth(layout: Layout, state: int, action: int) -> int:
-    """The action of this number among the admissible ones, or the last."""
+    """Return the action of this number among the admissible ones, or the last."""
     row = _admissible(layout, state)
     return int(row[min(action, len(row) - 1)])
 
@@ -110,7 +114,7 @@ def _admissible(layout: Layout, state: int) -> Any:
     return np.flatnonzero(np.ones(layout.actions) if layout.mask is None else layout.mask[state])
 
 
-@lru_cache(maxsize=4)  # a bench looks at them more than once
+@lru_cache(maxsize=4)  # a bench uses them more than once
 def _random_lives(layout: Layout, seed: int, number: int) -> tuple[Trajectory, ...]:
     luck = np.random.default_rng(seed)
     return tuple(_random_life(layout, luck) for _ in range(number))
@@ -124,16 +128,18 @@ def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
     return Trajectory(states, actions, rewards)
 
 
-_EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: all actions alike, the first, the last
+_EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: uniform, the first action, the last
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
-_FORGETS = (2, 5)  # releases of a query with groups that are the last to see anybody so far
-_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # of what is left from the first C to H; then centred rewards
+_FORGETS = (2, 5)  # indices of releases of a query with groups after which earlier batches are forgotten
+_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # shares of the range from the first C to H; then centred rewards
 
 
 @dataclass(frozen=True, eq=False)
 class _Bench:
-    """A privatizer on the bench: fixed lives under alternating policies, sessions of one or many seeds."""
+    """Test bench of a privatizer: fixed trajectories under alternating policies, sessions of one or many
+    seeds.
+    """
 
     start: Start
     query: Any
@@ -148,7 +154,7 @@ class _Bench:
         return self.start(self.query, self.schedule, Seeded(self.seed, run))
 
     def plan(self, release: int, users: int) -> Plan:
-        """Of the users before the release of this index."""
+        """Return the plan of the users before the release of this index."""
         layout, which = self.query.layout, _CYCLE[release % len(_CYCLE)]
         if which is None:
             policy: Any = uniform(layout)
@@ -168,15 +174,15 @@ class _Bench:
         return Plan(policy, users=users, group=group, return_share=share, forget=forget)
 
     def life(self, release: int, states: Sequence[int], reward: Sequence[float]) -> Trajectory:
-        """One that follows the release's policy."""
+        """Return a trajectory that follows the release's policy."""
         return _life(self.query.layout, states, _CYCLE[release % len(_CYCLE)] or 0, reward)
 
     def batch(self, user: int) -> int:
-        """The index of the first release that holds the user (from 0)."""
+        """Return the index of the first release that holds the user (from 0)."""
         return int(np.searchsorted(np.array(self.times), user, side="right"))
 
     def lives(self, moved: int | None = None) -> list[Trajectory]:
-        """Everybody stands still, but for the ``moved``-th (from 0)."""
+        """Return trajectories that stay in place, except the ``moved``-th (from 0)."""
         return [self.moving(user) if user == moved else self.still(user) for user in range(self.times[-1])]
 
     def still(self, user: int) -> Trajectory:
@@ -186,7 +192,9 @@ class _Bench:
         return self.life(self.batch(user), [self.query.layout.states - 1], [1.0])
 
     def releases(self, lives: Sequence[Trajectory], run: int = 0, before: Any = None) -> list[Release]:
-        """All releases but the first; ``before(session, encoder, plan)`` is called before user 1 submits."""
+        """Return all releases except the first; calls ``before(session, encoder, plan)`` before user 1
+        submits.
+        """
         session, came, out = self.session(run), 0, []
         session.release()
         key = Seeded(self.seed, run).keys.noise
@@ -204,19 +212,19 @@ class _Bench:
         return out
 
     def cut(self, release: int) -> float | None:
-        """C of the users before the release of this index: it grows, until centred rewards take its place."""
+        """Return C for the users before the release of this index: it grows; then centred rewards follow."""
         if not getattr(self.query, "cut", 0.0):
             return None
         first, share = self.query.cut, _CUTS[min(release, len(_CUTS) - 1)]
         return share if math.isinf(share) else float(first + share * (self.query.layout.horizon - first))
 
     def cells(self, life: Trajectory, release: int = 0) -> Floats:
-        """What she adds as a user before the release of this index."""
+        """Return the contribution of a trajectory before the release of this index."""
         group = release % max(1, self.query.groups)
         return self.query.to_cells(self.query.contribution(life, group, self.cut(release)))
 
     def sums(self) -> Floats:
-        """(T, cells) of each batch of people who stand still."""
+        """Return (T, cells) sums of each batch of users who stay in place."""
         out = np.zeros((len(self.times), self.query.cells))
         for user in range(self.times[-1]):
             out[self.batch(user)] += self.cells(self.still(user), self.batch(user))
@@ -226,7 +234,7 @@ class _Bench:
         return readings(self.query, releases)
 
     def ends(self) -> list[tuple[Trajectory, Trajectory]]:
-        """Pairs of trajectories made to be extreme."""
+        """Return pairs of extreme trajectories."""
         layout = self.query.layout
         last = layout.states - 1
         return [
@@ -241,14 +249,14 @@ class _Bench:
         ]
 
     def pairs(self, number: int) -> list[tuple[Trajectory, Trajectory]]:
-        """The extreme pairs, and so many random ones."""
+        """Return the extreme pairs, and ``number`` random ones."""
         lives = _random_lives(self.query.layout, self.seed, 2 * number)
         return [*self.ends(), *zip(lives[::2], lives[1::2], strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class _LinearBench(_Bench):
-    """Linear sums: the first plan's context is the costliest one, later ones are random."""
+    """Test bench for linear sums: the first plan's context is the costliest one, later ones are random."""
 
     def context(self, release: int) -> dict[str, Floats]:
         values = audit_linear.values_of(self.query)
@@ -269,7 +277,7 @@ class _LinearBench(_Bench):
         return summand(self.query, life, self.context(release))
 
     def ends(self) -> list[tuple[Trajectory, Trajectory]]:
-        """Who stays where she is, against who stays elsewhere: all steps at their worst together."""
+        """Return pairs of users who stay in different states: all steps at their worst together."""
         layout = self.query.layout
         return [
             (_life(layout, [a], 0, [r]), _life(layout, [b], 0, [q]))
@@ -279,7 +287,7 @@ class _LinearBench(_Bench):
         ]
 
     def asked(self, lives: Sequence[Trajectory], run: int = 0) -> tuple[list[Release], list[Asked]]:
-        """Releases, with every question that is planned, about the costliest values."""
+        """Return releases, with every planned query, about the costliest values."""
         query, session, came = self.query, self.session(run), 0
         values = audit_linear.values_of(query)
         releases: list[Release] = []
@@ -303,7 +311,7 @@ class _LinearBench(_Bench):
 
 
 def _changes(bench: _Bench, pairs: int, release: int = 0) -> Floats:
-    """(n, cells) changes over random pairs of trajectories and over pairs made to be extreme."""
+    """Return (n, cells) changes over random pairs of trajectories and over extreme pairs."""
     return np.array(
         [bench.cells(one, release) - bench.cells(other, release) for one, other in bench.pairs(pairs)]
     )
@@ -311,7 +319,7 @@ def _changes(bench: _Bench, pairs: int, release: int = 0) -> Floats:
 
 # ------------------------------------------------------------------------------- what a user moves
 def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
-    """(T, users) response of the releases to a unit change of each user, and what is wrong with it."""
+    """Return the (T, users) response of the releases to a unit change of each user, and the faults found."""
     users, times = bench.times[-1], np.array(bench.times)
     base = bench.releases(bench.lives())
     read, wrong = bench.read(base), []
@@ -328,7 +336,7 @@ def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
             wrong.append(f"user {k + 1} moves a release made before she came")
         if (np.abs(moved[:, ~touched]) > rounding).any():
             wrong.append(f"user {k + 1} moves cells that she does not touch")
-        heard = told & touched  # what a release leaves out is not moved
+        heard = told & touched  # families that a release leaves out do not move
         ratio = np.where(heard, moved / np.where(touched, change, 1.0), 0.0)
         mean = ratio.sum(axis=1) / np.maximum(1, heard.sum(axis=1))
         matrix[:, k] = np.where(after, mean, 0.0)
@@ -343,12 +351,12 @@ def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
 
 
 def _unplayed(bench: _Bench) -> Identity:
-    """Under clocks of rows: what no policy plays says nothing, and a record from there adds nothing."""
+    """Check, under clocks of rows, that rows outside the policy have no measurement and add no record."""
     layout, times = bench.query.layout, bench.times
     lives = bench.lives()
     last, at = layout.states - 1, min(bench.times[0], times[-1] - 1)  # a user of the second release
     ways = []
-    for state, reward in ((0, 1.0), (last, 0.0)):  # its policy plays the first action, she the last
+    for state, reward in ((0, 1.0), (last, 0.0)):  # its policy plays the first action, the user the last
         lives[at] = _life(layout, [state], _LAST, [reward])
         ways.append(bench.read(bench.releases(lives)))
     same = ways[0].values.tobytes() == ways[1].values.tobytes()
@@ -365,7 +373,7 @@ def _unplayed(bench: _Bench) -> Identity:
 
 
 def _made_from(bench: _Bench) -> Identity:
-    """Sums add nothing to the measurements: P_i = (y_i + (1 - decay) sum_{j<i} y_j) / gain."""
+    """Check that sums add nothing to the measurements: P_i = (y_i + (1 - decay) sum_{j<i} y_j) / gain."""
     name = "sums are made from the measurements"
     before, off, largest = np.zeros(bench.query.cells), 0.0, 1.0
     for release in bench.releases(bench.lives()):
@@ -383,7 +391,7 @@ def _made_from(bench: _Bench) -> Identity:
 
 
 def _least_l1(mixing: Floats, response: Floats) -> float:
-    """min ||s||_1 with mixing @ s = response."""
+    """Return min ||s||_1 with mixing @ s = response."""
     m = mixing.shape[1]
     found = optimize.linprog(
         np.ones(2 * m), A_eq=np.hstack([mixing, -mixing]), b_eq=response, bounds=(0, None)
@@ -392,7 +400,9 @@ def _least_l1(mixing: Floats, response: Floats) -> float:
 
 
 def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
-    """The norm of one user's column: l2 of B^+ u (Gaussian), least l1 (Laplace), inf if B cannot hide u."""
+    """Return the norm of one user's column: l2 of B^+ u (Gaussian), least l1 (Laplace), inf if B cannot hide
+    u.
+    """
     shift, *_ = np.linalg.lstsq(mixing, response, rcond=None)
     if not np.allclose(mixing @ shift, response, atol=1e-7):
         return math.inf
@@ -408,9 +418,11 @@ def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
 def _noise_checks(
     draws: Floats, due: Any, noise: Noise, families: Sequence[str], offsets: Sequence[int], alarm: float
 ) -> list[Identity]:
-    """Law and independence of whitened residuals (seeds, T, cells), in units of the claimed scale.
+    """Check distribution and independence of whitened residuals (seeds, T, cells), in units of the claimed
+    scale.
 
-    due : (T, cells) where there is noise at all. families, offsets : what has a scale of its own, and where.
+    due : (T, cells) where noise exists. families, offsets : names of parts with a separate scale, and
+    positions.
     """
     square, laplace = noise.square, noise.laplace
     law = stats.laplace() if laplace else stats.norm()
@@ -463,9 +475,9 @@ def _noise_checks(
 
 
 def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
-    """How many pairs of signs agree (or differ) more often than fair coins: each with this alarm.
+    """Count pairs of signs that agree (or differ) more often than fair random bits, each with this alarm.
 
-    sums : (n, n) of products of signs; numbers : (n, n) of how many were not 0.
+    sums : (n, n) of products of signs; numbers : (n, n) counts of products that were not 0.
     """
     sums, numbers = np.abs(np.asarray(sums, np.float64)), np.asarray(numbers, np.float64)
     sizes, place = np.unique(numbers, return_inverse=True)
@@ -475,7 +487,7 @@ def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
 
 
 def _stated(bench: _Bench, noise: Noise) -> Identity:
-    """Standard deviations that releases state, against the rows of B."""
+    """Check the standard deviations that releases state against the rows of B."""
     name, worst = "stated laws have the noise's standard deviation", 0.0
     if noise.mixings is None:
         return Identity(
@@ -490,7 +502,7 @@ def _stated(bench: _Bench, noise: Noise) -> Identity:
 
 # ------------------------------------------------------------------------------- calls and refusals
 def _refusals(bench: _Bench, still: Trajectory) -> Identity:
-    """Records outside the declared ranges: refused, and nothing of them is added."""
+    """Check that records outside the declared ranges are rejected and add nothing."""
     layout = bench.query.layout
     worse: dict[str, Trajectory] = {}
     for value in (1.2, -0.1, math.nan, math.inf):
@@ -514,13 +526,13 @@ def _refusals(bench: _Bench, still: Trajectory) -> Identity:
             except (ValueError, IndexError):
                 continue
 
-    if bench.times[0] == 1:  # or the count of users in the open batch would be short
+    if bench.times[0] == 1:  # or the count of users in the open batch would be too small
         lives = bench.lives()
         plain = bench.read(bench.releases(lives)).values
         try:
             tried = bench.read(bench.releases(lives, before=try_all)).values
             same = np.array_equal(plain, tried)
-        except RuntimeError:  # the accepted one took the user's place
+        except RuntimeError:  # the accepted record took the user's place
             same = False
     else:
         session: Any = bench.session()
@@ -535,7 +547,9 @@ def _refusals(bench: _Bench, still: Trajectory) -> Identity:
 
 
 def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> Identity:
-    """Until she submits, both worlds of the game are one: bit for bit, plan of hers included."""
+    """Check that both worlds of the game are equal, bit for bit, until the target submits; their plan
+    included.
+    """
     wrong = 0
     for run, people in enumerate(games):
         both = [play(start, learner, people, world, Seeded(seed, run)) for world in (0, 1)]
@@ -548,7 +562,7 @@ def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> I
 
 
 def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, people: Game) -> Identity:
-    """A release asked for twice, and again after a restart, is the same one; so are all after it."""
+    """Check that a release requested twice, and again after a restart, is the same; so are all after it."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     schedule = dataclasses.replace(schedule, times=None, growth=1.0, pooled_shares=None)
@@ -595,12 +609,16 @@ def white_box(
     restart: Restart | None = None,
     budget: Budget | None = None,
 ) -> list[Identity]:
-    """Identities at full size: see the module's head.
+    """Return identities at full size: see the module's docstring.
 
-    layout : S = 6, A = 2, H = 20 by default (linear learners have worlds of their own). budget : the
-    privatizer's, which such learners choose by. users : of each session, 4 to 64. alarm : probability of a
-    false alarm by any of the statistical identities (law, independence, own records reported); the others
-    are exact. restart : gets a session and gives its successor (saved and restored).
+    Parameters
+    ----------
+    layout : S = 6, A = 2, H = 20 by default (linear learners have separate worlds)
+    budget : the privatizer's, by which such learners choose options
+    users : of each session, 4 to 64
+    alarm : probability of a false alarm by any of the statistical identities (distribution, independence, own
+        records reported); the others are exact
+    restart : gets a session and returns its successor (saved and restored)
     """
     users = checks.integer("users", users, 4, 64)
     learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
@@ -633,14 +651,14 @@ def white_box(
         out += _answers(bench)
     if noise is not None:
         return out + _noise_and_loss(bench, session.guarantee, noise, alarm)
-    drawn = getattr(getattr(session, "mechanism", None), "reports", None)  # by whomever
+    drawn = getattr(getattr(session, "mechanism", None), "reports", None)  # device or trusted server
     if session.guarantee.trust != "local" and drawn is None:
         return [*out, Identity("noise and realised loss", None, "no noise of a known law is claimed")]
     return out + _reports(start, learner, bench, seed, alarm)
 
 
 def _changed(bench: _Bench) -> Identity:
-    """By brute force: how many cells of a count family one user changes."""
+    """Count by brute force the cells of a count family that one user changes."""
     horizon, changes = bench.query.layout.horizon, _changes(bench, 500)
     counts = {
         name: int((part != 0).sum(axis=1).max())
@@ -678,7 +696,7 @@ def _noise_and_loss(bench: _Bench, claim: Any, noise: Noise, alarm: float) -> li
     if not noise.measured and noise.mixings is None:
         if noise.laplace:
             return [*out, Identity("noise and realised loss", None, "how noise is mixed is not known")]
-        # the covariance is measured, cells being alike
+        # the covariance is estimated over exchangeable cells
         many = np.moveaxis(residuals / np.repeat(noise.scales, np.diff(query.offsets)), 1, 0)
         many = many.reshape(len(times), -1)
         root = np.linalg.cholesky(many @ many.T / many.shape[1])
@@ -700,7 +718,7 @@ def _noise_and_loss(bench: _Bench, claim: Any, noise: Noise, alarm: float) -> li
 
 # ------------------------------------------------------------------------- answers of stored users
 def _answer_noise(bench: _LinearBench, run: int) -> Floats:
-    """(T, steps d) noise of every answer in units of its stated scale, 0 where nothing was asked."""
+    """Return (T, steps d) noise of every answer in units of its stated scale, 0 without a query."""
     query, lives = bench.query, bench.lives()
     _, asked = bench.asked(lives, run)
     out = np.zeros((len(bench.times), query.steps, query.features.dimension))
@@ -711,7 +729,7 @@ def _answer_noise(bench: _LinearBench, run: int) -> Floats:
 
 
 def _answers(bench: _LinearBench) -> list[Identity]:
-    """A user moves the answers after her, by her own record once; what is not planned is refused."""
+    """Check that a user moves only later answers, by their own record once; no unplanned query works."""
     query, users, wrong = bench.query, bench.times[-1], 0
     _, base = bench.asked(bench.lives())
     for k in range(users):
@@ -754,7 +772,7 @@ def _answers(bench: _LinearBench) -> list[Identity]:
 
 
 def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
-    """(users, pairs) of each user's exchanges in all answers after her: sums of powers of the shifts."""
+    """Return (users, pairs): each user's exchanges in all later answers, as sums of powers of the shifts."""
     query = bench.query
     _, asked = bench.asked(bench.lives())
     both = bench.pairs(pairs)
@@ -767,20 +785,23 @@ def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
 
 
 def _mixings(bench: _Bench, noise: Noise, read: Readings) -> list[Floats]:
-    """B_f of each family; of measurements, the scales that each states (1 where it is left out)."""
+    """Return B_f of each family; for measurements, the scales that each states (1 if it is left out)."""
     if noise.mixings is not None:
         return list(noise.mixings)
     return [np.diag(np.where(told, scales, 1.0)) for told, scales in _told(bench, read)]
 
 
 def _told(bench: _Bench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
-    """Of each family (T,): is it in the releases, and the scales that they state."""
+    """Return, for each family, (T,) masks of the releases that have it, and the scales that they state."""
     columns = [read.scales[:, at] for at in bench.query.offsets[:-1].tolist()]
     return [(np.isfinite(column), column) for column in columns]
 
 
 def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Floats, slack: float) -> Identity:
-    """Largest loss over users and changes: sum_f (change in f) (column norm in f), Gaussian: of squares."""
+    """Return the largest loss over users and changes.
+
+    It is sum_f (change in f) (column norm in f), for Gaussian noise the sum of squares.
+    """
     name = "realised loss is at most the claimed"
     power = 1 if noise.laplace else 2
     ends = bench.query.offsets[1:-1]
@@ -791,7 +812,7 @@ def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Float
             for b, heard in zip(_mixings(bench, noise, read), told, strict=True)
         ]
     )  # (families, users)
-    # what a user adds may depend on the cut of her batch
+    # A user's contribution may depend on the cut of their batch.
     cuts = [bench.cut(bench.batch(user)) for user in range(matrix.shape[1])]
     changes = {cut: _changes(bench, 500, bench.batch(cuts.index(cut))) for cut in dict.fromkeys(cuts)}
     moved = {
@@ -823,7 +844,7 @@ def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Float
 def _numerical(
     bench: _Bench, mixings: Sequence[Floats], change: Floats, responses: Sequence[Floats], delta: float
 ) -> float:
-    """epsilon at delta of fresh Laplace noise in every draw, for one exchange."""
+    """Return epsilon at delta of fresh Laplace noise in every draw, for one exchange."""
     counts: dict[float, int] = {}
     parts = np.split(change, bench.query.offsets[1:-1])
     for part, b, response in zip(parts, mixings, responses, strict=True):
@@ -836,15 +857,15 @@ def _numerical(
 
 # ------------------------------------------------------------------------------- reports of a few steps
 def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float) -> list[Identity]:
-    """The randomizer's law: exact at small sizes; at full size, how often it reports its own records.
+    """Check the randomizer: its exact distribution at small sizes; the rate of own records at full size.
 
-    Run is what the session names as its randomizer, which devices are given or a trusted server runs itself.
+    Runs what the session names as its randomizer, which devices are given or a trusted server runs itself.
     """
     name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
     for horizon, most in ((1, 64), (2, 8)):
         spec = Spec(Layout(2, 2, horizon), 4)
         small = _Bench(start, learner.query(spec), learner.schedule(spec), seed)
-        for release in (0, 1):  # a stochastic policy, and one that is public
+        for release in (0, 1):  # a stochastic policy, and a public one
             session: Any = small.session()
             session.release()
             encoder = _randomizer(session, session.begin(small.plan(release, 1)))
@@ -870,12 +891,14 @@ def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float)
 
 
 def _randomizer(session: Any, encoder: Any) -> Any:
-    """What randomizes: the encoder that devices were given, or what a trusted server runs in its place."""
+    """Return the randomizer: the encoder that devices were given, or what a trusted server runs instead."""
     return getattr(session, "open_randomizer", encoder)
 
 
 def _own_reports(bench: _Bench, alarm: float) -> Identity:
-    """At full size: a report holds its own record as often as the mechanism's public numbers say."""
+    """Check, at full size, that a report holds its own record as often as public numbers of the mechanism
+    say.
+    """
     name = "own records are reported as often as stated"
     reports: Any = None
     tallies: dict[tuple[int, int], list[int]] = {}

@@ -1,7 +1,7 @@
-r"""Games for audits of linear sums: worlds in which one person can lose all that the lemmas allow.
+r"""Games for audits of linear sums: worlds in which one user can reach the loss that the lemmas allow.
 
-Linear learners ask for sums of features, so a game needs a public feature map. Here pairs (s, a) have one of
-a few directions u of equal length, whatever the action, at inner products t = 1, -1, 0 and 1/4 with the
+Linear learners query sums of features, so a game needs a public feature map. Here pairs (s, a) have one of
+a few directions u of equal length, for every action, at inner products t = 1, -1, 0 and 1/4 with the
 first: among them are, or nearly are, the maximisers of lemmas 1 to 5 of
 :mod:`discreet.mechanisms.linear.sensitivities` (1/4 is that of lemma 3 for centred targets at equal scales).
 A state is a direction and a sign sigma.
@@ -10,14 +10,14 @@ A state is a direction and a sign sigma.
   least elsewhere give x = u_s at the bound of ||x||, and y at an end of its range: raw, centred and span
   targets attain their contracts together. With coordinates of one sign (``nonneg``) sigma(s') = -1 becomes 0.
 * Linear MDPs: phi = u_s, unit vectors on a cone around a fixed axis, so that 1 is in the span of the features
-  (which centred targets and the model form need); the axis takes 1 % off, and inner products as above but for
-  -1, which is -.98. With coordinates of one sign, one-hot.
+  (which centred targets and the model form need). The axis takes 1 % off, and inner products are as above
+  except -1, which is -0.98. With coordinates of one sign, one-hot.
 
-The canary is found, not assumed: of all records of the game, that pair is taken whose exchange costs most by
-the noise that the session claims (:func:`canary`). :class:`Probe` asks a learner's questions at its times,
-but chooses contexts and values itself: what is claimed holds for any of them, and hers are the costliest. So
-the short game is hers, and the long one the learner's own. What the best pair costs can be less than is
-claimed where a claim is an upper bound: two pairs of a step (UCRL-VTR+), questions and Gram matrices apart,
+The canary is computed, not assumed: of all records of the game, it is the pair whose exchange costs most by
+the noise that the session claims (:func:`canary`). :class:`Probe` makes a learner's queries at its times,
+but chooses contexts and values itself: the claim holds for any of them, and the probe's are the costliest. So
+the short game uses the probe, and the long one the learner itself. The best pair can cost less than the
+claim if a claim is an upper bound: two pairs of a step (UCRL-VTR+), separate queries and Gram matrices,
 l1 norms.
 """
 
@@ -49,13 +49,13 @@ __all__ = ["LinearPeople", "Probe", "canary", "game_of", "spec_of", "values_of"]
 
 Kind = Literal["mixture", "linear"]
 
-_COSINES = (1.0, -1.0, 0.0, 0.25)  # of directions with the first
-_AXIS = 0.1  # what unit vectors have in common, so that 1 is in their span
+_COSINES = (1.0, -1.0, 0.0, 0.25)  # between the directions and the first one
+_AXIS = 0.1  # common component of unit vectors, so that 1 is in their span
 
 
 # ----------------------------------------------------------------------------------- worlds
 def _directions(kind: Kind, nonneg: bool) -> Floats:
-    """(n, d) unit vectors."""
+    """Return (n, d) unit vectors."""
     if nonneg:
         return np.eye(3)
     least = _AXIS**2 if kind == "linear" else 0.0
@@ -68,12 +68,12 @@ def _directions(kind: Kind, nonneg: bool) -> Floats:
 
 
 def _signs(states: int) -> Floats:
-    """(S,) sigma: a direction has two states."""
+    """Return (S,) sigma: a direction has two states."""
     return np.resize([1.0, -1.0], states)
 
 
 def spec_of(kind: Kind, horizon: int, users: int, budget: Budget | None = None, nonneg: bool = False) -> Spec:
-    """What is public in these worlds: features, and rewards of 1 where sigma = 1, else 0."""
+    """Return the public facts of these worlds: features, and rewards of 1 where sigma = 1, else 0."""
     rows = np.repeat(_directions(kind, nonneg), 2, axis=0)  # (S, d)
     states, actions = len(rows), 2
     sigma = _signs(states)
@@ -92,7 +92,7 @@ def spec_of(kind: Kind, horizon: int, users: int, budget: Budget | None = None, 
 
 
 def values_of(query: LinearQuery) -> Floats:
-    """(H + 1, S) values at the ends of their range: all of it where sigma = 1, and nothing elsewhere."""
+    """Return (H + 1, S) values at the ends of their range: the largest where sigma = 1, 0 elsewhere."""
     layout = query.layout
     most = np.zeros(layout.horizon + 1)
     if isinstance(query, MixtureQuery):
@@ -104,9 +104,9 @@ def values_of(query: LinearQuery) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinearPeople:
-    """Who plays: everybody's states and rewards are fixed, actions are those that are asked for.
+    """Players: all users' states and rewards are fixed, actions follow the policy.
 
-    spec : of :func:`spec_of`. target : from 1. own : (states, rewards) of hers in the two worlds.
+    spec : from :func:`spec_of`. target : from 1. own : (states, rewards) of the target in the two worlds.
     """
 
     spec: Spec
@@ -116,11 +116,11 @@ class LinearPeople:
 
     @property
     def users(self) -> int:
-        """How many."""
+        """Number of users."""
         return int(self.spec.users or 0)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """What the user (from 1) does under a policy."""
+        """Return what the user (from 1) does under a policy."""
         luck, h = np.random.default_rng([self.seed, user]), self.spec.horizon
         states, rewards = luck.integers(self.spec.states, size=h + 1), luck.random(h)
         if user == self.target and self.own:
@@ -129,7 +129,7 @@ class LinearPeople:
 
 
 def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Trajectory:
-    """These states and rewards, with the policy's likeliest actions."""
+    """Return these states and rewards, with the policy's most likely actions."""
     rows = np.asarray(policy)[np.arange(len(rewards)), states[:-1]]
     actions = rows if rows.ndim == 1 else rows.argmax(axis=1)
     return Trajectory(np.array(states, np.int64), np.array(actions, np.int64), np.array(rewards, np.float64))
@@ -138,7 +138,7 @@ def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Tra
 # ----------------------------------------------------------------------------------- the probe
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Asks a learner's questions at its times, with values and weights that cost most; plays one action.
+    """Learner that makes another one's queries at its times, with the costliest values; plays one action.
 
     asked, when : the learner's query and schedule in the world that is played.
     """
@@ -148,23 +148,23 @@ class Probe:
 
     @classmethod
     def of(cls, learner: Any, spec: Spec) -> Probe:
-        """In the place of a learner."""
+        """Build a probe that replaces a learner."""
         return cls(learner.query(spec), learner.schedule(spec))
 
     def query(self, spec: Spec) -> LinearQuery:
-        """The learner's."""
+        """Return the learner's query."""
         return self.asked
 
     def schedule(self, spec: Spec) -> Schedule:
-        """The learner's."""
+        """Return the learner's schedule."""
         return self.when
 
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> tuple[Spec, int, int]:
-        """The spec, the last release whose questions were asked, and rounds of them so far."""
+        """Return the spec, the last release with queries, and rounds of them so far."""
         return spec, 0, 0
 
     def plan(self, state: tuple[Spec, int, int], release: Release, ask: Any) -> tuple[Plan, Any]:
-        """All questions that are due; then everybody until the next release follows one plan."""
+        """Make all due queries; then all users until the next release follow one plan."""
         spec, read, rounds = state
         query, schedule, values = self.asked, self.when, values_of(self.asked)
         if release.number > read and query.requeries and rounds < (schedule.answers or release.number):
@@ -182,7 +182,7 @@ class Probe:
 
 
 def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
-    """A plan's context with these values and the largest weights."""
+    """Return a plan's context with these values and the largest weights."""
     if not isinstance(query, MixtureQuery):
         return {}
     found = {"values": values}
@@ -194,7 +194,8 @@ def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------------------- the canary
 def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
-    """All (states, rewards) with rewards 0 and 1 that the statistics tell apart (the last state is not)."""
+    """Return all (states, rewards), rewards 0 and 1, that the statistics distinguish (last state excluded).
+    """
     layout = query.layout
     h = layout.horizon
     rewards = [np.zeros(h)]
@@ -206,9 +207,10 @@ def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
 
 
 def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeople, float]:
-    """The game with the target's costliest pair of records, and its loss, mu or epsilon, by claimed noise.
+    """Return the game with the target's costliest pair of records, and its loss, mu or epsilon, by claimed
+    noise.
 
-    Costs are those under the learner's first context and its questions to people who stand for the others.
+    Costs are those under the learner's first context and its queries to placeholder users.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -243,7 +245,7 @@ def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeop
 def game_of(
     learner: Any, users: int, budget: Budget | None = None, *, nonneg: bool = False, horizon: int = 2
 ) -> LinearPeople | None:
-    """The game that a learner with linear features plays, without a canary yet; None for other learners."""
+    """Return the game for a learner with linear features, without a canary yet; None for other learners."""
     users = checks.integer("users", users, 2)
     for kind in ("mixture", "linear"):
         spec = spec_of(kind, horizon, users, budget, nonneg)

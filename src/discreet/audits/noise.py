@@ -1,16 +1,17 @@
-r"""What an audit claims to know of noise: how it is mixed into releases, at which scale, and what remains.
+r"""Claimed properties of noise for audits: how it is mixed into releases, its scale, and the residuals.
 
-A session's releases are read in one of two ways. Where there are sums, release i of family f is the exact
-sum plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). Of a
-walk the mixing is read off its program (:func:`discreet.audits.walks.noise_matrix`). Where there
-are only measurements (clocks of rows, group returns, rewards up to a cut), each is gain * S with fresh noise
-in the cells that were due, S the decaying sum of what its row held; decay, gain, due rows and scales are
-those that the release itself states, and S is computed here again from records.
+A session's releases are read in one of two ways. If there are sums, release i of family f is the exact
+sum plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). For a
+factorization mechanism the mixing is read off its program (:func:`discreet.audits.walks.noise_matrix`). If
+there are only measurements (clocks of rows, group returns, rewards up to a cut), each is gain * S with fresh
+noise in the cells that were due, S the decaying sum of what its row held. Decay, gain, due rows and scales
+are
+those that the release itself states, and S is recomputed here from records.
 
-Of linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
-of a Gram matrix at one step, what is above it, an array), and cells are those of the upper triangle. Answers
-of stored users (:class:`Asked`) have fresh noise at the scale that each states; what they would be without,
-and the centre that is subtracted, is computed here again from the question and the records.
+For linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
+of a Gram matrix at one step, the part above it, an array), and cells are those of the upper triangle. Answers
+of stored users (:class:`Asked`) have fresh noise at the scale that each states. The answer without noise,
+and the centre that is subtracted, are recomputed here from the query and the records.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ AuditQuery = CountQuery | LinearQuery
 
 # -------------------------------------------------------------------------------- what noise mixes
 def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
-    """B (T, m): the noise of the sums after times[i] users is B[i] z in every cell, z independent.
+    """Return B (T, m): the noise of the sums after times[i] users is B[i] z in every cell, z independent.
 
-    Each z has the family's own scale. A session that mixes noise in a way of its own says so by a method
-    ``noise_matrix(times)``; None where noise is not added to sums, or nothing is known.
+    Each z has the family's own scale. A session that mixes noise in another way states so by a method
+    ``noise_matrix(times)``; None if noise is not added to sums, or nothing is known.
     """
     own = getattr(session, "noise_matrix", None)
     if own is not None:
@@ -72,9 +73,14 @@ def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The claimed noise. family : its code. scales : (families,) of one draw; mixings : B_f, None if unknown.
+    """Claimed noise.
 
-    measured : no sums are released; noise is fresh in each measurement, at the scales that it states.
+    Parameters
+    ----------
+    family : its code
+    scales : (families,) of one draw
+    mixings : B_f, None if unknown
+    measured : no sums are released; noise is fresh in each measurement, at the scales that it states
     """
 
     family: int
@@ -84,25 +90,25 @@ class Noise:
 
     @property
     def laplace(self) -> bool:
-        """Else Gaussian."""
+        """True for Laplace noise, False for Gaussian."""
         return self.family == kernels.LAPLACE
 
     @property
     def square(self) -> bool:
-        """Are whitened residuals the draws themselves?"""
+        """True if whitened residuals are the draws themselves."""
         return self.measured or (
             self.mixings is not None and self.mixings[0].shape[0] == self.mixings[0].shape[1]
         )
 
 
 def has_sums(session: Any) -> bool:
-    """False of sessions that release measurements only."""
+    """Return False for sessions that release only measurements."""
     mechanism, query = getattr(session, "mechanism", None), getattr(session, "query", None)
     return getattr(mechanism, "clocks", None) is None and not getattr(query, "steered", False)
 
 
 def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noise | None:
-    """Of linear sums: one scale for each block."""
+    """Return the noise of linear sums: one scale for each block."""
     mechanism = session.mechanism
     if not mechanism.scales:
         return None
@@ -112,7 +118,7 @@ def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noi
 
 
 def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
-    """The noise that a session claims; None where none is added to the query's cells."""
+    """Return the noise that a session claims; None if none is added to the query's cells."""
     if isinstance(query, LinearQuery):
         return _linear_noise(session, query, times)
     mechanism: Any = getattr(session, "mechanism", None)
@@ -135,11 +141,10 @@ def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | N
 # --------------------------------------------------------------------------- releases as numbers
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """(T, cells) each, in the order of the query's cells: values, where anything was said, the noise's scale.
+    """Releases as arrays (T, cells), in the order of the query's cells: values, due mask, scale of the noise.
 
-    A scale is infinite where a release leaves the family out, whose decaying sum goes on all the same.
-
-    decay, gain : (T,) as measurements state them (0 and 1 for sums). measured : else these are sums.
+    A scale is infinite if a release leaves the family out; its decaying sum continues.
+    decay, gain : (T,) as measurements state them (0 and 1 for sums). measured : False for sums.
     """
 
     values: Floats
@@ -151,14 +156,14 @@ class Readings:
 
 
 def families_of(query: AuditQuery) -> list[str]:
-    """Names of what shares a scale, in the order of the query's offsets."""
+    """Return the names of parts that share a scale, in the order of the query's offsets."""
     if isinstance(query, LinearQuery):
         return [f"{name}[{step}]{' diagonal' if diagonal else ''}" for name, step, diagonal in query.blocks]
     return list(query.row_families)
 
 
 def stated_stds(query: AuditQuery, release: Release) -> list[float]:
-    """Standard deviations of one cell that a release states, by the same names."""
+    """Return the standard deviations of one cell that a release states, by the same names."""
     if isinstance(query, LinearQuery):
         laws: dict[str, Any] = {name: e.law for name, e in release.estimates.items()}
         return [
@@ -171,14 +176,14 @@ def stated_stds(query: AuditQuery, release: Release) -> list[float]:
 def summand(
     query: AuditQuery, life: Trajectory, context: Mapping[str, Any], cut: float | None = None
 ) -> Floats:
-    """(cells,) what one user's record adds under a plan with this context; ``cut`` : the C that stands."""
+    """Return (cells,) what one user's record adds under a plan with this context; ``cut`` : the current C."""
     if isinstance(query, LinearQuery):
         return query.to_cells(query.user_tables(query.prepared(context), life))
     return query.to_cells(query.contribution(life, cut=cut))
 
 
 def _released(query: AuditQuery, release: Release) -> Floats:
-    """(cells,) the sums of a release; of matrices the upper triangle, its diagonal first."""
+    """Return (cells,) the sums of a release; for matrices the upper triangle, its diagonal first."""
     values = {name: np.asarray(e.value, np.float64) for name, e in release.estimates.items()}
     if isinstance(query, LinearQuery):
         for name in filter(query.is_gram, values):
@@ -194,13 +199,13 @@ def _cells(query: CountQuery, name: str, table: NDArray[Any]) -> NDArray[Any]:
 
 
 def scale_of(estimate: Estimate) -> float:
-    """Of one draw, as its law states it."""
+    """Return the scale of one draw, as its distribution states it."""
     laplace = estimate.law.family.endswith("laplace")
     return estimate.law.std() / (math.sqrt(2.0) if laplace else 1.0)
 
 
 def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
-    """Sums where there are sums, else measurements. Families that a release leaves out are not due."""
+    """Return sums if there are any, else measurements. Families that a release leaves out are not due."""
     if releases and releases[-1].estimates:
         values = np.array([_released(query, release) for release in releases])
         still = np.zeros(len(releases))
@@ -230,7 +235,7 @@ def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
 
 
 def expected(read: Readings, batches: Floats) -> Floats:
-    """(T, cells) what the releases would be without noise. batches : (T, cells) sums of each batch."""
+    """Return (T, cells) the releases without noise. batches : (T, cells) sums of each batch."""
     if not read.measured:
         return np.asarray(np.cumsum(batches, axis=0))
     held, decaying, out = np.zeros(batches.shape[1]), np.zeros(batches.shape[1]), np.zeros_like(batches)
@@ -244,7 +249,7 @@ def expected(read: Readings, batches: Floats) -> Floats:
 
 
 def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats) -> Floats:
-    """Residuals (T, cells) as independent noise of scale 1; 0 where nothing is said."""
+    """Return residuals (T, cells) as independent noise of scale 1; 0 if nothing is stated."""
     if read.measured:
         return np.where(read.due, residuals / read.scales, 0.0)
     assert noise.mixings is not None
@@ -260,7 +265,7 @@ def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats)
 # ------------------------------------------------------------------------- answers of stored users
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One question, after ``users`` people, and its answer."""
+    """One query, after ``users`` users, and its answer."""
 
     question: Response
     users: int
@@ -268,7 +273,7 @@ class Asked:
 
 
 def expected_answer(query: GramQuery, question: Response, lives: Sequence[Trajectory]) -> Floats:
-    """(d,) the answer without noise: the sum of w phi (r + V(s') - centre) at the question's step."""
+    """Return (d,) the answer without noise: the sum of w phi (r + V(s') - centre) at the query's step."""
     h, after = question.step, np.asarray(question.values, np.float64)
     low, high = question.interval
     if query.span == "values":

@@ -1,21 +1,21 @@
-r"""A learner's own plans, replayed: how far can one person move everything that leaves the session?
+r"""Replay of a learner's own plans: the largest change that one user causes in all outputs of a session.
 
-The learner is played once. What it did is public: plans, batches, groups, shares, cuts, questions. They are
-then replayed in other sessions, whatever is released there, so that runs differ in nothing but noise and
-records. Under one seed, with one person's record exchanged, the noise cancels, and what remains is the
+The learner is played once. Its plans, batches, groups, shares, cuts and queries are public. They are
+then replayed in other sessions, whatever is released there, so that runs differ only in noise and
+records. Under one seed, with one user's record exchanged, the noise cancels. What remains is the
 exact shift of all outputs: sums, measurements and answers of all releases. Under other seeds, with the same
-records, nothing but noise moves, and its covariance is estimated. No law, scale or mixing that a mechanism
-states is used, and no record: only the guarantee. So it sees what those who read the mechanism cannot, such
-as a plan that is not carried out.
+records, only noise changes, and its covariance is estimated. This uses no distribution, scale or mixing that
+a mechanism states, and no record, only the guarantee. So it detects errors that audits based on the
+mechanism's statements cannot, such as a plan that is not carried out.
 
-The metric. Cells of a family that are noisy at the same releases are alike; with d (outputs) the shift of
-one cell and C the covariance of its outputs over cells and seeds, d^T C^-1 d is her squared loss there in
-units of the noise. Gaussian noise: mu^2 is the sum over cells; an estimate of C from n samples of p outputs
+The metric. Cells of a family that are noisy at the same releases are exchangeable. With d (outputs) the shift
+of one cell and C the covariance of its outputs over cells and seeds, d^T C^-1 d is the squared loss there in
+units of the noise. Gaussian noise: mu^2 is the sum over cells. An estimate of C from n samples of p outputs
 makes each term too large by n / chi^2 with n - p + 1 degrees of freedom, so that a lower bound of mu is
-known. Laplace noise of scale b has variance 2 b^2: the l1 norm of shifts in units of b, which is her
+known. Laplace noise of scale b has variance 2 b^2. The l1 norm of shifts in units of b, which is the user's
 epsilon, is at least sqrt(2 d^T C^-1 d) for each cell and adds up over cells; n counts 2/5 there, as the
-fourth moment is twice a normal's. A shift outside of what noise reaches has no bound at all. Which person
-and which records cost most is chosen on other seeds than it is judged on.
+fourth moment is twice a normal's. A shift outside the range of the noise has no bound at all. The costliest
+user and records are chosen on other seeds than they are evaluated on.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["Replay", "replay_box"]
 NAME = "the learner's own plans, replayed: a user moves all outputs by at most the claimed"
 _SIZES = (4096, 1024, 256, 32)
 _MOST_RELEASES = 100
-_FIRST, _SEEDS = 12, 96  # runs that choose the exchange, others that judge it
+_FIRST, _SEEDS = 12, 96  # runs that choose the exchange, others that evaluate it
 _TARGETS = 6
 
 Key = tuple[str, int]
@@ -56,7 +56,7 @@ Outputs = dict[Key, Floats]  # (outputs, cells) by family, in the order in which
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What a learner did in one run: plans in order, and the questions that it asked before each of them."""
+    """Actions of a learner in one run: plans in order, and the queries before each of them."""
 
     query: AuditQuery
     schedule: Any
@@ -65,7 +65,7 @@ class Replay:
 
     @property
     def users(self) -> int:
-        """Of all plans."""
+        """Number of users of all plans."""
         return sum(plan.users for plan in self.plans)
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Replay:
 
 # ------------------------------------------------------------------------------- people, and sessions
 def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward: float) -> Trajectory:
-    """Who goes round ``states`` and does what the plan asks for: of several actions the first or the last."""
+    """Return a trajectory that cycles through ``states`` and follows the plan: its first or last action."""
     path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
     rows = np.asarray(plan.policy)[np.arange(layout.horizon), path[:-1]]
     if rows.ndim > 1:
@@ -89,7 +89,7 @@ def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward
 
 
 def _pairs(plan: Plan, layout: Layout) -> list[tuple[Trajectory, Trajectory]]:
-    """Exchanges that move as much as one can move."""
+    """Return the exchanges with the largest possible change."""
     last = layout.states - 1
     ways = (
         (([0], 0, 1.0), ([last], -1, 1.0)),
@@ -101,7 +101,7 @@ def _pairs(plan: Plan, layout: Layout) -> list[tuple[Trajectory, Trajectory]]:
 
 
 def _flat(query: AuditQuery, release: Release) -> list[tuple[Key, Floats]]:
-    """Every noisy number of a release once, by family (linear sums: by step, diagonals apart).
+    """Return every noisy number of a release once, by family (linear sums: by step, diagonals separate).
 
     Sums and the measurement of a family share noise, so they are outputs of one family.
     """
@@ -125,7 +125,7 @@ def _flat(query: AuditQuery, release: Release) -> list[tuple[Key, Floats]]:
 def _submit(
     session: Any, plan: Plan, encoder: Any, layout: Layout, key: Any, came: int, who: int, life: Any
 ) -> None:
-    """Everybody stands still but the ``who``-th of the plan (from 0), if she is one of them."""
+    """Submit users who stay in place, except the ``who``-th of the plan (from 0), if it is in the plan."""
     opened, still = getattr(session, "open_plan", plan), _life(plan, layout, [0], 0, 0.25)
     if session.guarantee.trust != "local" and hasattr(session, "submit_many"):
         states, actions, rewards = (
@@ -142,7 +142,7 @@ def _submit(
 
 
 def recorded(start: Start, learner: Any, spec: Spec, users: int, seed: int) -> Replay:
-    """What the learner does with ``users`` people who stand still, where it lets them."""
+    """Record what the learner does with ``users`` users who stay in place, if the policy allows it."""
     query, schedule, source = learner.query(spec), learner.schedule(spec), Seeded(seed)
     session: Any = start(query, schedule, source)
     state, came = learner.begin(spec, source.keys.ties), 0
@@ -171,7 +171,9 @@ def recorded(start: Start, learner: Any, spec: Spec, users: int, seed: int) -> R
 def replayed(
     start: Start, replay: Replay, source: Seeded, target: int = -1, life: Trajectory | None = None
 ) -> Outputs:
-    """All outputs; everybody but the ``target``-th (from 0), who has a life of her own, stands still."""
+    """Return all outputs; all users stay in place except the ``target``-th (from 0), with their own
+    trajectory.
+    """
     session: Any = start(replay.query, replay.schedule, source)
     out: dict[Key, list[Floats]] = {}
     came, number = 0, -1
@@ -195,8 +197,12 @@ def replayed(
 class _Pool:
     """Cells of one family that are noisy at the same outputs.
 
-    rows : outputs that are noisy; cells : which; noise : (rows, samples) less its mean; samples : how many
-    are independent.
+    Parameters
+    ----------
+    rows : outputs that are noisy
+    cells : their indices
+    noise : (rows, samples) less its mean
+    samples : number of independent ones
     """
 
     name: Key
@@ -222,7 +228,7 @@ def _pools(seeds: Sequence[Outputs]) -> list[_Pool]:
 
 
 def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -> float:
-    """A lower bound of her loss, but for a false alarm; infinite where no noise is on what she moves."""
+    """Return a lower bound of the loss, except for a false alarm; infinite if moved outputs have no noise."""
     total = 0.0
     for pool in pools:
         moved = shift[pool.name][:, pool.cells]
@@ -233,7 +239,7 @@ def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -
             return math.inf
         if not pool.rows.size:
             continue
-        # what fewer outputs show is a lower bound too: those that move most, as many as are well estimated
+        # Fewer outputs give a lower bound too: those that move most, as many as are well estimated.
         own = moved[pool.rows]
         effective = pool.samples * (0.4 if laplace else 1.0)
         kept = np.argsort(-np.abs(own).max(axis=1), kind="stable")[: int(effective // 4)]
@@ -272,10 +278,14 @@ def replay_box(
     alarm: float = ALARM,
     budget: Budget | None = None,
 ) -> Identity:
-    """The identity of the learner's own plans: see the module's head; at S = 3, A = 2, H = 4.
+    """Return the identity of the learner's own plans: see the module's docstring; at S = 3, A = 2, H = 4.
 
-    users : of the learner's run; None: as many, up to 4096, as make at most 100 releases. seed : of
-    everything. alarm : of a false alarm. budget : the privatizer's, which some learners choose by.
+    Parameters
+    ----------
+    users : users of the learner's run; None: as many, up to 4096, as make at most 100 releases
+    seed : of all runs
+    alarm : probability of a false alarm
+    budget : the privatizer's, by which some learners choose options
     """
     learner = learner or reactive(start)
     spec = _spec(learner, budget, users)

@@ -1,8 +1,8 @@
-"""The exact law of what a device sends, by running its code on every outcome of its coins.
+"""Exact distribution of a device's message, from its code run on every outcome of its random bits.
 
-An encoder that draws by ``below`` and ``flip`` alone has finitely many outcomes. Coins that replay a script
-and note what they were asked for walk through all of them, with exact probabilities (fractions over 2^53 and
-over the sizes asked for). Audited is the code that runs on the device, not its description.
+An encoder that draws only by ``below`` and ``flip`` has finitely many outcomes. A scripted random source
+records the requests and enumerates all outcomes, with exact probabilities (fractions over 2^53 and
+over the requested sizes). This audits the code that runs on the device, not its description.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Law = Mapping[Message, Fraction]
 
 
 class _NotFinite(Exception):
-    """The device draws from a continuous law."""
+    """Device that draws from a continuous distribution."""
 
 
 class _Script:
-    """Coins that follow ``path``, then take first branches; ``taken``: (choice, choices) of each coin."""
+    """Random source that follows ``path``, then first branches; ``taken``: (choice, choices) of each draw."""
 
     exact = True
 
@@ -45,7 +45,7 @@ class _Script:
         self.chance = Fraction(1)
 
     def _choose(self, chances: list[Fraction]) -> int:
-        """A branch of positive probability; its index among those is what scripts hold."""
+        """Return a branch of positive probability; scripts hold its index among those."""
         possible = [i for i, chance in enumerate(chances) if chance > 0]
         at = self._path[len(self.taken)] if len(self.taken) < len(self._path) else 0
         self.taken.append((at, len(possible)))
@@ -66,7 +66,10 @@ class _Script:
 
 
 def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
-    """Message to its exact probability. None if it is drawn from no finite law, or of too many outcomes."""
+    """Return the exact probability of each message.
+
+    None if the distribution is not finite, or has too many outcomes.
+    """
     law: dict[Message, Fraction] = defaultdict(Fraction)
     path: list[int] = []
     for _ in range(_MOST_OUTCOMES):
@@ -88,7 +91,7 @@ def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
 
 
 def log_ratio(one: Law, zero: Law, message: Message) -> float:
-    """ln of the message's probability under ``one`` over that under ``zero``, with the sign of infinity."""
+    """Return ln of the message's probability under ``one`` over that under ``zero``; may be infinite."""
     p, q = one.get(message, Fraction(0)), zero.get(message, Fraction(0))
     if p == q:
         return 0.0
@@ -98,7 +101,9 @@ def log_ratio(one: Law, zero: Law, message: Message) -> float:
 
 
 def largest_ratio(laws: Iterable[Law]) -> float:
-    """The largest log-likelihood ratio of any message between any two laws: the exact epsilon."""
+    """Return the largest log-likelihood ratio of any message between any two distributions: the exact
+    epsilon.
+    """
     every = list(laws)
     worst = 0.0
     for message in set(itertools.chain.from_iterable(every)):
@@ -110,7 +115,7 @@ def largest_ratio(laws: Iterable[Law]) -> float:
 
 
 def lives(layout: Layout) -> Iterator[Trajectory]:
-    """Every trajectory with rewards 0 and 1, on and off any policy: the extremes of all laws of reports."""
+    """Yield every trajectory with rewards 0 and 1, on and off any policy: the extremes of all laws."""
     h = layout.horizon
     pairs = [
         (s, a) for s in range(layout.states) for a in range(layout.actions) if layout.row_index[s, a] >= 0

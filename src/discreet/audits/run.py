@@ -1,12 +1,12 @@
-"""``discreet audit``: a privatizer's black box and white box in one report, and the tables of the page.
+"""``discreet audit``: black box and white box of a privatizer in one report, and the tables of the page.
 
-The machinery, and what it can see, is :mod:`discreet.audits.games`. The black-box games share the alarm
-probability: a short one with one release, where the likelihood ratio has most power, a longer one with
-several, where errors between releases show, and one in which nobody says how many users come. A privatizer
-that chooses its mechanism would choose another one at the games' size: they are played with the noise and the
-release that it chooses at the size of the white box (:func:`as_asked`), and a report says so where that
-cannot be. A learner with linear features is played in worlds of its own (:mod:`discreet.audits.linear`): the
-short game asks its questions with the contexts that cost most, and features of any sign; the long one is its
+:mod:`discreet.audits.games` documents the method and its power. The black-box games share the alarm
+probability. A short one has one release, where the likelihood ratio has most power. A longer one has
+several, where errors between releases show. In a third the number of users is not stated. A privatizer
+that chooses its mechanism would choose another one at the games' size. The games therefore use the noise and
+the release that it chooses at the size of the white box (:func:`as_asked`). If that is impossible, the report
+says so. A learner with linear features plays in separate worlds (:mod:`discreet.audits.linear`). Its short
+game makes its queries with the costliest contexts, and features of any sign. Its long game is the learner's
 own, with features of one sign.
 """
 
@@ -50,14 +50,21 @@ NO_CERTIFICATE = (
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found.
+    """Result of an audit.
 
-    privatizer, learner : their names. identities : of the white box, each with whether it holds. runs : of
-    the short game, in each of its two worlds. seconds : that the audit took.
-    guarantee : at the black box's size, whose H is ``horizon``. evidence : of the short and the long game.
-    games : their names, one for each piece of evidence. power : of the short one against half the noise,
-    None where not known. alarm : of a false alarm by anything here. mechanisms : in words, at the size that
-    was asked for and in the games; notes : what was not played as it was asked for, and why.
+    Parameters
+    ----------
+    privatizer, learner : their names
+    identities : identities of the white box, each with its result
+    runs : runs of the short game, in each of its two worlds
+    seconds : duration of the audit
+    guarantee : guarantee at the black box's size, whose H is ``horizon``
+    evidence : evidence of the short and the long game
+    games : their names, one for each piece of evidence
+    power : power of the short one against half the noise, None if not known
+    alarm : probability of a false alarm by any part
+    mechanisms : in words, at the requested size and in the games
+    notes : what was not played as requested, and why
     """
 
     __repr__ = brief
@@ -78,23 +85,23 @@ class Audit:
 
     @property
     def epsilon(self) -> float:
-        """The greatest lower bound on epsilon, at least 0."""
+        """Greatest lower bound on epsilon, at least 0."""
         return max(one.epsilon for one in self.evidence)
 
     @property
     def mu(self) -> float:
-        """The greatest lower bound on mu, at least 0; 0 where none is claimed."""
+        """Greatest lower bound on mu, at least 0; 0 if none is claimed."""
         return max(one.mu for one in self.evidence)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What contradicts the claim; empty: nothing was found."""
+        """Findings that contradict the claim; empty: none was found."""
         found = ["a lower bound exceeds the claim"] if any(one.exceeded for one in self.evidence) else []
         return (*found, *(one.name for one in self.identities if one.passed is False))
 
     @property
     def power_words(self) -> str:
-        """What the black box can see at all."""
+        """Return the power of the black box in words."""
         if self.power is None:
             return (
                 "The noise law of this mechanism is not known to the audit, so the power of its black box "
@@ -108,14 +115,14 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """One paragraph."""
+        """Return the verdict as one paragraph."""
         notes = "".join(f" {note}." for note in self.notes)
         if self.failures:
             return f"FAILED: {'; '.join(self.failures)}. {self.power_words}.{notes}"
         return f"Nothing was found. {self.power_words}.{notes} {NO_CERTIFICATE}"
 
     def to_json(self) -> dict[str, Any]:
-        """One document; bounds that say nothing are null."""
+        """Return one document; bounds without information are null."""
         return {
             "privatizer": self.privatizer,
             "learner": self.learner,
@@ -156,7 +163,7 @@ class Audit:
 
 
 def saved_and_restored(session: Any) -> Session:
-    """The session that :func:`discreet.mechanisms.restore_session.restore` makes of what this one saves."""
+    """Return the session that :func:`discreet.mechanisms.restore_session.restore` makes of saved state."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session"
         session.save(path)
@@ -165,13 +172,13 @@ def saved_and_restored(session: Any) -> Session:
 
 
 def _restart(start: Start, learner: Any, spec: Spec) -> Restart | None:
-    """Save and restore, of the sessions that the library can restore."""
+    """Return save and restore, for sessions that the library can restore."""
     session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
     return saved_and_restored if hasattr(session, "save") else None
 
 
 def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
-    """(who asks in the short game, the short game, the long one)."""
+    """Return (learner of the short game, the short game, the long one)."""
     short = audit_linear.game_of(learner, SHORT, budget)
     long = audit_linear.game_of(learner, LONG, budget, nonneg=True)
     if short is None or long is None:
@@ -192,7 +199,7 @@ _RELEASES = {"tree": "tree", "optimaltree": "tree", "signeddigits": "signed-digi
 
 
 def _options_of(mechanism: Any) -> dict[str, Any]:
-    """Options that would make this mechanism's choices again; empty where nothing was chosen."""
+    """Return options that would repeat this mechanism's choices; empty if nothing was chosen."""
     stream = getattr(mechanism, "stream", "exact")
     if stream == "exact":
         return {}
@@ -229,10 +236,10 @@ def _words(found: dict[str, Any]) -> str:
 def as_asked(
     privatizer: Any, learner: Any, full: Spec, short: Spec
 ) -> tuple[Any, tuple[str, str], list[str]]:
-    """(the privatizer with what it chooses at full size, mechanisms in words there and in the games, notes).
+    """Return (privatizer with its choices at full size, mechanisms in words there and in the games, notes).
 
-    What is given, not chosen, stays. Where the choice cannot be made at the size of the games (or is none
-    that options can name) the privatizer is left as it is, and the note says what is played instead.
+    Given options are kept. If the choice cannot be made at the size of the games (or no options can
+    express it) the privatizer is unchanged, and the note says what is played instead.
     """
 
     def chosen(one: Any, spec: Spec) -> tuple[dict[str, Any], Guarantee]:
@@ -277,16 +284,21 @@ def audit(
 
     Parameters
     ----------
-    privatizer : anything with ``start``.
-    learner : asks and plans; None: counts with derived visits and centred rewards, a plan for each user.
-    runs : per world, of the short game; a quarter as many of the others. From 800 on.
-    seed : of all sessions. alarm : in (0, 0.5], of a false alarm; half of it is the black box's.
-    layout : size of the white box; S = 6, A = 2, H = 20 by default; not of learners with linear features.
-    restart : gets a session and gives its successor; by default, a session of the library is saved to a
-        file and restored, in the white box; one that is given here is tried in the long game too.
-    names : of privatizer and learner, as shown.
+    privatizer : any object with ``start``
+    learner : makes queries and plans; None: counts with derived visits and centred rewards, a plan for each
+        user
+    runs : per world, of the short game; a quarter as many of the others. At least 800.
+    seed : of all sessions
+    alarm : in (0, 0.5], probability of a false alarm; half of it is the black box's
+    layout : size of the white box; S = 6, A = 2, H = 20 by default; not for learners with linear features
+    restart : gets a session and returns its successor; by default, a session of the library is saved to a
+        file and restored, in the white box; a given one is tried in the long game too
+    names : of privatizer and learner, as shown
 
-    Raises ``ValueError`` on a value out of range, and where privatizer and learner do not fit.
+    Raises
+    ------
+    ValueError
+        If a value is out of range, or privatizer and learner do not fit.
     """
     runs, begin = checks.integer("runs", runs, 800), time.perf_counter()
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
@@ -350,7 +362,7 @@ _POWER_RUNS = (500, 1000, 2000, 4000, 8000, 16000)
 
 
 def table(audits: Iterable[Audit]) -> str:
-    """Markdown: what each mechanism claims and what was found."""
+    """Return Markdown: each mechanism's claims and the results."""
     rows = [
         "| mechanism | claimed | lower bound | identities | power at half the scale |",
         "|---|---|---|---|---|",
@@ -374,7 +386,7 @@ def table(audits: Iterable[Audit]) -> str:
 
 
 def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
-    """Markdown: how often the short game exposes half the noise scale, by runs per world."""
+    """Return Markdown: how often the short game detects half the noise scale, by runs per world."""
     rows = [
         f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",
         f"|---|{'---|' * len(_POWER_RUNS)}",

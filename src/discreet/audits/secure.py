@@ -1,19 +1,19 @@
-r"""Noise as it leaves a session, of exact and of seeded sources: its law, its grid, what shares it.
+r"""Noise of exact and seeded sources as a session releases it: distribution, grid, and shared draws.
 
-Two sessions under one seed cannot show what secure noise does: it is drawn by other code, and never twice.
-What can be seen is the noise itself. Where people trust the server, everybody is absent: releases are noise
-alone, and :func:`noise_table` takes them apart into single draws by the mixing that the mechanism claims
-(:mod:`discreet.audits.noise`). Where devices add the noise, messages are taken, less what the record
-adds, which is computed again (rewards of 1/4 lie on every grid, so nothing is rounded).
+Two sessions under one seed cannot test secure noise: other code draws it, and never twice. Only the noise
+itself is observable. If users trust the server, all users are absent. Releases are then noise
+alone, and :func:`noise_table` decomposes them into single draws by the mixing that the mechanism claims
+(:mod:`discreet.audits.noise`). If devices add the noise, messages are used, less the record's contribution,
+which is recomputed (rewards of 1/4 are on every grid, so nothing is rounded).
 
-Checked of secure draws, in units of the claimed scale: they lie on their public grid; they have the
-discrete law of that scale (randomized probability integral transforms are uniform: Kolmogorov and Smirnov,
-exact for discrete laws); no two cells, of one family or of several, no two releases and no two messages
-share noise (signs agree as fair coins do); and no block of one release or message (a family) follows
-another of equal size, cell by cell.
+Checks of secure draws, in units of the claimed scale: they are on their public grid; they have the
+discrete distribution of that scale (randomized probability integral transforms are uniform: Kolmogorov and
+Smirnov, exact for discrete distributions); no two cells, of one family or of several, no two releases and no
+two messages share noise (signs agree as fair random bits do); and no block of one release or message (a
+family) equals another of the same size, cell by cell.
 
-The question is the learner's, and beside it one with visits and rewards: families of equal size and scale,
-in which an error that swaps or shares arrays of one shape has something to share.
+The query is the learner's. A second query has visits and rewards: families of equal size and scale,
+so that an error that swaps or shares arrays of one shape is detectable.
 """
 
 from __future__ import annotations
@@ -45,18 +45,22 @@ from discreet.mechanisms.linear.linear_queries import LinearQuery
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
 
 _LAYOUT = Layout(3, 2, 4)
-_FINEST = 1e-4  # of a scale: a grid below it is told from a continuum by nobody
-_NO_DRAW = 1e-9  # of a scale: the rounding of a draw of 0, whose sign is no coin
+_FINEST = 1e-4  # of a scale: no test can distinguish a finer grid from a continuum
+_NO_DRAW = 1e-9  # of a scale: rounding of a draw of 0, whose sign is not random
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseTable:
     """Single draws of noise, as releases or messages show them.
 
-    draws : (runs, T, cells) in units of the claimed scale, T releases or messages; due : (T, cells) where
-    there is noise. units : (cells,) the grid in the same units, 0 of continuous noise. families, offsets :
-    what has a scale of its own, and where. laplace : else Gaussian. single : else each is a sum of draws,
-    uncorrelated.
+    Parameters
+    ----------
+    draws : (runs, T, cells) in units of the claimed scale, T releases or messages
+    due : (T, cells) where noise exists
+    units : (cells,) the grid in the same units, 0 for continuous noise
+    families, offsets : names of parts with a separate scale, and their positions
+    laplace : True for Laplace noise, False for Gaussian
+    single : False if each is a sum of draws, uncorrelated
     """
 
     draws: Floats
@@ -85,7 +89,7 @@ def _life(layout: Layout) -> Trajectory:
 
 
 def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
-    """(cells,) the grid of the noise in units of its scale, 0 where it has none."""
+    """Return (cells,) the grid of the noise in units of its scale, 0 if it has none."""
     mechanism = session.mechanism
     if isinstance(query, LinearQuery):
         found = (
@@ -105,9 +109,11 @@ def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
 def noise_table(
     start: Start, query: AuditQuery, schedule: Schedule, source: Callable[[int], Randomness], runs: int
 ) -> NoiseTable | None:
-    """Draws of ``runs`` sessions, the r-th from ``source(r)``; None where no noise of a known law is claimed.
+    """Return draws of ``runs`` sessions, the r-th from ``source(r)``.
 
-    Raises ``ValueError`` where the privatizer refuses query, schedule or source.
+    None if no noise of a known distribution is claimed. Raises ``ValueError`` if the privatizer rejects
+    query,
+    schedule or source.
     """
     times = [int(time) for time in schedule.release_times if time > 0]
     session: Any = start(query, schedule, cast(Any, source(0)))
@@ -129,7 +135,7 @@ def noise_table(
 def _releases(
     start: Start, query: AuditQuery, schedule: Schedule, source: Any, times: Sequence[int], noise: Any
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """(draws, due) of releases to which nobody has come."""
+    """Return (draws, due) of releases without users."""
     session, came, made = start(query, schedule, source), 0, []
     session.release()
     for time in times:
@@ -142,7 +148,7 @@ def _releases(
     empty = expected(read, np.zeros_like(read.values))
     if read.measured and not (
         isinstance(query, CountQuery) and query.steered
-    ):  # a discrete law's deviation is not its scale's
+    ):  # a discrete distribution's deviation is not its scale's
         scales = np.repeat(noise.scales, np.diff(query.offsets))
         return np.where(read.due, (read.values - empty) / scales, 0.0), read.due
     return whitened(noise, query, read, read.values - empty), read.due
@@ -151,7 +157,7 @@ def _releases(
 def _messages(
     start: Start, query: AuditQuery, schedule: Schedule, source: Any, times: Sequence[int], noise: Any
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """(draws, due) of the messages of everybody until the first two releases, less her record's part."""
+    """Return (draws, due) of all messages until the first two releases, less the records' contributions."""
     session: Any = start(query, schedule, source)
     session.release()
     life, user, out = _life(query.layout), 0, []
@@ -178,16 +184,19 @@ def _messages(
 
 # ----------------------------------------------------------------------------------- tests of draws
 def _lattice_law(laplace: bool, unit: float) -> tuple[Floats, Floats]:
-    """(integers, their probabilities) of the discrete law of scale 1 on multiples of ``unit``."""
+    """Return (integers, their probabilities) of the discrete distribution of scale 1 on multiples of
+    ``unit``.
+    """
     x = np.arange(-math.ceil(40 / unit), math.ceil(40 / unit) + 1) * unit
     weights = np.exp(-np.abs(x)) if laplace else np.exp(-0.5 * x**2)
     return np.round(x / unit), weights / weights.sum()
 
 
 def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, int]]:
-    """(family, p-value, standard deviation over the claimed one, draws off their grid), if draws are single.
+    """Return (family, p-value, standard deviation over the claimed one, draws off their grid), if draws are
+    single.
 
-    The p-value is Kolmogorov and Smirnov's of randomized integral transforms, uniform under the law.
+    The p-value is Kolmogorov and Smirnov's of randomized integral transforms, uniform under the distribution.
     """
     luck, out = np.random.default_rng(seed), []
     law = stats.laplace() if table.laplace else stats.norm()
@@ -212,15 +221,17 @@ def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, 
 
 
 def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
-    """(what, pairs that share noise, pairs): of all cells of all releases or messages, and of whole blocks.
+    """Return (what, pairs that share noise, pairs): of all cells of all releases or messages, and of whole
+    blocks.
 
-    Signs of independent draws agree as fair coins do, zeros left out. Of whole blocks of equal size (a family
-    of a release or message) signs are compared cell by cell over all runs, which sees noise that is shared in
-    part. Each of the two parts gives a false alarm with probability at most alarm / 2. Sums of several draws
-    each, which are not independent, are not compared: there are no pairs then.
+    Signs of independent draws agree as fair random bits do, zeros left out. For whole blocks of equal size (a
+    family of a release or message) signs are compared cell by cell over all runs, which detects noise that is
+    shared in part. Each of the two parts gives a false alarm with probability at most alarm / 2. Sums of
+    several
+    draws each, which are not independent, are not compared: there are no pairs then.
     """
     runs, times, cells = table.draws.shape
-    told = table.due & (np.abs(table.draws) > _NO_DRAW)  # less is what arithmetic leaves of a draw of 0
+    told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are rounding of a draw of 0
     signs = np.sign(np.where(told, table.draws, 0.0)).astype(np.float32)
     if not table.single:
         return []
@@ -244,7 +255,9 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
 
 
 def enough_runs(cells: int, alarm: float) -> int:
-    """Sessions after which two cells that share all their noise are told from chance, zeros allowed for."""
+    """Return the sessions needed to distinguish two cells that share all their noise from chance, despite
+    zeros.
+    """
     pairs = max(1.0, cells * (cells - 1) / 2)
     return math.ceil(1.3 * (1 + math.log2(4 * pairs / alarm))) + 4
 
@@ -258,10 +271,15 @@ def secure_box(
     alarm: float = ALARM,
     budget: Budget | None = None,
 ) -> list[Identity]:
-    """Identities of exact noise, at S = 3, A = 2, H = 4 (linear learners: H = 2): see the module's head.
+    """Return identities of exact noise, at S = 3, A = 2, H = 4 (linear learners: H = 2): see module
+    docstring.
 
-    users : in each session. seed : of the randomization in tests; the noise has none. alarm : of a false
-    alarm by any of them. budget : the privatizer's, which linear learners choose by.
+    Parameters
+    ----------
+    users : in each session
+    seed : of the randomization in tests; the noise has none
+    alarm : probability of a false alarm by any of them
+    budget : the privatizer's, by which linear learners choose options
     """
     learner = learner or reactive(start)
     linear = audit_linear.game_of(learner, users, budget)

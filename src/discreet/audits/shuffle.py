@@ -1,9 +1,10 @@
-r"""The exact likelihood ratio of what a shuffler lets out of a batch.
+r"""Exact likelihood ratio of a shuffler's release of a batch.
 
-Each counter of a batch is the sum of its users' own bits and of coin flips, whose law the release states: a
-sum of binomials (:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`), independent from
-counter to counter and from batch to batch. Given both worlds' records the ratio is a product over counters of
-two probabilities of that law. Rewards must be 0 or 1 in the game, since devices round others at random.
+Each counter of a batch is the sum of its users' own bits and of random flips, whose distribution the release
+states: a sum of binomials (:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`),
+independent between counters and between batches. Given both worlds' records the ratio is a product over
+counters of two probabilities of that distribution. Rewards must be 0 or 1 in the game, because devices round
+others at random.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from discreet.core.releases import Floats, Measurement
 
 __all__ = ["flips_ratio", "half_flips", "log_law"]
 
-_NEVER = -700.0  # logarithm of what is not possible, and of what rounds to it
+_NEVER = -700.0  # logarithm of an impossible event, and of what rounds to it
 
 
 @lru_cache(maxsize=256)
 def log_law(components: Components) -> Floats:
-    """(N + 1,) ln P(X = k), X the sum of independent Bin(N_j, p_j)."""
+    """Return (N + 1,) ln P(X = k), X the sum of independent Bin(N_j, p_j)."""
     law = np.ones(1)
     for number, p in components:
         law = np.convolve(law, stats.binom.pmf(np.arange(number + 1), number, p))
@@ -38,7 +39,7 @@ def log_law(components: Components) -> Floats:
 
 
 def _at(law: BinomialLaw, noise: Floats) -> Floats:
-    """ln of the probability of such noise in each cell."""
+    """Return ln of the probability of this noise in each cell."""
     components = law.components
     if not components:
         return np.where(np.abs(noise) < 1e-9, 0.0, _NEVER)
@@ -49,7 +50,7 @@ def _at(law: BinomialLaw, noise: Floats) -> Floats:
 
 
 def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Floats) -> float:
-    """ln P_1 / P_0 of the batches' sums. batches : (T, 2, cells) what users added in worlds 0 and 1."""
+    """Return ln P_1 / P_0 of the batches' sums. batches : (T, 2, cells) users' sums in worlds 0 and 1."""
     total = 0.0
     for made, both in zip(measured, batches, strict=True):
         values = query.to_cells({name: e.value for name, e in made.estimates.items()})
@@ -64,9 +65,9 @@ def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Flo
 def half_flips(
     query: CountQuery, laws: Sequence[BinomialLaw], change: Floats, world: int, runs: int, luck: Any
 ) -> Floats:
-    """(runs,) the ratio of one batch whose counters have half their flips, and say so.
+    """Return (runs,) the ratio of one batch whose counters have, and state, half their flips.
 
-    change : (cells,) what the target adds in world 1 less what she adds in world 0.
+    change : (cells,) what the target adds in world 1 less what they add in world 0.
     """
     total = np.zeros(runs)
     for f, law in enumerate(laws):

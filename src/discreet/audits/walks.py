@@ -1,4 +1,4 @@
-"""What a walk over prefix sums adds, as a matrix: read off the program that its session runs."""
+"""Noise of a factorization mechanism for prefix sums as a matrix, read off its session's program."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["noise_matrix"]
 
 
 def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
-    """(B, addresses): row n - 1 holds the weights of the draws in the noise of prefix n = 1 .. N - 1.
+    """Return (B, addresses): row n - 1 holds the weights of the draws in the noise of prefix n = 1 .. N - 1.
 
-    From the program, for audits: O(N) rows of as many columns as there are draws. Draws count in units of
+    Computed from the program, for audits: O(N) rows, one column per draw. Draws count in units of
     the base scale. Raises ``ValueError`` if N is unknown or an address is drawn twice.
     """
     if walk.leaves is None:

@@ -58,15 +58,15 @@ _NONE = np.iinfo(np.int64).max  # time of an absent action
 class Refused(ValueError):
     """Records that break the declaration; nothing was made.
 
+    The message states what helps. It quotes no user data (except such words). But the counts describe users
+    and
+    have no noise: they are for the data's owner.
+
     Parameters
     ----------
     counts : number of rows by reason
     path : the private file that holds them all
     seen : by reason, well-known words for an empty cell among them
-
-    The message states what helps. It quotes no user data (except such words). But the counts describe users
-    and
-    have no noise: they are for the data's owner.
     """
 
     def __init__(

@@ -264,8 +264,7 @@ class Declaration:
     reward : name of a value, or None; on : reward on arrival at a label
     ruled : whether the schema's ``outcomes`` were made of ``on``, which pays at ends only
     decision : microseconds after the start of a step at which a step without an action counts as decided,
-    None
-        if no value has ``before``
+        None if no value has ``before``
     strict : whether readings after the action are rejected instead of only warned of
     files : public files that the declaration reads; text : text of the declaration
     """

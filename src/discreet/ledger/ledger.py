@@ -773,12 +773,10 @@ class Ledger:
         users : number of users, if public
         purpose : one line for the reader of the ledger, e.g. the command; public
         limit_check : False bypasses the owner's limit for this one; the entry records it permanently.
-        Rejected if
-            the limit is signed.
+            Rejected if the limit is signed.
         once : True returns the unmarked reservation of the same records, delta, users and purpose, if there
-        is
-            one, and records nothing. Only for releases that are marked before their noise is
-            drawn, and whose ``purpose`` identifies them: then an unmarked one was never drawn.
+            is one, and records nothing. Only for releases that are marked before their noise is drawn, and
+            whose ``purpose`` identifies them: then an unmarked one was never drawn.
 
         Raises
         ------

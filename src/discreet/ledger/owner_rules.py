@@ -1,23 +1,24 @@
-"""The owner's rule over a folder: whose data lie there, and in which ledger their releases are written down.
+"""The owner's rule over a folder: the population of its data, and the ledger for their releases.
 
 A file ``discreet.ledger.toml`` in a folder of data holds the name of their population, the identity of a
-ledger, and perhaps the owner's key and signature. It is over all files of its folder and of the folders
+ledger, and optionally the owner's key and signature. It covers all files of its folder and of the folders
 below. :func:`discreet.pipeline.learn.learn` and :func:`discreet.pipeline.state_codebook.fit_codebook` refuse
-to release anything of them without that ledger (``--no-ledger``), with another one, under another
-population's name, or, where the rule has a key, while the ledger's limit is not its holder's, nor of those
-whom it was handed over to since (:meth:`discreet.ledger.ledger.Ledger.heirs`).
-:func:`discreet.data.prepare.prepare` lays a copy beside the rows that it makes, and counted parts carry the
-rules over what they count (:mod:`discreet.pipeline.partial_aggregates`).
+a release from them without that ledger (``--no-ledger``), with another one, or under another population's
+name. If the rule has a key, they also refuse while the ledger's limit belongs neither to its holder nor to
+their successors (:meth:`discreet.ledger.ledger.Ledger.heirs`). :func:`discreet.data.prepare.prepare` puts a
+copy beside the rows that it makes. Counted parts carry the rules over their sources
+(:mod:`discreet.pipeline.partial_aggregates`).
 
 A query is under the rules over what it reads: its data base, or the files that are named beside it, and it
-can read nothing else (:mod:`discreet.data.sources`). A file that has a second name (a hard link) is looked
-for, by device and inode, in the ruled folders that lie beside it, beside a folder above it, or beside the
-working directory or one above that.
+can read nothing else (:mod:`discreet.data.sources`). If a file has a second name (a hard link), that name is
+searched, by device and inode, in ruled folders. These are the ones beside the file, beside a folder above it,
+or beside the working directory or one above that.
 
-What it is not: a lock. It stops oversight and shortcuts of people who use this library. It does not stop who
-can read the data and removes the file, copies the data elsewhere (into a data base, too), gives them as a
-frame in memory or from an object store, links them to where no ruled folder is near, or computes without this
-library; that is a matter of the data's own access rights. So keep the file where those who run cannot write.
+The rule is not a lock. It stops mistakes and shortcuts of operators who use this library. It does not stop
+anyone who can read the data and removes the file, copies the data elsewhere (into a data base, too), gives
+them as a frame in memory or from an object store, links them to a place without a ruled folder nearby, or
+computes without this library. Only the data's own access rights can prevent that. So keep the file where
+operators cannot write.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class _Ledger(Protocol):
 
 @dataclass(frozen=True)
 class Rule:
-    """What holds over a folder.
+    """Rule over a folder.
 
     dataset : the population; ledger : its identity; key : the owner's public one, or empty.
     """
@@ -74,17 +75,24 @@ class Rule:
     key: str = ""
 
     def content(self) -> dict[str, str]:
-        """What is signed."""
+        """Return the signed content."""
         return {"dataset": self.dataset, "ledger": self.ledger, "key": self.key}
 
 
 def require_ledger(folder: str | Path, ledger: _Ledger, dataset: str, key: PrivateKey | None = None) -> Path:
-    """Lay a rule over a folder; returns its path.
+    """Write a rule into a folder; returns its path.
 
-    folder : of the data, which exists. ledger : the open one that releases must be written into. dataset :
-    under this name. key : the owner's, where the limit is signed.
+    Parameters
+    ----------
+    folder : folder of the data, which exists
+    ledger : the open ledger that releases must be recorded in
+    dataset : the population's name in the ledger
+    key : the owner's key, if the limit is signed
 
-    Raises ``ValueError`` if there is one already, or the key is not that of the dataset's limit.
+    Raises
+    ------
+    ValueError
+        If there is a rule already, or the key is not that of the dataset's limit.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -108,7 +116,7 @@ def require_ledger(folder: str | Path, ledger: _Ledger, dataset: str, key: Priva
 
 
 def read_rule(path: str | Path) -> Rule:
-    """The rule in a file, its signature checked. Raises ``ValueError``: a rule that cannot be read holds."""
+    """Read the rule in a file, check its signature. Raises ``ValueError``: an unreadable rule still holds."""
     path = Path(path)
     try:
         held: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
@@ -128,8 +136,10 @@ def read_rule(path: str | Path) -> Rule:
 
 
 def rules_over(files: Iterable[Path]) -> dict[Path, Rule]:
-    """All rules over some files: in their folders and above, by the paths as given and as they resolve, and
-    by other names of theirs in ruled folders near by.
+    """Return all rules over some files.
+
+    Searches their folders and those above, by the paths as given and as they resolve, and other names of the
+    files in ruled folders nearby.
     """
     folders: dict[Path, None] = {}
     for file in files:
@@ -139,7 +149,7 @@ def rules_over(files: Iterable[Path]) -> dict[Path, Rule]:
 
 
 def _other_names(file: Path) -> Iterator[Path]:
-    """Hard links to a file in the ruled folders near by (module's text)."""
+    """Yield hard links to a file in the ruled folders nearby (see the module's docstring)."""
     try:
         facts = os.stat(file)
     except OSError:
@@ -156,19 +166,19 @@ def _other_names(file: Path) -> Iterator[Path]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """The folders in a folder; none where it cannot be read."""
+    """Return the folders in a folder; none if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
         return [Path(entry.path) for entry in entries if entry.is_dir()]
     return []
 
 
 def check_rules(files: Iterable[Path], dataset: str, ledger: _Ledger | None) -> None:
-    """``ValueError`` where a release of a population, from these files, would break a rule over them."""
+    """Raise ``ValueError`` if a release from these files would break a rule over them."""
     obeyed(rules_over(files), dataset, ledger)
 
 
 def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> None:
-    """``ValueError`` where a release of a population would break one of these rules, or what they say now."""
+    """Raise ``ValueError`` if a release would break one of these rules, or their present content."""
     for path, rule in [*rules.items(), *_changed(rules)]:
         said = f"by the owner's rule {path}"
         if ledger is None:
@@ -187,7 +197,7 @@ def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> 
 
 
 def _changed(rules: Mapping[Path, Rule]) -> list[tuple[Path, Rule]]:
-    """What the files of rules say now, of the same population, where that is something else.
+    """Return the present rules in these files, of the same population, that differ from the given ones.
 
     A part carries rules to other machines, where other data may have one at the same place.
     """
@@ -196,7 +206,7 @@ def _changed(rules: Mapping[Path, Rule]) -> list[tuple[Path, Rule]]:
 
 
 def check_dataset(path: Path, rule: Rule, dataset: str) -> None:
-    """``ValueError`` for another population's name."""
+    """Raise ``ValueError`` for another population's name."""
     if rule.dataset != dataset:
         raise ValueError(
             f"dataset = {checks.said(dataset)}: must be {rule.dataset!r} by the owner's rule {path}"

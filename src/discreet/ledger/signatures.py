@@ -1,16 +1,16 @@
 """Signatures: Ed25519 keys in files, through ``cryptography`` (``pip install 'discreet[sign]'``).
 
-What is signed is a *kind* (one of the names below), a line break, and canonical JSON: a signature of one kind
-never passes for another's, and the order of fields in a file does not matter. What the content must hold, so
-that a signature cannot be played again elsewhere, is said where it is made (:mod:`discreet.ledger.ledger`,
+The signed text is a *kind* (one of the names below), a line break, and canonical JSON. So a signature of one
+kind is never valid for another, and the order of fields in a file does not matter. The modules that sign
+document what the content must hold to prevent reuse of a signature elsewhere (:mod:`discreet.ledger.ledger`,
 :mod:`discreet.ledger.owner_rules`, :mod:`discreet.reports.signature_file`).
 
-A private key is a file for its holder alone: PKCS 8 in PEM, mode 0600; one that others could read is refused.
-It may be encrypted under a passphrase: by AES-256, under a key that PBKDF2 (2 048 rounds of HMAC-SHA-256,
-what ``cryptography`` writes) makes of it. Who steals the file can try passphrases at some millions a second,
-so that it has to be long; files that OpenSSL has encrypted with scrypt are read too. Its public key lies
-beside it, ``NAME.pub``, as OpenSSL writes it, and is named by its 32 bytes in hexadecimal. A signature says
-that the holder of a key signed; whose key it is, people tell each other: nothing here knows it.
+A private key is a file that only its holder may read: PKCS 8 in PEM, mode 0600; a file that others could
+read is rejected. It may be encrypted under a passphrase, by AES-256, with a key derived by PBKDF2 (2 048
+rounds of HMAC-SHA-256, as ``cryptography`` writes). A thief of the file can try some millions of passphrases
+a second, so the passphrase must be long. Files that OpenSSL has encrypted with scrypt are read too. The
+public key is stored beside it, ``NAME.pub``, as OpenSSL writes it, and is named by its 32 bytes in
+hexadecimal. A signature proves that the holder of a key signed. This module does not know who holds a key.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Kind = Literal[
     "discreet shuffler, 1",
 ]
 Passphrase = str | Callable[[], str] | None
-"""A passphrase, or what asks for it: called for a file that is encrypted, and for no other."""
+"""Passphrase, or a function that asks for it; called only for an encrypted file."""
 
 _SIGNATURE = re.compile("[0-9a-f]{128}")
 _LARGEST = 100_000  # bytes of a file that could be a key
@@ -59,11 +59,11 @@ class SigningMissing(ValueError):
 
 
 class PassphraseMissing(ValueError):
-    """A private key is encrypted, and no passphrase was given."""
+    """Private key that is encrypted, without a given passphrase."""
 
 
 def _ed25519() -> tuple[Any, Any]:
-    """The modules that are needed."""
+    """Import the required modules."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -79,13 +79,13 @@ def _message(kind: Kind, content: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """A key that signs. Made by :func:`read_private_key`; ``public`` names it."""
+    """Key that signs. Made by :func:`read_private_key`; ``public`` names it."""
 
     public: str
     _key: Any = field(repr=False, compare=False)
 
     def sign(self, kind: Kind, content: Mapping[str, Any]) -> str:
-        """The signature, 128 hexadecimal digits."""
+        """Return the signature, 128 hexadecimal digits."""
         return str(self._key.sign(_message(kind, content)).hex())
 
     def __reduce__(self) -> Any:
@@ -93,17 +93,17 @@ class PrivateKey:
 
 
 def is_key(text: Any) -> bool:
-    """Whether a text can name a public key."""
+    """Return True if a text can name a public key."""
     return isinstance(text, str) and len(text) == 64 and not set(text) - set("0123456789abcdef")
 
 
 def short(public: str) -> str:
-    """A public key for people; who compares keys compares all 64 digits."""
+    """Return a public key in short form, for display; compare keys by all 64 digits."""
     return f"{public[:16]}..."
 
 
 def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str) -> bool:
-    """Whether the holder of a public key signed this. Raises :class:`SigningMissing`."""
+    """Return True if the holder of a public key signed this. Raises :class:`SigningMissing`."""
     ed25519, _ = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
@@ -118,10 +118,10 @@ def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> str:
-    """Make a key: a private file ``path`` (mode 0600), ``NAME.pub`` beside it, neither of which may exist.
+    """Make a key: a private file ``path`` (mode 0600), ``NAME.pub`` beside it. Neither may exist before.
 
     passphrase : 12 to 1000 characters, under which the private file is encrypted; None leaves it plain.
-    Returns the public key in hexadecimal. Raises ``ValueError`` if a file exists or the passphrase is of
+    Returns the public key in hexadecimal. Raises ``ValueError`` if a file exists or the passphrase has
     another length.
     """
     ed25519, serialization = _ed25519()
@@ -158,14 +158,14 @@ def _private_bytes(key: Any, passphrase: str | None) -> bytes:
 
 
 def _as_bytes(passphrase: str) -> bytes:
-    """One text for what looks alike, however a keyboard writes it."""
+    """Return one text for passphrases that look the same, independent of the keyboard."""
     return unicodedata.normalize("NFC", passphrase).encode()
 
 
 def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str:
-    """Encrypt a private key's file anew, or leave it plain (``new`` None); returns the public key.
+    """Encrypt a private key's file again, or leave it plain (``new`` None); returns the public key.
 
-    The file is exchanged by one rename; copies of the old one open with the old passphrase for good. Raises
+    The file is replaced by one rename; copies of the old one still open with the old passphrase. Raises
     ``ValueError`` as :func:`read_private_key` and :func:`new_key` do; then nothing was changed.
     """
     path = Path(path)
@@ -176,7 +176,7 @@ def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str
 
 
 def read_passphrase(path: str | Path, name: str = "passphrase-file") -> str:
-    """The first line of a file that its owner alone can read (mode 0600), for jobs without a terminal."""
+    """Return the first line of a file that only its owner can read (mode 0600); for batch jobs."""
     content = _content(name, Path(path), private=True)
     try:
         line = content.decode().splitlines()[0]
@@ -193,7 +193,7 @@ def _raw(public: Any) -> str:
 
 
 def _content(name: str, path: Path, *, private: bool) -> bytes:
-    """The bytes of a small file; of a private one, only if nobody else can read it."""
+    """Return the bytes of a small file; of a private one, only if no other user can read it."""
     try:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno())
@@ -214,11 +214,12 @@ def _content(name: str, path: Path, *, private: bool) -> bytes:
 
 
 def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase = None) -> PrivateKey:
-    """The private key in the file ``path``; ``name`` is what the argument is called in messages.
+    """Read the private key in the file ``path``; ``name`` is the argument's name in messages.
 
-    passphrase : of a file that is encrypted, or a function that asks for it; a plain file needs none.
-    Raises ``ValueError`` if it is no key, can be read by others than its owner, or the passphrase is not its
-    own (:class:`PassphraseMissing` if none was given).
+    passphrase : passphrase of an encrypted file, or a function that asks for it; a plain file needs none.
+    Raises ``ValueError`` if the file is not a key, others than its owner can read it, or the passphrase is
+    wrong
+    (:class:`PassphraseMissing` if none was given).
     """
     ed25519, serialization = _ed25519()
     path = Path(path)
@@ -231,7 +232,7 @@ def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase
         secret = _as_bytes(given)
     try:
         key = serialization.load_pem_private_key(content, secret)
-    except Exception:  # what is wrong with a secret is not repeated
+    except Exception:  # errors about a secret are not repeated
         key = None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         wrong = "this is not its passphrase, or it is damaged: it " if secret is not None else ""
@@ -243,10 +244,9 @@ def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase
 
 
 def read_public_key(path: str | Path, name: str = "public-key") -> str:
-    """The public key in the file ``path``, in hexadecimal; ``name`` is what the argument is called in
-    messages.
+    """Read the public key in the file ``path``, in hexadecimal; ``name`` is the argument's name in messages.
 
-    Raises ``ValueError`` if it is none.
+    Raises ``ValueError`` if the file is not a public key.
     """
     ed25519, serialization = _ed25519()
     path = Path(path)

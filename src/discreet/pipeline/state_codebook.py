@@ -104,11 +104,9 @@ class Fit:
     users, number, rounds : n, k, rounds
     sigma : noise of one coordinate of a sum, in scaled units
     error : 95 % error, by value. For centres: of one coordinate of a centre with 1/k of all users, as a share
-    of
-        the range. For quantiles: of the share of users below a cut.
+        of the range. For quantiles: of the share of users below a cut.
     spacing : reference value of the error: distance between public points. For many values: the difference in
-    one
-        value between the best centres of users who fill the ranges (:func:`_apart`).
+        one value between the best centres of users who fill the ranges (:func:`_apart`).
     """
 
     __repr__ = brief
@@ -264,8 +262,7 @@ def forecast_codebook(
     users : n, at least 1
     centres, rounds : k-means with k centres, 1 to 100 000, in 1 to 100 rounds; or
     quantiles, bins : (value, number of bins of equal shares, 2 to 1000), from a histogram with ``bins``
-    public
-        cells, from the number of bins to 100 000
+        public cells, from the number of bins to 100 000
     epsilon or rho, and delta : the budget
 
     Raises

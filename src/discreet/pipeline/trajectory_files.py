@@ -29,6 +29,8 @@ from discreet.mechanisms.policy_rows import policy_rows
 class TrajectoryWriter:
     """Writer of the trajectories of users 0, 1, .. to one file; a context manager.
 
+    If the ``with`` block raises, nothing appears under ``path``.
+
     Parameters
     ----------
     path : ends in ``.parquet`` or ``.csv``
@@ -39,8 +41,6 @@ class TrajectoryWriter:
         its groups in turn.
     trim : bool
         Leave out the steps that begin in a terminal state of the schema (except an episode's first step).
-
-    If the ``with`` block raises, nothing appears under ``path``.
     """
 
     def __init__(self, path: str | Path, schema: Schema, *, trim: bool = False) -> None:

@@ -1,8 +1,8 @@
-"""The data protection officer's page of a fitted codebook: a function of ``codebook.json``.
+"""Page of a fitted codebook for the data protection officer: a function of ``codebook.json``.
 
-A codebook that was fitted to people is a release like any other: the same promise, in the same words, the
-same glossary, comparison and points as on the page of a policy (:mod:`discreet.reports.dpo_report`), but for
-what is said of what was made.
+A codebook that was fitted to users is a release like any other. The page has the same guarantee, wording,
+glossary, comparison and points as that of a policy (:mod:`discreet.reports.dpo_report`), except for the
+description of the release.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _title(doc: Document) -> str:
 
 
 def _document(facts: Document) -> dict[str, Any]:
-    """What the parts of the page read, from what a fit says of itself."""
+    """Return what the parts of the page read, from a fit's facts."""
     guarantee = Guarantee.from_dict(facts["guarantee"])
     held, users = facts["ledger"], int(facts["users"])
     run: Any = SimpleNamespace(
@@ -128,16 +128,18 @@ def _html(facts: Document, fingerprint: str) -> list[Line]:
 
 
 PAGES: Mapping[str, Callable[[Document, str], list[Line]]] = {OFFICER_NAME: _markdown, HTML_NAME: _html}
-"""The pages of a fit: lines from its facts and the SHA-256 of their file."""
+"""Pages of a fit: lines from its facts and the SHA-256 of their file."""
 
 
 def write_codebook_pages(folder: Path, text: str) -> None:
-    """The pages of the facts with this text, as ``codebook.json`` will hold it."""
+    """Write the pages of the facts with this text, as ``codebook.json`` will hold it."""
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     for name, lines in PAGES.items():
         (folder / name).write_text(text_of(lines(json.loads(text), fingerprint)), "utf-8", newline="\n")
 
 
 def codebook_signed() -> tuple[str, ...]:
-    """The files that a signature of a codebook covers: its facts, which name the others, and its pages."""
+    """Return the files that a signature of a codebook covers: its facts, which name the others, and its
+    pages.
+    """
     return (FACTS, *PAGES)

@@ -1,7 +1,7 @@
-"""Comparison of a learned policy with a rule that was brought: its part of the report on decision points.
+"""Comparison of a learned policy with a given rule: a part of the report on decision points.
 
-That the learned policy is better than a rule is never said without the condition on which it rests, in the
-same sentence, and never where the verdict on the policy itself says "not shown".
+The report never says that the learned policy is better than a rule without the condition for it in the
+same sentence. It never says so if the verdict on the policy itself is "not shown".
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _ROWS = 25  # states in which the two differ
 class Difference:
     """One state in which a learned policy and a rule differ.
 
-    visits : number of people who visited it, by first visits. usual, usual_share : their most frequent action
-    and its share.
-
-    learned, rule : actions that both ask for; "as before" if one asks for nothing.
+    Parameters
+    ----------
+    visits : number of users who visited it, by first visits
+    usual, usual_share : their most frequent action and its share
+    learned, rule : actions that both ask for; "as before" if one asks for nothing
     """
 
     state: str
@@ -43,11 +44,14 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One rule beside the learned policy.
+    """Comparison of one rule with the learned policy.
 
-    name : "your rule", numbered if the folder has several. level : level of its intervals.
-
-    verdict_kind : kind of the learned policy's verdict. ended : share of episodes that reached an end.
+    Parameters
+    ----------
+    name : "your rule", numbered if the folder has several
+    level : level of its intervals
+    verdict_kind : kind of the learned policy's verdict
+    ended : share of episodes that reached an end
     """
 
     __repr__ = brief
@@ -80,7 +84,7 @@ class Compared:
 
 
 def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
-    """Return the lines of one rule in the table of gains; cells : from a gain to the cells after its name."""
+    """Return the lines of one rule in the table of gains. cells : from a gain to the cells after its name."""
     rule, difference = one.found.rule, one.found.difference
     why = (
         f"your rule lacks support at {percent(rule.lacking)} of its decisions"
@@ -96,7 +100,7 @@ def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
 
 
 def compared_sentence(one: Compared) -> str:
-    """Return what is claimed of the learned policy and a rule, with its condition, or why nothing is."""
+    """Return the claim about the learned policy and a rule, with its condition, or why there is none."""
     found, gain = one.found, one.found.difference
     if found.rule.gain is None:
         return (
@@ -141,7 +145,7 @@ def compared_sentence(one: Compared) -> str:
 
 
 def compared_blocks(rules: Sequence[Compared], measured: str) -> list[Block]:
-    """Return the section of the report on all rules; measured : what gains are read off."""
+    """Return the section of the report on all rules. measured : source of the gains."""
     if not rules:
         return []
     many = len(rules) > 1
@@ -196,5 +200,5 @@ def _one(one: Compared) -> list[Block]:
 
 
 def plain_comparisons(rules: Sequence[Compared]) -> Mapping[str, Any]:
-    """Return what report.json has of rules, nothing where there are none."""
+    """Return the entries of report.json on rules; empty if there are none."""
     return {"compared": [one.to_dict() for one in rules]} if rules else {}

@@ -1,4 +1,4 @@
-"""The report on decision points: what is changed, what that is shown to gain, and what it rests on.
+"""Report on decision points: the changes, their demonstrated gain, and its conditions.
 
 Everything is computed from the release, the policy that was learned from it and public facts: it costs no
 privacy. The first line says whether the gain is shown, and on which condition
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 VERSION = 2
-_ROWS = 25  # of the table of changes
-_STATES, _PANELS = 25, 9  # whose outcomes are tabulated, and drawn
+_ROWS = 25  # rows of the table of changes
+_STATES, _PANELS = 25, 9  # states in the table of outcomes, and in its figure
 
 __all__ = ["Change", "DecisionReport", "decision_report_of"]
 
@@ -61,9 +61,13 @@ _NO_GAIN = Paragraph(
 class Change:
     """One changed state.
 
-    visits : how many people came there (their first visits), and deviation, due to noise. usual, usual_share
-    : what they did most often, and how often; action, action_share : what the policy asks for. gain : what
-    one such decision is expected to earn more, by the half of the data that chose, and its deviation.
+    Parameters
+    ----------
+    visits : number of users who came there (their first visits), and deviation, due to noise
+    usual, usual_share : most frequent action and its share
+    action, action_share : action that the policy asks for, and its share
+    gain : expected additional return of one such decision, by the half of the data that chose it, and its
+        deviation
     """
 
     state: str
@@ -91,7 +95,7 @@ class StateOutcome:
     outcome: Outcome
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; what was not tested is None."""
+        """Return plain values; None if not tested."""
         numbers = {
             name: None if isinstance(value, float) and not np.isfinite(value) else value
             for name, value in self.outcome._asdict().items()
@@ -105,29 +109,27 @@ class StateOutcome:
 
 @dataclass(frozen=True, eq=False)
 class DecisionReport(ReportPage):
-    """What can be said of a policy of decision points from its release.
+    """Results for a policy of decision points from its release.
 
-    verdict : the first line. judged : the numbers behind it.
-
-    gain : gain over what people did. behaviour, learned : values.
-
-    others : gains of policies that need no data; None if too few people acted as they do. lacking : their
-    share of decisions without support.
-
-    changes : the changed states, those most visited first. changed_decisions : decisions of people in changed
-    states, per episode. agreeing : the share of these that agree with the policy.
-
-    effective : people's decisions that carry the comparison (Kish's effective sample size).
-
-    path : (states changed, estimate, low, high) of points of the path. supported : share of people's
-    decisions at pairs that stand out of noise.
-
-    ended : share of episodes that reached a terminal state before the last step.
-
-    compared : rules that were brought, beside the learned policy.
-
-    measured : "returns" or "transitions", the source of the gain. outcomes : outcomes of actions, by state;
-    changed states first. groups : results of each declared group of users, with its label.
+    Parameters
+    ----------
+    verdict : the first line
+    judged : the numbers behind it
+    gain : gain over the behaviour
+    behaviour, learned : values
+    others : gains of policies that need no data; None if too few users acted like them
+    lacking : their share of decisions without support
+    changes : the changed states, those most visited first
+    changed_decisions : decisions in changed states, per episode
+    agreeing : the share of these that agree with the policy
+    effective : decisions that carry the comparison (Kish's effective sample size)
+    path : (states changed, estimate, low, high) of points of the path
+    supported : share of decisions at pairs that are significantly above the noise
+    ended : share of episodes that reached a terminal state before the last step
+    compared : rules to compare with the learned policy
+    measured : "returns" or "transitions", the source of the gain
+    outcomes : outcomes of actions, by state; changed states first
+    groups : results of each declared group of users, with its label
     """
 
     __repr__ = brief
@@ -172,16 +174,16 @@ class DecisionReport(ReportPage):
 
     @property
     def better(self) -> bool:
-        """Whether the gain is shown."""
+        """True if the gain is shown."""
         return self.judged.shown
 
     @property
     def _mark(self) -> str:
-        """Words beside the gain, which stands far from the verdict."""
+        """Words beside the gain, which is far from the verdict."""
         return "" if self.judged.shown else " (not shown)" if self.states_changed else " (nothing is changed)"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         plain = {name: getattr(self, name) for name in (
             "verdict", "better", "states_changed", "changed_decisions", "agreeing", "effective", "supported",
             "users", "guarantee", "ended", "measured",
@@ -205,7 +207,7 @@ class DecisionReport(ReportPage):
         }
 
     def blocks(self) -> list[Block]:
-        """Everything that the report says; the first block is the verdict."""
+        """Return all blocks of the report; the first block is the verdict."""
         return [
             *self._head(), *self._group_blocks(), *compared_blocks(self.compared, self.measured),
             *rests_on(self.judged), *self._change_blocks(), *self._outcome_blocks(), *self._tail(),
@@ -419,8 +421,8 @@ class DecisionReport(ReportPage):
 
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:
-        """Draw the gain against the number of changed states, and outcomes by action; PNG and SVG. Returns
-        the files.
+        """Draw the gain by the number of changed states, and outcomes by action; PNG and SVG. Returns the
+        files.
         """
         drawn = {"gain": self._figure()}
         if self.outcomes:
@@ -491,9 +493,9 @@ def _cells(value: Gain) -> tuple[str, ...]:
 def decision_report_of(
     release: StepwiseRelease, learned: DecisionPolicy, schema: Schema, rules: Sequence[Rule] = ()
 ) -> DecisionReport:
-    """The report of a policy of decision points and the release that it was learned from.
+    """Return the report of a policy of decision points and the release that it was learned from.
 
-    rules : what the policy is compared with; for rewards that a rule pays.
+    rules : rules that the policy is compared with; for rewards that a rule pays.
     """
     path, gain, judged = learned.path, learned.gain, learned.verdict
     told = path.told
@@ -507,7 +509,7 @@ def decision_report_of(
     rows = told.layout.row_index[own, path.action[own]]
     share = path.share[rows]
     visits = path.visits[own]
-    # first-order weights are 1 / share where people did as asked, on the share of them who did
+    # First-order weights are 1 / share of the users who acted as asked, for these users only.
     effective = float(visits.sum() ** 2 / max(float((visits / np.maximum(share, 1e-9)).sum()), 1e-12))
     learned_value = Gain(
         min(max(behaviour.estimate + gain.estimate, least), most), max(behaviour.low + gain.low, least),
@@ -617,7 +619,7 @@ def _judged(found: Verdict) -> dict[str, Any]:
 
 
 def _plain_policies(path: Points) -> dict[str, Floats]:
-    """Probabilities by rows of policies that need no outcomes."""
+    """Return probabilities, by rows, of policies that need no outcomes."""
     told = path.told
     layout = told.layout
     begins, sizes = layout.state_ptr[:-1], np.diff(layout.state_ptr)
@@ -638,7 +640,7 @@ def _groups(learned: DecisionPolicy, schema: Schema) -> tuple[tuple[str, GroupRe
 
 
 def _plain_group(label: str, one: GroupResult) -> dict[str, Any]:
-    """Return plain values; what is not told is None."""
+    """Return plain values; None if not reported."""
     numbers = {
         name: None if isinstance(value, float) and not np.isfinite(value) else value
         for name, value in one._asdict().items()
@@ -670,7 +672,7 @@ def _label(labels: tuple[str, ...] | None, index: int) -> str:
 
 
 def _outcomes(learned: DecisionPolicy, names: _Names) -> tuple[tuple[StateOutcome, ...], ...]:
-    """Return outcomes by state, changed states first, those most visited first."""
+    """Return outcomes by state: changed states first, most visited first."""
     path = learned.path
     found = outcomes_of(path.told, learned.verdict.consistency, path.level)
     changed = path.changed(learned.changes)
@@ -716,6 +718,6 @@ def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[Change, ...]:
 
 
 def _points(path: Points) -> tuple[tuple[int, float, float, float], ...]:
-    """Points of the path; the last one changes most."""
+    """Return points of the path; the last one changes most."""
     gains = ((int(count), path.gain(int(count))) for count in path.points)
     return tuple((count, gain.estimate, gain.low, gain.high) for count, gain in gains)

@@ -1,10 +1,10 @@
-"""Pages made of blocks, as Markdown and as HTML: what a page says stands elsewhere, here is how it looks.
+"""Layout of pages made of blocks, in Markdown and HTML; the text of pages is defined elsewhere.
 
-Text from outside is escaped, so that a name cannot pass for a line of the page. Lines for people
-(:class:`Blank`) are the only part of a page that is not fixed: :class:`Written` holds what stands around what
-is written there, by which :mod:`discreet.pipeline.verify` tells them apart.
+Text from outside is escaped, so that a name cannot imitate a line of the page. Only the free lines
+(:class:`Blank`) of a page are not fixed. :class:`Written` holds the fixed text around what is written there,
+so that :mod:`discreet.pipeline.verify` can separate the two.
 
-The HTML holds its own style and pictures, has no script, and loads nothing. It opens from a disk without a
+The HTML contains its own style and pictures, has no script, and loads nothing. It opens from a disk without a
 network, and prints on A4 or letter. For screen readers it names its language, headings, tables and header
 cells.
 """
@@ -26,18 +26,18 @@ __all__ = [
 ]  # fmt: skip
 
 MARKS = "\\`*_[]<>|#~&"
-"""Characters that Markdown reads, and that are escaped on a page."""
+"""Markdown's special characters, which are escaped on a page."""
 
 
 def escaped(text: object) -> str:
-    """A text that cannot pass for Markdown's own marks."""
+    """Return a text with Markdown's marks escaped."""
     return "".join(f"\\{c}" if c in MARKS else c for c in str(text))
 
 
 # ------------------------------------------------------------------------------------------- blocks
 @dataclass(frozen=True)
 class Strong:
-    """Words that stand out."""
+    """Emphasized words."""
 
     words: str
 
@@ -50,12 +50,12 @@ class Code:
 
 
 Text = str | tuple[str | Strong | Code, ...]
-"""Words, or parts one after the other."""
+"""Words, or parts in sequence."""
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A title; level 1 is the page's."""
+    """Title; level 1 is the page's."""
 
     level: int
     text: str
@@ -63,7 +63,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences; ``strong`` ones stand out. source : stands at their end."""
+    """Sentences, emphasized if ``strong``. source : placed at their end."""
 
     text: Text
     strong: bool = False
@@ -72,21 +72,21 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list."""
+    """List."""
 
     items: tuple[Text, ...]
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Names and what belongs to each."""
+    """Names and their values."""
 
     items: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Link:
-    """A public address, in a cell."""
+    """Public address, in a cell."""
 
     words: str
     address: str
@@ -94,9 +94,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head. names : number of first cells that name a row.
+    """Rows under a header. names : number of first cells that name a row.
 
-    Without a caption the table is named by the heading above it and by its head.
+    Without a caption the heading above and the header name the table.
     """
 
     caption: str
@@ -107,9 +107,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, on the HTML page alone; the text states the same facts.
+    """Figure, only on the HTML page; the text states the same facts.
 
-    name : file name, without its ending. alternative : text for readers who cannot see it.
+    name : file name, without its extension. alternative : text for readers who cannot see it.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Blank:
-    """A line for people: a label, and what is written there."""
+    """Free line: a label, and what is written there."""
 
     label: str
     value: str = ""
@@ -129,9 +129,9 @@ Block = Heading | Paragraph | Bullets | Pairs | Table | Picture | Blank
 
 @dataclass(frozen=True)
 class Written:
-    """A line of a page in which people may write, between two fixed ends.
+    """Line of a page that users may fill in, between two fixed ends.
 
-    ``allowed`` : a regular expression of what may stand there.
+    ``allowed`` : a regular expression of the accepted text.
     """
 
     before: str
@@ -141,7 +141,7 @@ class Written:
 
     @property
     def text(self) -> str:
-        """The whole line."""
+        """Return the whole line."""
         return f"{self.before}{self.value}{self.after}"
 
 
@@ -149,13 +149,14 @@ Line = str | Written
 
 
 def text_of(lines: Sequence[Line]) -> str:
-    """The page."""
+    """Return the page as text."""
     return "\n".join(line if isinstance(line, str) else line.text for line in lines) + "\n"
 
 
 def compared_with(text: str, lines: Sequence[Line]) -> Iterator[tuple[str, object, object, bool]]:
-    """A page as it lies there and as it must be: (what, found there, must be, whether they agree), line by
-    line, but for what people wrote into its lines for people.
+    """Compare a page with its required form, line by line, except for the content of free lines.
+
+    Yields (name, found, required, whether they agree).
     """
     stated = text.split("\n")
     rendered: list[Line] = [*lines, ""]
@@ -177,12 +178,12 @@ _IN_MARKDOWN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
 
 
 def blank_in_markdown(start: str, value: str) -> Written:
-    """A line that begins so."""
+    """Return a free line with this start."""
     return Written(start, f" {escaped(value)}", "", _IN_MARKDOWN)
 
 
 def in_markdown(text: Text, plain: bool = False) -> str:
-    """Words with their marks. plain : the words themselves stand as they are, not escaped."""
+    """Return words with their marks. plain : the words themselves are not escaped."""
     put = str if plain else escaped
     return "".join(
         put(part)
@@ -199,9 +200,9 @@ def _parts(text: Text) -> tuple[str | Strong | Code, ...]:
 
 
 def markdown_lines(blocks: Sequence[Block], plain: bool = False) -> list[Line]:
-    """A page in Markdown, line by line.
+    """Return a page in Markdown, line by line.
 
-    plain : words stand as they are, and lists have stars. For reports, whose labels of a schema have no bars
+    plain : words are not escaped, and lists have stars. For reports, whose schema labels have no bars
     and no line breaks.
     """
     seen = (block for block in blocks if not isinstance(block, Picture))
@@ -270,7 +271,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def html_lines(
     title: str, blocks: Sequence[Block], pictures: Mapping[str, bytes] | None = None
 ) -> list[Line]:
-    """A page in HTML, line by line; ``title`` is the document's, and its first heading where it has none.
+    """Return a page in HTML, line by line; ``title`` is the document's, and its first heading if it has none.
 
     pictures : PNG files by the name of their :class:`Picture`, for pages that have any; those that are not
     given are left out.
@@ -336,7 +337,7 @@ def _html(block: Heading | Paragraph | Bullets | Pairs | Blank) -> Iterator[Line
 
 
 def _html_table(block: Table, named: str) -> Iterator[Line]:
-    # wider than a phone: it scrolls by itself, by keys too
+    # wider than a phone: scrolls separately, also by keys
     yield f'<div class="table" role="region" aria-label="{html.escape(named)}" tabindex="0">'
     yield "<table>"
     if block.caption:

@@ -1,8 +1,8 @@
 """Page for a data protection officer: a statement in plain words, and questions for the officer.
 
 The page is a function of ``statement.json`` alone, as ``statement.md`` is. So ``discreet verify`` makes it
-again; people write only into its blank lines. The points paraphrase NIST SP 800-226 (March 2025). The
-software answers a point where it has a number; the other points are questions. All numbers are rounded up, as
+again; only its blank lines can be filled in. The points paraphrase NIST SP 800-226 (March 2025). The
+software answers a point if it has a number; the other points are questions. All numbers are rounded up, as
 on the statement.
 """
 
@@ -123,7 +123,7 @@ def _signature_lines(read: str, fingerprint: str, operator: str, approval: str) 
 
 # --------------------------------------------------------------------------------------- what was declared
 def declared_fields(doc: Document, declared: Document, unnamed: bool = False) -> Iterator[tuple[str, str]]:
-    """Return the declared fields: people, controller, purpose. unnamed : the release has no purpose."""
+    """Return the declared fields: users, controller, purpose. unnamed : the release has no purpose."""
     people = doc["population"]
 
     def told(name: str) -> str:
@@ -187,7 +187,7 @@ def _group_of(people: Document) -> str:
 def _reward(reward: Document) -> str:
     if reward["source"] == "outcomes":
         paid = ", ".join(f"{label} {earned:g}" for label, earned in reward["outcomes"].items())
-        left = reward.get("censored")  # of earlier versions there is none
+        left = reward.get("censored")  # absent in earlier versions
         more = "" if left is None else f"; the outcome of '{left}' is not known (censored ends)"
         return f"paid by rule on arrival in a last state ({paid}); no column is read{more}"
     ends = f"from {reward['low']:g} to {reward['high']:g}"
@@ -564,7 +564,7 @@ def _of_utility(doc: Document) -> str:
         "the first line of report.md says whether the policy is shown to be better than what people did, "
         "or that this release cannot tell."
     )
-    if "verdict" not in doc:  # of a version that had none
+    if "verdict" not in doc:  # a version without verdicts
         return said
     if doc["verdict"] is None:
         return (

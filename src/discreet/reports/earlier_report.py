@@ -1,7 +1,7 @@
-"""The report on decision points of earlier versions of the statement, so that old folders can be verified.
+"""Report on decision points of earlier statement versions, for the verification of old folders.
 
-Nothing that is written now uses it. What is wrong with it: it says "shown to be better" of every gain whose
-interval lies above 0, whatever a cause that is not recorded could explain, and tests for none.
+New reports do not use it. Its defect: it says "shown to be better" of every gain whose interval is above 0,
+whatever an unrecorded cause could explain, and does not test for one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from discreet.reports.verdict_text import ENDED
 __all__ = ["SINCE", "EarlierReport"]
 
 SINCE = 5
-"""Version of the statement from which on there is a verdict on hidden causes."""
+"""First version of the statement with a verdict on hidden causes."""
 _LACKED = (
     "verdict_kind", "hidden_cause", "consistency", "covered", "hinted", "censored", "outcomes", "compared",
 )  # fmt: skip
 
 
 class EarlierReport(DecisionReport):
-    """A report on decision points as statements before version ``SINCE`` had it beside them."""
+    """Report on decision points as in statements before version ``SINCE``."""
 
     supposed = (
         "the state holds all that matters for what follows (no hidden cause of both action and outcome): no "
@@ -44,12 +44,12 @@ class EarlierReport(DecisionReport):
 
     @classmethod
     def of(cls, report: DecisionReport) -> EarlierReport:
-        """Return the earlier report with the numbers of today's."""
+        """Return the earlier report with the numbers of the present one."""
         return cls(**{**vars(report), "verdict": _verdict(report)})
 
     @property
     def better(self) -> bool:
-        """Whether the whole interval of the gain is above 0."""
+        """True if the whole interval of the gain is above 0."""
         return self.gain.shown
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class EarlierReport(DecisionReport):
         return {**plain, "version": 1}
 
     def blocks(self) -> list[Block]:
-        """Return what it says; the first block is the verdict."""
+        """Return its blocks; the first block is the verdict."""
         return [*self._head(), *self._change_blocks(), *self._tail()]
 
     def figures(self, folder: Path | str) -> tuple[Path, ...]:

@@ -1,9 +1,9 @@
-"""The report on a policy from linear sums: what a release about features can say.
+"""Report on a policy from linear sums: the results that a release about features supports.
 
-With ``judged = true`` one half of the people says what the policy that the other half chose gains over what
-people did (:mod:`~discreet.learners.ope.linear_gains`). Else the sums answer the planner's own questions
-only, about values that it had so far, and neither what people did is worth nor any policy's value can be told
-from them: what is here is the planner's own lower estimate.
+With ``judged = true`` one half of the users estimates the gain of the policy that the other half chose over
+the behaviour (:mod:`~discreet.learners.ope.linear_gains`). Otherwise the sums answer only the planner's own
+queries, about its values at that time. They give neither the value of the behaviour nor that of any policy:
+the report then contains the planner's own lower estimate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from discreet.reports.report_files import ReportPage
 
 @dataclass(frozen=True, eq=False)
 class LinearReport(ReportPage):
-    """Of a policy table, what its learner said, and what stands where it is not supported."""
+    """Report for a policy learned from linear sums."""
 
     table: PolicyTable
     learned: Learned
@@ -34,7 +34,7 @@ class LinearReport(ReportPage):
 
     @property
     def verdict(self) -> str:
-        """One sentence: is the policy shown to be better?"""
+        """Return one sentence: is the policy shown to be better?"""
         return in_markdown(self._verdict(), plain=True)
 
     def _verdict(self) -> Text:
@@ -57,7 +57,7 @@ class LinearReport(ReportPage):
         return f"The learned policy is not shown to be better than what people did: {said}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         first = self.table.values[0]
         return {
             "kind": "linear",
@@ -78,7 +78,7 @@ class LinearReport(ReportPage):
         }
 
     def blocks(self) -> list[Block]:
-        """Everything that the report says; the first block is the verdict."""
+        """Return all blocks of the report; the first block is the verdict."""
         facts = self.to_dict()
         first = facts["pessimistic_value_first_step"]
         items = [
@@ -127,7 +127,7 @@ class LinearReport(ReportPage):
         return [Heading(2, "What it gains"), Table("", head, (row,)), Paragraph(said)]
 
     def figures(self, folder: str | Path) -> list[Path]:
-        """None: there is nothing to draw."""
+        """Return no files: there is nothing to draw."""
         return []
 
 

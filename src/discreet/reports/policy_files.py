@@ -1,4 +1,4 @@
-"""Policies as files: ``policy.csv`` for people and programs, ``policy.py`` to act without this library.
+"""Policies as files: ``policy.csv`` for readers and programs, ``policy.py`` to act without this library.
 
 ``policy.csv`` has one row for each step and state, in this order:
 
@@ -8,19 +8,19 @@ column          meaning
 step            in the numbering of the schema: from ``first_step`` (0 or 1)
 state           index from 0
 state_label     only if the schema has labels of states
-action          index from 0; empty where the policy abstains
-action_label    only if the schema has labels of actions; empty where the policy abstains
+action          index from 0; empty if the policy abstains
+action_label    only if the schema has labels of actions; empty if the policy abstains
 supported       1 or 0: whether there is enough data behind the planner's own action
-value           pessimistic value of the planner's own action there; empty where not supported
-behaviour       index of the action that the noisy counts see most often; empty where not known
+value           pessimistic value of the planner's own action there; empty if not supported
+behaviour       index of the most frequent action in the noisy counts; empty if not known
 ==============  ==================================================================================
 
-Of decision points ``value`` is what an episode earns from its first visit to a changed state on, if all
-changes are made, and two more columns, ``value_low`` and ``value_high``, hold its interval. All three are
-empty where it is not known, and in states that are not changed.
+For decision points ``value`` is the return of an episode from its first visit to a changed state, if all
+changes are made. Two more columns, ``value_low`` and ``value_high``, hold its interval. All three are
+empty if it is not known, and in states that are not changed.
 
-What stands under ``action`` where a state is not supported is decided when the file is written
-(``unsupported``): nothing (``abstain``), what people mostly did (``behaviour``), or the planner's own
+The value of ``action`` in a state without support is chosen when the file is written (``unsupported``):
+nothing (``abstain``), the most frequent action of the behaviour (``behaviour``), or the planner's own
 choice (``policy``). Both files are post-processing of the release.
 """
 
@@ -64,16 +64,18 @@ class Learned(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PolicyTable:
-    """A deterministic policy, and how far it is supported.
+    """Deterministic policy with its support.
 
-    policy : (H, S) int, the planner's own action everywhere.
-    supported : (H, S) bool.
+    Parameters
+    ----------
+    policy : (H, S) int, the planner's own action everywhere
+    supported : (H, S) bool
     values : (H, S) pessimistic values of the planner's actions; with ``intervals`` estimates, which may be
-        NaN: not known.
-    intervals : (low, high), each (H, S), NaN where not known; optional.
-    behaviour : (H, S) int, optional; the most frequent action by the noisy counts.
-    state_labels, action_labels : names of the indices, optional, each its own.
-    first_step : 0 or 1.
+        NaN: not known
+    intervals : (low, high), each (H, S), NaN if not known; optional
+    behaviour : (H, S) int, optional; the most frequent action by the noisy counts
+    state_labels, action_labels : names of the indices, optional and unique
+    first_step : 0 or 1
 
     Raises
     ------
@@ -131,7 +133,7 @@ class PolicyTable:
 
     @classmethod
     def of(cls, learned: Learned, schema: Schema | None = None) -> PolicyTable:
-        """From what an offline learner made (``learned``); labels and first step's number: the schema's."""
+        """Build the table from an offline result (``learned``); the schema gives labels and first step."""
         policy = np.asarray(learned.policy)
         return cls(
             policy=policy,
@@ -144,7 +146,7 @@ class PolicyTable:
         )
 
     def actions(self, unsupported: Unsupported = "abstain") -> Ints:
-        """(H, S) int: what stands in the file, -1 where the policy abstains.
+        """Return (H, S) int, the actions in the file, -1 if the policy abstains.
 
         Raises
         ------
@@ -181,9 +183,9 @@ def write_policy(
     folder : str or Path
     table : PolicyTable
     statement : str
-        The sentence on privacy that stands in the docstring of ``policy.py``.
+        The sentence on privacy for the docstring of ``policy.py``.
     unsupported : "abstain", "behaviour" or "policy"
-        What stands under ``action`` where the planner's own one is not supported.
+        Value of ``action`` if the planner's own action is not supported.
     """
     chosen = table.actions(unsupported)
     states, actions = table.state_labels, table.action_labels
@@ -267,12 +269,12 @@ def act(step, state):
 
 
 def read_policy(folder: str | Path) -> tuple[Ints, Bools]:
-    """(H, S) actions, -1 where the policy abstains, and (H, S) supported, of a folder's ``policy.csv``.
+    """Read (H, S) actions, -1 if the policy abstains, and (H, S) supported, from a folder's ``policy.csv``.
 
     Raises
     ------
     ValueError
-        Naming the file, if it is missing, a row is missing or out of order, or a cell is not what it must be.
+        With the name of the file, if it is missing, a row is missing or out of order, or a cell is invalid.
     """
     path = Path(folder) / "policy.csv"
     try:

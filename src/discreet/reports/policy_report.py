@@ -1,14 +1,13 @@
-"""The report of a release: what the learned policy is worth, where it lacks support, how it differs from
-behaviour.
+"""Report of a release: value of the learned policy, lack of support, and differences from the behaviour.
 
 Everything is computed from the release, the policy that was learned from it and public facts: it costs no
 privacy. Values and their intervals: :mod:`discreet.learners.ope.count_estimates`. The first line says whether
-the lower bound of the learned policy's value exceeds the value of what people did.
+the lower bound of the learned policy's value exceeds the value of the behaviour.
 
-``unsupported`` says what happens at a step and state where the policy lacks support
-(``OfflinePolicy.supported``): ``"abstain"`` (the policy says nothing there) and ``"behaviour"`` (it asks for
-what is usually done) are both followed as before, so that the behaviour policy goes on there, for that step;
-``"policy"`` plays the learned action anyway.
+``unsupported`` sets the action at a step and state where the policy lacks support
+(``OfflinePolicy.supported``). ``"abstain"`` (the policy gives no action there) and ``"behaviour"`` (it gives
+the usual action) are both evaluated with the behaviour policy there, for that step. ``"policy"`` plays the
+learned action anyway.
 """
 
 from __future__ import annotations
@@ -38,17 +37,15 @@ Floats = NDArray[np.float64]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
 VERSION = 1
-_ROWS = 10  # of a table
-_CLEAR = 4.0  # deviations above which a noisy count is called visited
+_ROWS = 10  # rows of a table
+_CLEAR = 4.0  # standard deviations above which a noisy count is called visited
 
 __all__ = ["Change", "Gap", "Report", "report_of"]
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A step and state where the policy lacks support. visits : estimated, with their deviation due to
-    noise.
-    """
+    """Step and state where the policy lacks support. visits : estimate with its deviation from noise."""
 
     step: int
     state: str
@@ -58,12 +55,15 @@ class Gap:
 
 @dataclass(frozen=True)
 class Change:
-    """A frequent decision that the policy changes.
+    """Frequent decision that the policy changes.
 
-    usual, usual_share : what people did most often there, and how often; action, action_share : what the
-    policy asks for. gain : estimated value of that action less that of what people did, for this step alone;
-    None where it cannot be told. error : its standard deviation. It was not corrected for having been
-    chosen.
+    Parameters
+    ----------
+    usual, usual_share : most frequent action there and its share
+    action, action_share : action that the policy asks for, and its share
+    gain : estimated value of that action less that of the behaviour, for this step alone; None if unknown. It
+        is not corrected for selection.
+    error : standard deviation of the gain
     """
 
     step: int
@@ -79,21 +79,26 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Report(ReportPage):
-    """What can be said of a policy from its release. Shares are of decisions (people times steps), estimated.
+    """Results for a policy from its release. Shares are of decisions (users times steps), estimated.
 
-    verdict : the first line. better : whether the lower bound of the difference to behaviour is above 0.
+    Parameters
+    ----------
+    verdict : the first line
+    better : whether the lower bound of the difference to behaviour is above 0
     values : "learned" (as deployed), "learned everywhere" (unless unsupported = "policy"), "behaviour",
-    "uniform".
-    differences : the learned policy less behaviour and less uniform.
-    unsupported_share : of decisions people took where the policy lacks support, and its deviation;
-    unsupported_pairs : share of all (step, state). gaps : the most visited of them.
-    undecided_share : of decisions where the learner's values do not tell its actions apart (it took the
-    first).
-    changed_share : of decisions that the deployed policy would have taken otherwise. changes : the most
-    frequent.
-    noise : standard deviation of one released count, by family.
-    support, undecided : (H, states that are no ends) bool. visits : of these states.
-    first_step : the number of the first step, in tables and figures.
+        "uniform"
+    differences : the learned policy less behaviour and less uniform
+    unsupported_share : share of the behaviour's decisions where the policy lacks support, and its deviation
+    unsupported_pairs : share of all (step, state)
+    gaps : the most visited of them
+    undecided_share : share of decisions where the learner's values do not distinguish its actions (it took
+        the first)
+    changed_share : share of decisions that the deployed policy would have changed
+    changes : the most frequent of them
+    noise : standard deviation of one released count, by family
+    support, undecided : (H, states that are not terminal) bool
+    visits : visits of these states
+    first_step : the number of the first step, in tables and figures
     """
 
     __repr__ = brief
@@ -122,7 +127,7 @@ class Report(ReportPage):
     first_step: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; without the tables by state."""
+        """Return plain values, for JSON; without the tables by state."""
         plain = {name: getattr(self, name) for name in (
             "verdict", "better", "unsupported", "unsupported_share", "unsupported_deviation",
             "unsupported_pairs", "undecided_share", "changed_share", "users", "level", "least", "bound",
@@ -139,7 +144,7 @@ class Report(ReportPage):
         }
 
     def blocks(self) -> list[Block]:
-        """Everything that the report says; the first block is the verdict."""
+        """Return all blocks of the report; the first block is the verdict."""
         return [*self._head(), *self._support(), *self._differences(), *self._tail()]
 
     def _head(self) -> list[Block]:
@@ -248,7 +253,7 @@ class Report(ReportPage):
 
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:
-        """Draw values with intervals, and where support is; PNG and SVG. Returns the files."""
+        """Draw values with intervals, and the support; PNG and SVG. Returns the files."""
         return save_figures(folder, {"values": self._values_figure(), "support": self._support_figure()})
 
     def _values_figure(self) -> Figure:
@@ -336,25 +341,25 @@ def report_of(
     labels: Mapping[str, Sequence[str]] | None = None,
     first_step: int = 0,
 ) -> Report:
-    """The report of a policy and the release that it was learned from; no data are read.
+    """Return the report of a policy and the release that it was learned from; no data are read.
 
     Parameters
     ----------
     release : StepwiseRelease
         Read twice, step by step.
     learned : OfflinePolicy
-        Of this release.
+        Learned from this release.
     spec : Spec
         The layout, known rewards, and how returns are added up: units, bounds, states that end an episode.
-        These are no decisions, and all values are in these units.
+        These are not decisions, and all values are in these units.
     unsupported : "abstain", "behaviour" or "policy"
-        What is done where the policy lacks support (module docstring).
+        Action where the policy lacks support (module docstring).
     level, return_bound, episodes_per_user
         As of :func:`~discreet.learners.ope.count_estimates.values_of`.
     labels : {"states": names, "actions": names}, optional
-        Public names; else their numbers.
+        Public names; default: their numbers.
     first_step : int
-        What the data call an episode's first step, and the report too.
+        Number of an episode's first step in the data and in the report.
 
     Raises
     ------
@@ -387,7 +392,7 @@ def report_of(
     better = differences[f"learned less {BEHAVIOUR}"].lower > 0.0
     values = {name: value.in_units(scale, offset) for name, value in found.values.items()}
     visits = np.where(live, np.add.reduceat(found.counts.visits, layout.state_ptr[:-1], axis=1), 0.0)
-    # how many decisions there were is known where no episode can end before the last step
+    # the number of decisions is known if no episode can end before the last step
     decisions = found.counts.episodes * layout.horizon if live.all() else max(float(visits.sum()), 1.0)
     own = found.counts.visits[
         np.arange(layout.horizon)[:, None], layout.row_index[np.arange(layout.states), learned.policy]
@@ -461,7 +466,7 @@ def _names(
         own = None if labels is None else labels.get(kind)
         if own is not None and len(own) != count:
             raise ValueError(f"labels[{kind!r}] holds {len(own)} names: must hold {count}")
-        # names end in a table: a bar or a line break would break it
+        # in a table, a bar or a line break would end a cell
         found.append(
             [str(n) for n in range(count)]
             if own is None
@@ -473,7 +478,7 @@ def _names(
 def _gaps(
     visits: Floats, lacks: NDArray[np.bool_], deviation: Floats, names: Sequence[str], first_step: int
 ) -> tuple[Gap, ...]:
-    """The most visited of those whose visits stand out of the noise."""
+    """Return the most visited gaps whose visits are significantly above the noise."""
     counts = np.where(lacks & (visits > _CLEAR * deviation) & (visits >= 1.0), visits, -np.inf)
     best = np.argsort(-counts, axis=None, kind="stable")[:_ROWS]
     found = []
@@ -487,7 +492,7 @@ def _changes(
     found: Evaluation, learned: OfflinePolicy, spec: Spec, visits: Floats, own: Floats,
     leads: NDArray[np.bool_], names: tuple[Sequence[str], Sequence[str]], first_step: int, scale: float,
 ) -> tuple[Change, ...]:  # fmt: skip
-    """The decisions that the policy changes for most people: other action than the usual one."""
+    """Return the changed decisions that affect the most users: an action other than the usual one."""
     layout, counts = spec.layout, found.counts.visits
     table = layout.from_rows(counts, fill=-np.inf)
     usual = table.argmax(axis=-1)

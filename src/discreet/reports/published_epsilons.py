@@ -1,7 +1,7 @@
-"""Published deployments of differential privacy, for comparison: only what their makers' own texts say.
+"""Published deployments of differential privacy, for comparison, as their makers state them.
 
-An epsilon means nothing without its unit (whose data, over which time, are exchanged or left out) and without
-who has to be trusted. Where a source gives no delta, none is given here.
+An epsilon is meaningful only with its unit (whose data, over which period, are exchanged or left out) and
+with the parties that must be trusted. If a source gives no delta, none is given here.
 """
 
 from __future__ import annotations

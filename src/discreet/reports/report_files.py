@@ -1,7 +1,7 @@
-"""A report as a list of blocks, from which its Markdown and its HTML are made.
+"""Reports as lists of blocks, from which Markdown and HTML are made.
 
-Both have the same content. The HTML also has the figures, which show numbers of the text. Both are fixed by
-the release.
+Both have the same content. The HTML also has the figures, which show numbers of the text. Both are determined
+by the release.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _TITLE = "Report on the learned policy"
 
 
 def report_markdown(blocks: Sequence[Block]) -> str:
-    """The report in Markdown."""
+    """Return the report in Markdown."""
     return text_of(markdown_lines(blocks, plain=True))
 
 
 def report_html(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
-    """The report in HTML, in one file. pictures : PNG files by their name, without its ending."""
+    """Return the report in HTML, in one file. pictures : PNG files by name, without extension."""
     return text_of(html_lines(_TITLE, blocks, pictures))
 
 
 def pictures_in(files: Iterable[Path]) -> dict[str, bytes]:
-    """Return the PNG files among these, by their name without its ending."""
+    """Return the PNG files among these, by name without extension."""
     return {path.stem: path.read_bytes() for path in files if path.suffix == ".png" and path.is_file()}
 
 
@@ -47,18 +47,18 @@ def rehearsed(blocks: Sequence[Block], words: str) -> list[Block]:
 
 
 class ReportPage(ABC):
-    """Base of reports: what it says is :meth:`blocks`."""
+    """Base of reports; :meth:`blocks` is their content."""
 
     @abstractmethod
     def blocks(self) -> list[Block]:
         """Return all blocks of the report; the first one is the verdict."""
 
     def to_markdown(self) -> str:
-        """One to two pages of Markdown; the first line is the verdict."""
+        """Return one to two pages of Markdown; the first line is the verdict."""
         return report_markdown(self.blocks())
 
     def to_html(self, figures: Iterable[Path] = ()) -> str:
-        """The same page as one HTML file without scripts, which loads nothing.
+        """Return the same page as one HTML file without scripts, which loads nothing.
 
         figures : files that ``figures`` wrote, which become part of the page.
         """

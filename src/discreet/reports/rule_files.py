@@ -1,9 +1,8 @@
 """Rules that a learned policy is compared with: CSV files of states, actions and probabilities.
 
 A rule is stationary: ``state,action`` or ``state,action,probability``, labels of the schema or indices from
-0.
-In states that it does not name people go on as before. The ``policy.csv`` of a folder is one, too, if it asks
-for the same at every step. Rules are public: the folder of a comparison contains them.
+0. In states that it does not name, the behaviour continues. The ``policy.csv`` of a folder is a rule too, if
+it has the same action at every step. Rules are public: the folder of a comparison contains them.
 """
 
 from __future__ import annotations
@@ -37,11 +36,13 @@ def rule_names(count: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """A stationary rule.
+    """Stationary rule.
 
-    table : (S, A) probabilities, 0 in states that are not named. named : (S,) bool.
-
-    state_labels, action_labels : labels of the schema.
+    Parameters
+    ----------
+    table : (S, A) probabilities, 0 in states that are not named
+    named : (S,) bool
+    state_labels, action_labels : labels of the schema
     """
 
     __repr__ = brief
@@ -67,14 +68,14 @@ class Rule:
 
 
 def read_rule(path: str | Path, schema: Schema) -> Rule:
-    """Read a rule of the states and actions of a schema.
+    """Read a rule for the states and actions of a schema.
 
     path : a CSV file; or a folder, whose ``policy.csv`` is read.
 
     Raises
     ------
     ValueError
-        Naming the file and the line, if a label is unknown, a pair is not admissible, probabilities of a
+        With the file and the line, if a label is unknown, a pair is not admissible, probabilities of a
         state do not sum to 1 within 1e-9, or an action depends on the step.
     """
     path = Path(path)
@@ -90,7 +91,7 @@ def read_rule(path: str | Path, schema: Schema) -> Rule:
 
 
 class _Reader:
-    """One file."""
+    """Reader of one file."""
 
     def __init__(self, schema: Schema, file: csv.DictReader[str]) -> None:
         self._schema, self._layout = schema, schema.layout
@@ -143,7 +144,7 @@ class _Reader:
         return Rule(table, named, schema.state_labels, schema.action_labels)
 
     def _take_one_step(self) -> None:
-        """Keep the first step's rows, if those of all others ask for the same."""
+        """Keep the first step's rows, if all other steps have the same rows."""
         asked: dict[str, str] = {}
         rows, lines = [], []
         first = self.rows[0]["step"] if self.rows else ""
@@ -161,7 +162,7 @@ class _Reader:
         self.rows, self.lines = rows, lines
 
     def _indices(self, column: str, labels: Sequence[str] | None, count: int) -> list[int]:
-        """Return the indices that a column holds, as labels where all of its cells are labels."""
+        """Return the indices in a column; as labels if all of its cells are labels."""
         cells = [row[column] if row[column] in (labels or ()) else row[column].strip() for row in self.rows]
         other = f"{column}_label"
         if other in self.columns or labels is None:

@@ -1,12 +1,12 @@
 """Signatures under a release's folder: the file ``signatures.json``.
 
-A signature is over the statement's fingerprint and the SHA-256 of the files that the statement does not name
-itself: ``statement.json`` and its pages, as they are when it is made. All other files are named in
-``statement.json`` with their hashes, so that who signs, signs the whole folder: it is fixed from then on, the
-lines that people had filled in too. Who signs second signs the same bytes. What is signed also holds the key,
-the name of its holder, and the time; nothing of it fits another statement.
+A signature covers the statement's fingerprint and the SHA-256 of the files that the statement does not name
+itself: ``statement.json`` and its pages, as they are at the time. ``statement.json`` names all other files
+with their hashes. So a signature covers the whole folder, which is fixed from then on, including the free
+lines. A second signature covers the same bytes. The signed content also holds the key, the name of its
+holder, and the time; none of it is valid for another statement.
 
-Here is what such a file holds and whether it is in order; :mod:`discreet.pipeline.approve` signs.
+This module defines the content of such a file and checks it; :mod:`discreet.pipeline.approve` signs.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ __all__ = ["SIGNATURES_NAME", "Found", "content_of", "found_in", "read_signature
 
 SIGNATURES_NAME = "signatures.json"
 Found = tuple[str, Any, Any, bool]
-"""A comparison: its name, what is stated, what was found, and whether they agree."""
+"""Comparison: its name, the stated value, the value found, and whether they agree."""
 
 
 def signed_hashes(folder: Path, names: Sequence[str] = (JSON_NAME, *PAGES)) -> dict[str, str]:
-    """Of the files that the statement (or what is in its place) does not name itself."""
+    """Return hashes of the files that the statement (or the file in its place) does not name itself."""
     return {name: file_hash(folder / name) for name in names}
 
 
 def content_of(one: Mapping[str, Any]) -> dict[str, Any]:
-    """What a signature covers: all of its entry but itself."""
+    """Return what a signature covers: all of its entry except itself."""
     return {key: value for key, value in one.items() if key != "signature"}
 
 
 def text_of_signatures(entries: Sequence[Mapping[str, Any]]) -> str:
-    """The file."""
+    """Return the text of the file."""
     document = {"format": "discreet signatures", "version": 1, "signatures": list(entries)}
     return json.dumps(ordered(document, SIGNATURES_SCHEMA), ensure_ascii=False, indent=1) + "\n"
 
 
 def read_signatures(folder: Path) -> list[dict[str, Any]]:
-    """The entries of the file, empty without one. Raises ``ValueError`` if it is not as it must be."""
+    """Return the entries of the file, empty without one. Raises ``ValueError`` if it is invalid."""
     path = folder / SIGNATURES_NAME
     if not path.exists() and not path.is_symlink():
         return []
@@ -64,7 +64,7 @@ def found_in(
     folder: Path, fingerprint: str, public_keys: Sequence[str],
     names: Sequence[str] = (JSON_NAME, *PAGES), kind: Kind = "discreet statement, 1",
 ) -> Iterator[Found]:  # fmt: skip
-    """Every signature with its key, the statement and the files; and that the given keys have signed."""
+    """Check every signature with its key, the statement and the files; the given keys must have signed."""
     entries = read_signatures(folder)
     hashes = signed_hashes(folder, names) if entries else {}
     good = set()

@@ -1,29 +1,29 @@
-r"""The privacy statement of a release of stored people: JSON, a page, and a page for the officer.
+r"""Privacy statement of a release from offline data: JSON, a page, and a page for the officer.
 
-A statement is a function of :class:`RunFacts`: whatever is not a fact is computed from the facts, by
-:func:`statement_of`; :mod:`discreet.pipeline.verify` computes it again from the folder's files. All is
-under the statement's ``fingerprint``, a SHA-256 of everything but itself and the two lines that people fill
-in, ``operator`` and ``approval``. Whoever approves a statement writes down its fingerprint: hashes find
-changes, they do not tell who made them.
+A statement is a function of :class:`RunFacts`: :func:`statement_of` computes everything that is not a fact
+from the facts. :mod:`discreet.pipeline.verify` computes it again from the folder's files. The statement's
+``fingerprint`` is a SHA-256 of everything except itself and the two free lines, ``operator`` and
+``approval``. The approver of a statement writes down its fingerprint. Hashes detect changes; they do not
+identify who made them.
 
-What it is about. Losses add up, so the sentence for patients, the attacker's table, the groups and the
-warnings are about *all* releases of the dataset that the ledger holds, up to and including this one, as its
-filter certifies them (:meth:`discreet.ledger.ledger.Ledger.certified`) at this release's delta; where the
-filter has no finite epsilon there (Gaussian noise before a release at delta = 0), at a tenth of 1/users. What
-this release costs alone stands beside it. A filter's number is a promise for any interaction: had the owner
-set it as a limit before the first release, no release would have been refused. Without a ledger the
-statement is about this release alone, and says so.
+Scope. Losses add up, so the sentence for patients, the attacker's table, the groups and the
+warnings are about *all* releases of the dataset in the ledger, up to and including this one. The numbers are
+those that the ledger's filter certifies (:meth:`discreet.ledger.ledger.Ledger.certified`) at this release's
+delta. If the filter has no finite epsilon there (Gaussian noise before a release at delta = 0), they are
+taken at a tenth of 1/users. The cost of this release alone is stated too. A filter's number holds for
+any interaction: had the owner set it as a limit before the first release, no release would have been
+refused. Without a ledger the statement is about this release alone, and says so.
 
-What it does not hold: the command as typed and paths, which may tell what nobody meant to publish.
+Excluded content: the command as typed and paths, which may reveal private information unintentionally.
 
-Sentences. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta for every event E, where P' is the world with
-somebody else's data in place of yours; both the sentence for patients and the table of the attacker
-(:mod:`discreet.reports.trade_off_function`) are that and nothing more. Every printed number is rounded up.
-Sentences about these numbers stand in :mod:`discreet.accounting.text.sentence_templates`, by version: a
-statement is verified with its own.
+Sentences. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta for every event E, where P' is the
+distribution with another user's data instead of yours. The sentence for patients and the table of the
+attacker (:mod:`discreet.reports.trade_off_function`) state exactly that. Every printed number is rounded up.
+Sentences about these numbers are defined in :mod:`discreet.accounting.text.sentence_templates`, by version: a
+statement is verified with its own version's sentences.
 
-delta against 1/users. A mechanism that publishes one user's raw data at random is (0, 1/users)-private, so a
-delta above 1/users is refused, and one above a tenth of it is warned of.
+delta against 1/users. A mechanism that publishes one user's raw data at random is (0, 1/users)-private. So a
+delta above 1/users is rejected, and one above a tenth of it causes a warning.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ _FALSE_POSITIVES = (0.01, 0.05, 0.10)
 _PRIORS = (0.5, 0.1, 0.01)
 _GROUPS = (2, 5, 10)
 _NEEDED = ("release.parquet", "schema.toml")
-_GROUPED = 5  # the first version whose library knew groups, censored ends and rules to compare with
+_GROUPED = 5  # first version with groups, censored ends and rules to compare with
 
 
 # ------------------------------------------------------------------------------ facts
 
 
 class _Ledger(Protocol):
-    """What is asked of a ledger: that of :class:`discreet.ledger.ledger.Ledger`."""
+    """Interface of a ledger; see :class:`discreet.ledger.ledger.Ledger`."""
 
     @property
     def path(self) -> Path: ...
@@ -107,7 +107,7 @@ _TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho", "l
 
 
 def _totals(totals: Any) -> Totals:
-    """A ledger's totals as plain values: an infinite epsilon is none."""
+    """Return a ledger's totals as plain values: an infinite epsilon becomes None."""
     plain = {name: getattr(totals, name) for name in _TOTALS}
     plain["limit_epsilon"], plain["limit_delta"] = totals.limit or (None, None)
     return _finite(plain)
@@ -117,7 +117,9 @@ _TOGETHER = ("reservations", "epsilon", "delta", "rule", "pure", "mu", "rho")
 
 
 def _together(ledger: _Ledger, dataset: str, number: int, delta: float, users: int) -> Totals:
-    """What the filter certifies up to an entry: at this delta, or where it has no epsilon, 1/(10 users)."""
+    """Return what the filter certifies up to an entry: at this delta, or, without epsilon there, 1/(10
+    users).
+    """
     found = ledger.certified(dataset, delta, upto=number)
     if not math.isfinite(found.epsilon):
         found = ledger.certified(dataset, 0.1 / users, upto=number)
@@ -125,7 +127,7 @@ def _together(ledger: _Ledger, dataset: str, number: int, delta: float, users: i
 
 
 def _finite(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Infinite numbers, which JSON lacks, as None."""
+    """Replace infinite numbers, which JSON lacks, by None."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in plain.items()
@@ -134,14 +136,17 @@ def _finite(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LedgerFacts:
-    """What a run did to the ledger, in public numbers; made by :meth:`of`.
+    """Public numbers of a run's entry in the ledger; made by :meth:`of`.
 
-    name : of its file, without folders; identity : drawn when the ledger was made.
-    new : whether this is the first reservation that the ledger holds, of any dataset.
-    dataset : the key of its entries.
-    number, head : of the run's reservation; the hash stands for the chain up to it.
-    before, after : totals without and with it, epsilon at one delta, and the owner's limit.
-    together : what the filter certifies of all reservations up to this one, at the statement's delta.
+    Parameters
+    ----------
+    name : name of its file, without folders
+    identity : drawn when the ledger was made
+    new : whether this is the first reservation that the ledger holds, of any dataset
+    dataset : the key of its entries
+    number, head : of the run's reservation; the hash covers the chain up to it
+    before, after : totals without and with it, epsilon at one delta, and the owner's limit
+    together : what the filter certifies of all reservations up to this one, at the statement's delta
     """
 
     name: str
@@ -164,7 +169,7 @@ class LedgerFacts:
 
     @classmethod
     def of(cls, ledger: _Ledger, reservation: Any) -> LedgerFacts:
-        """The facts of a reservation (:meth:`discreet.ledger.ledger.Ledger.reserve`)."""
+        """Return the facts of a reservation (:meth:`discreet.ledger.ledger.Ledger.reserve`)."""
         dataset, number = reservation.dataset, reservation.number
         made = [entry for entry in ledger.entries() if entry.kind == "reserve"]
         entry = next((entry for entry in made if entry.number == number), None)
@@ -186,7 +191,7 @@ class LedgerFacts:
 
 
 def ledger_facts_in_vain(ledger: _Ledger, dataset: str) -> LedgerFacts:
-    """Facts of the kind that a reservation would have: whether a statement can be made with them."""
+    """Return facts like those of a reservation, to test whether a statement can be made with them."""
     none = dict.fromkeys((*_TOTALS, "limit_epsilon", "limit_delta"))
     together = {**dict.fromkeys(_TOGETHER), "reservations": 1}
     return LedgerFacts(ledger.path.name, ledger.identity, False, dataset, 1, "0" * 64, none, none, together)
@@ -194,32 +199,32 @@ def ledger_facts_in_vain(ledger: _Ledger, dataset: str) -> LedgerFacts:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunFacts:
-    """What is known of one run, before anything is computed from it.
+    """Facts of one run, before anything is computed from them.
 
     Parameters
     ----------
     schema : Schema
     users : int
-        How many people are in the release, at least 1.
+        Number of users in the release, at least 1.
     guarantee : Guarantee
-        The session's; ``records`` : what its mechanisms did, empty for exact sums.
+        The session's; ``records`` : records of its mechanisms, empty for exact sums.
     algorithm, options
         The learner's name, and all options (JSON values).
     purpose : str
-        What the release is for, in one line; with a ledger that of its entry.
+        Purpose of the release, in one line; with a ledger that of its entry.
     files : mapping of name to hash
         Of every other file in the folder: ``/`` between folders, by :func:`file_hash`.
     ledger : LedgerFacts or None
-        None: nothing was written down, and the statement says so in capitals. Must be None for made-up data
-        and for noise from a seed, which spend nothing of anybody's and protect nobody.
+        None: nothing was recorded, and the statement says so in capitals. Must be None for synthetic data
+        and for noise from a seed, which spend no user's budget and protect no user.
     synthetic : bool
-        Made-up data: the statement is of no real people.
+        Synthetic data: the statement is not about real users.
     replanned : bool
         This run read no data: it planned again from a release that was made, and paid for, before.
     date : str
         ISO 8601, of the release.
     verdict : mapping, optional
-        Of decision points, by :func:`discreet.reports.verdict_text.stated_verdict`; None of other learners.
+        For decision points, by :func:`discreet.reports.verdict_text.stated_verdict`; None for other learners.
     versions : mapping
         :func:`versions`.
     operator, approval : str
@@ -274,7 +279,7 @@ class RunFacts:
 
 
 def check_encodable(name: str, value: str) -> None:
-    """``ValueError`` for text that no file can hold (undecodable bytes of a command line or a path)."""
+    """Raise ``ValueError`` for text that no file can hold (undecodable bytes of a command line or a path)."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -282,7 +287,7 @@ def check_encodable(name: str, value: str) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of the library, Python, NumPy and Matplotlib that run now."""
+    """Return the present versions of the library, Python, NumPy and Matplotlib."""
     return {
         "discreet": discreet.__version__,
         "python": platform.python_version(),
@@ -292,13 +297,13 @@ def versions() -> dict[str, str]:
 
 
 def file_hash(path: str | Path) -> str:
-    """SHA-256 of a file's content, 64 hexadecimal digits."""
+    """Return the SHA-256 of a file's content, 64 hexadecimal digits."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def check_delta(delta: float, users: int) -> str:
-    """``"pure"``, ``"small"``, or ``"warn"`` where delta is above a tenth of 1/users.
+    """Return ``"pure"``, ``"small"``, or ``"warn"`` if delta is above a tenth of 1/users.
 
     Raises ``ValueError`` above 1/users.
     """
@@ -319,7 +324,7 @@ def check_delta(delta: float, users: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """A privacy statement as a JSON document; made by :func:`learn`, and read again by :func:`verify`.
+    """Privacy statement as a JSON document; made by :func:`learn`, and read again by :func:`verify`.
 
     document : plain values, as ``discreet.reports.statement_schema.JSON_SCHEMA`` describes them.
     """
@@ -329,22 +334,22 @@ class Statement:
     document: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """The document, of plain values, as ``statement_schema.JSON_SCHEMA`` describes it; a copy."""
+        """Return a copy of the document, of plain values, as in ``statement_schema.JSON_SCHEMA``."""
         return json.loads(self.to_json())
 
     def to_json(self) -> str:
-        """JSON text, indented."""
+        """Return JSON text, indented."""
         return json.dumps(self.document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
     def to_markdown(self) -> str:
-        """One page, rendered from the document alone."""
+        """Return one page, rendered from the document alone."""
         return markdown(self.document)
 
 
 def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
-    """The statement of a run; of an earlier version as that wrote it, to be compared with what it wrote.
+    """Return the statement of a run, optionally in the form of an earlier version, for comparison.
 
-    Raises ``ValueError`` where the library of that version could not have made the run.
+    Raises ``ValueError`` if the library of that version could not have made the run.
     """
     guarantee, schema, said = facts.guarantee, facts.schema, words(version)
     _check_known_to(version, facts)
@@ -411,9 +416,9 @@ def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
 
 
 def _check_known_to(version: int, facts: RunFacts) -> None:
-    """``ValueError`` where a run has what the library of an earlier version did not know.
+    """Raise ``ValueError`` if a run has features that the library of an earlier version did not know.
 
-    The report of that version says nothing of it, such as that the outcome of some people is not known.
+    The report of that version omits them, for example that some users' outcome is not known.
     """
     if version >= _GROUPED:
         return
@@ -426,7 +431,7 @@ def _check_known_to(version: int, facts: RunFacts) -> None:
 
 
 def _data(schema: Schema) -> dict[str, Any]:
-    """What the rows are, and what was declared about them, as the schema says."""
+    """Return the schema's description of the rows and its declarations."""
     labels, returns, end = schema.state_labels, schema.returns, schema.censored
     outcomes = None
     if schema.outcomes is not None:
@@ -451,11 +456,11 @@ def _data(schema: Schema) -> dict[str, Any]:
 PAGES: Mapping[str, Callable[[Mapping[str, Any]], list[Line]]] = {
     MARKDOWN_NAME: markdown_lines, OFFICER_NAME: officer_markdown, HTML_NAME: officer_html,
 }  # fmt: skip
-"""Files that are the statement for people: each a function of the document."""
+"""Files that show the statement to readers: each a function of the document."""
 
 
 def write_statement(folder: str | Path, statement: Statement) -> None:
-    """Write ``statement.json`` and its pages into the folder, each aside and then renamed."""
+    """Write ``statement.json`` and its pages into the folder, each under a hidden name, then renamed."""
     texts = {JSON_NAME: statement.to_json()}
     texts |= {name: text_of(lines(statement.document)) for name, lines in PAGES.items()}
     for name, text in texts.items():
@@ -463,10 +468,11 @@ def write_statement(folder: str | Path, statement: Statement) -> None:
 
 
 def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
-    """What a ledger's mark holds of a folder: SHA-256 of every file by name.
+    """Return what a ledger's mark holds for a folder: SHA-256 of every file by name.
 
-    People write into two lines of the statement later, and into blank lines of its pages, so that
-    ``statement.json`` is there with its fingerprint, and the pages as they are while all these are empty.
+    Two lines of the statement and blank lines of its pages are filled in later. So ``statement.json`` is
+    entered
+    with its fingerprint, and the pages as they are while all these lines are empty.
     """
     empty = {**document, **dict.fromkeys(FREE, "")}
     return {
@@ -477,26 +483,26 @@ def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _canonical(value: Any) -> bytes:
-    """One text for one JSON value."""
+    """Return one text for one JSON value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode()
 
 
 def fingerprint_of(document: Mapping[str, Any]) -> str:
-    """SHA-256 of a statement, but for the fingerprint and the two lines that people fill in."""
+    """Return the SHA-256 of a statement, except for the fingerprint and the two free lines."""
     kept = {key: value for key, value in document.items() if key not in (*FREE, "fingerprint")}
     return hashlib.sha256(_canonical(kept)).hexdigest()
 
 
 def configuration_of(algorithm: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The statement's part about the learner, with its hash."""
+    """Return the statement's part about the learner, with its hash."""
     plain = {"algorithm": algorithm, "options": dict(options)}
     return {**plain, "hash": hashlib.sha256(_canonical(plain)).hexdigest()}
 
 
 @dataclass(frozen=True)
 class _Whole:
-    """All releases that the statement is about: how many, epsilon at delta, and the attacker's bounds."""
+    """All releases that the statement is about: number, epsilon at delta, and the attacker's bounds."""
 
     releases: int
     epsilon: float
@@ -505,7 +511,7 @@ class _Whole:
 
 
 def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
-    """All releases of the dataset together, by the ledger; ``alone`` : the bounds of this one by itself."""
+    """Combine all releases of the dataset, by the ledger; ``alone`` : the bounds of this one by itself."""
     guarantee = facts.guarantee
     if facts.ledger is None or facts.ledger.together["reservations"] == 1:
         epsilon = math.inf if guarantee.epsilon is None else guarantee.epsilon
@@ -520,7 +526,7 @@ def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
 
 
 def attacker_of(attacker: TradeOff) -> dict[str, Any]:
-    """What an attacker gains, as plain values: advantage, error rates of tests, posteriors by prior."""
+    """Return an attacker's gain, as plain values: advantage, error rates of tests, posteriors by prior."""
     return {
         "advantage": attacker.advantage,
         "tests": [{"false_positives": f, "true_positives": attacker.power(f)} for f in _FALSE_POSITIVES],
@@ -552,9 +558,9 @@ def _group(attacker: TradeOff, people: int, delta: float) -> dict[str, Any]:
 
 
 def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False) -> CountQuery | None:
-    """The query of counts that has just these families under the schema; None if there is none.
+    """Return the query of counts that has exactly these families under the schema; None if there is none.
 
-    first_visits : the release says that it is of them.
+    first_visits : the release says that it holds first visits.
     """
     if counts.TRANSITIONS not in names:
         return None
@@ -644,13 +650,13 @@ def _chance(delta: float) -> str:
 
 
 def _yours(schema: Schema) -> str:
-    """What is exchanged, in words for the person."""
+    """Return what is exchanged, in words for the user."""
     m = schema.episodes_per_user
     return "your record" if m == 1 else f"your records (up to {m} episodes)"
 
 
 def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[str, str] = NOW) -> str:
-    """The statement's first sentence: what all releases (``whole``) and this one tell of a person.
+    """Return the statement's first sentence: what all releases (``whole``) and this one reveal of a user.
 
     said : the templates of a version.
     """
@@ -760,7 +766,7 @@ def _covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_sites(facts: RunFacts) -> Iterator[str]:
-    """What a release over several sites rests on, and what it does not hide."""
+    """Yield the assumptions of a release over several sites, and what it does not hide."""
     told = facts.options.get(SITES)
     if told is None or facts.guarantee.epsilon is None:
         return

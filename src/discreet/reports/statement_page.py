@@ -1,7 +1,7 @@
-"""The page of a privacy statement: Markdown, rendered from the JSON document alone.
+"""Page of a privacy statement: Markdown, rendered from the JSON document alone.
 
-Every number is rounded up, so that no promise on the page is better than the truth; every text from outside
-is escaped, so that a name cannot pass for a line of the page.
+Every number is rounded up, so that no number on the page is better than the actual guarantee. Every text from
+outside is escaped, so that a name cannot imitate a line of the page.
 """
 
 from __future__ import annotations
@@ -26,31 +26,33 @@ __all__ = [
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
 FREE = ("operator", "approval")
-"""Lines for people, which no hash covers."""
+"""Free lines, which no hash covers."""
 SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
-"""How they begin on the page."""
+"""Their beginnings on the page."""
 
 _SHOWN = 12  # tables of a mechanism on the page; all of them are in the JSON file
 
 
 def told_in(folder: Path, *keys: str) -> Any:
-    """What the statement in a folder says under these keys; None where it does not, or is broken."""
+    """Return the value of a folder's statement under these keys; None if absent or invalid."""
     try:
         found = json.loads((folder / JSON_NAME).read_text("utf-8"))
         for key in keys:
             found = found[key]
         return found
-    except (OSError, ValueError, KeyError, TypeError):  # for verification to tell
+    except (OSError, ValueError, KeyError, TypeError):  # verification reports it
         return None
 
 
 def hundredths(rate: float) -> str:
-    """A probability as cases in 100, rounded up."""
+    """Return a probability as cases in 100, rounded up."""
     return up(100.0 * rate, 3)
 
 
 def times(epsilon: float, said: Mapping[str, str] = NOW) -> str:
-    """e^epsilon for a reader, rounded up; above a million as a power. said : the templates of a version."""
+    """Return e^epsilon for a reader, rounded up; above a million as a power. said : the templates of a
+    version.
+    """
     if epsilon > 13.8:
         return said["times"].format(epsilon=up(epsilon) if math.isfinite(epsilon) else "∞")
     factor = math.exp(epsilon)
@@ -70,12 +72,12 @@ def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown(doc: Mapping[str, Any]) -> str:
-    """The page; a function of the document."""
+    """Return the page; a function of the document."""
     return text_of(markdown_lines(doc))
 
 
 def markdown_lines(doc: Mapping[str, Any]) -> list[Line]:
-    """The page, line by line."""
+    """Return the page, line by line."""
     people, guarantee = doc["population"], doc["guarantee"]
     title = f"# Privacy statement: {_line(people['dataset'])}"
     parts = [title, "", f"**{_line(doc['sentence'])}**", ""]
@@ -134,7 +136,7 @@ def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
 
 
 def _together_lines(together: Mapping[str, Any]) -> list[str]:
-    """What all releases that the ledger holds cost."""
+    """Return the total cost of all releases that the ledger holds."""
     more = "".join(
         f", {symbol} = {up(together[name])}"
         for name, symbol in (("rho", "ρ"), ("mu", "μ"), ("pure", "Σε"))
@@ -197,16 +199,17 @@ def _attacker_lines(doc: Mapping[str, Any], unit: str) -> list[str]:
 
 
 def never_certain(doc: Mapping[str, Any]) -> bool:
-    """Has the noise of this release the same support under any two records, so that none is ruled out?
+    """Return True if the noise has the same support under any two records, so that none is excluded.
 
-    Not of noise in floating point, whose last digits can tell, nor of reports and shuffled flips.
+    False for noise in floating point, whose last digits can reveal records, and for reports and shuffled
+    flips.
     """
     kinds = [one["record"]["kind"] for one in doc["mechanisms"]]
     return doc["guarantee"]["randomness"] == "secure" and set(kinds) == {"noise"}
 
 
 def _certain_line(doc: Mapping[str, Any], delta: float) -> str:
-    """What (epsilon, delta) says of outcomes that are proof."""
+    """Return what (epsilon, delta) says of outcomes that are proof."""
     said = words(version_of(doc["guarantee"]))
     none = said["certain, none"] if doc["alone"] is None and never_certain(doc) else ""
     return said["certain" if delta else "certain, pure"].format(delta=up(delta, 3), none=none)
@@ -267,7 +270,7 @@ def _totals_line(totals: Mapping[str, Any]) -> str:
 
 
 def limit_words(totals: Mapping[str, Any]) -> str:
-    """The owner's limit, and who signed it."""
+    """Return the owner's limit, and who signed it."""
     if totals["limit_epsilon"] is None:
         return "NO LIMIT IS SET"
     key = totals.get("limit_key")

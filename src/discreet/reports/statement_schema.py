@@ -1,7 +1,7 @@
-"""The shape of ``statement.json``, as a JSON Schema document, and a checker for the words that it uses.
+"""JSON Schema of ``statement.json``, and a checker for the keywords that it uses.
 
-Objects admit no further keys, so that nothing can be added to a statement unseen; the only free parts are the
-operator's and the approver's line, and the options of the algorithm (whose hash is stated).
+Objects admit no further keys, so that nothing can be added to a statement unnoticed. The only free parts are
+the operator's and the approver's line, and the options of the algorithm (whose hash is stated).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = [
 
 FORMAT = "discreet privacy statement"
 # 1: guarantees were sentences; 2: its sentence was about one release, and it held the command; 3: it did not
-# say what was declared, nor who signed the limit. These are not read any more.
-# 4: other sentences about epsilon, delta, rho and mu (discreet.accounting.text.earlier_sentences)
+# state the declarations, nor who signed the limit. These are not read any more. 4: other sentences about
+# epsilon, delta, rho and mu (discreet.accounting.text.earlier_sentences).
 ADDED: Mapping[int, tuple[str, ...]] = {5: ("guarantee.exceeds", "verdict", "data.reward.censored")}
-"""Keys that a version added, as paths; what an earlier one lacks."""
+"""Keys that a version added, as paths; earlier versions lack them."""
 
 _TEXT = {"type": "string"}
-# neither control characters, nor marks that turn or hide what follows, nor halves of a character
+# excludes control characters, marks that turn or hide what follows, and halves of a character
 _LINE = {
     "type": "string",
     "pattern": r"^[^\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -57,7 +57,7 @@ _TOTALS = {"type": "object", "properties": dict.fromkeys(_SUMS, _SUM), "addition
 
 
 def _table(properties: Mapping[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
-    """An object with exactly these keys; it may lack those that are optional."""
+    """Return the schema of an object with exactly these keys; it may lack the optional ones."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -214,7 +214,7 @@ JSON_SCHEMA: dict[str, Any] = {
                     }
                 )
             ),
-            "verdict": {  # of decision points
+            "verdict": {  # for decision points
                 "anyOf": [
                     {"type": "null"},
                     _table(
@@ -299,7 +299,7 @@ SIGNATURES_SCHEMA: dict[str, Any] = _table(
 
 
 def read_json(path: Path) -> Any:
-    """Strict JSON: no key twice, no NaN."""
+    """Read strict JSON: no key twice, no NaN."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
@@ -314,9 +314,9 @@ def read_json(path: Path) -> Any:
 
 
 def ordered(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA) -> Any:
-    """A JSON value with its keys in the schema's order, others sorted: one text for one document.
+    """Return a JSON value with its keys in the schema's order, others sorted: one text for one document.
 
-    Objects of which the schema knows no key (records, whose tables have an order) stay as they are.
+    Objects without keys in the schema (records, whose tables have an order) are unchanged.
     """
     if isinstance(value, dict):
         if not schema.keys() & {"properties", "additionalProperties", "anyOf"}:
@@ -340,14 +340,14 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _lacked(version: int) -> Iterator[list[str]]:
-    """The paths that later versions added."""
+    """Yield the paths that later versions added."""
     for added, paths in ADDED.items():
         if added > version:
             yield from (path.split(".") for path in paths)
 
 
 def of_version(document: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """A document of the newest version without what an earlier one lacks."""
+    """Return a document of the newest version without the keys that an earlier one lacks."""
     found = dict(document)
     for *parents, last in _lacked(version):
         table = found
@@ -359,7 +359,7 @@ def of_version(document: Mapping[str, Any], version: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _schema(version: int) -> dict[str, Any]:
-    """The JSON Schema of a version."""
+    """Return the JSON Schema of a version."""
     found = copy.deepcopy(JSON_SCHEMA)
     found["properties"]["version"]["const"] = version
     for *parents, last in _lacked(version):
@@ -372,10 +372,11 @@ def _schema(version: int) -> dict[str, Any]:
 
 
 def violations(value: Any, schema: Mapping[str, Any] | None = None, path: str = "$") -> Iterator[str]:
-    """Every place where a parsed JSON value breaks the schema, with what is wrong there.
+    """Yield every place where a parsed JSON value breaks the schema, with the fault.
 
-    Knows type, const, enum, pattern, minimum, maximum, properties, required, additionalProperties, items and
-    anyOf. schema : by default that of a statement, in the version that it says it is of.
+    Supports type, const, enum, pattern, minimum, maximum, properties, required, additionalProperties, items
+    and
+    anyOf. schema : default: that of a statement, in the version that it states.
     """
     if schema is None:
         stated = value.get("version") if isinstance(value, dict) else None

@@ -1,26 +1,26 @@
-r"""What a guarantee leaves to an attacker: bounds for the best test of one person's data against others.
+r"""Bounds of a guarantee on an attacker: on the best test of one user's data against another's.
 
-The attacker sees everything that is released, knows everybody else's data, and asks whether x or its
-neighbour x' was the input (membership, or any attribute of one person). By Neyman and Pearson all that such
-a test can do is a curve: the true positive rate t at a false positive rate f. Every bound here is valid;
-where several notions are known of the same mechanism, the least is taken.
+The attacker sees everything that is released, knows all other users' data, and asks whether x or its
+neighbour x' was the input (membership, or any attribute of one user). By Neyman and Pearson a curve describes
+all that such a test can do: the true positive rate t at a false positive rate f. Every bound here is valid;
+if several notions are known of the same mechanism, the least is taken.
 
 - (epsilon, delta): t <= min(e^epsilon f + delta, 1 - e^{-epsilon} (1 - delta - f)) (Kairouz, Oh and Viswanath
   2015);
 - mu-GDP: t <= Phi(mu + Phi^{-1}(f)), exactly (Dong, Roth and Su 2022);
-- rho-zCDP: a test is post-processing, so for every order a > 1 the Renyi divergence of two coins
-  satisfies D_a(t || f) <= a rho and D_a(f || t) <= a rho: bisection in t, for many orders; each order alone
-  is a valid bound.
+- rho-zCDP: a test is post-processing. So for every order a > 1 the Renyi divergence of two Bernoulli
+  distributions satisfies D_a(t || f) <= a rho and D_a(f || t) <= a rho: bisection in t, for many orders; each
+  order alone is a valid bound.
 
 With H(e) = sup over tests of t - e^e f, the hockey-stick divergence at e (which is delta(e)):
 
 - advantage: sup t - f = H(0). For zCDP the pairs (f, t) that the divergences allow form a convex set (Renyi
-  divergence is jointly quasi-convex), symmetric under (f, t) -> (1 - t, 1 - f), so the largest
+  divergence is jointly quasi-convex), symmetric under (f, t) -> (1 - t, 1 - f). So the largest
   difference is found on t = 1 - f;
 - the best guess at prior p <= 1/2 is right with probability sup p t + (1 - p)(1 - f)
   = 1 - p + p H(ln((1 - p) / p)); by symmetry the same for 1 - p;
-- the posterior after a positive answer is p t / (p t + (1 - p) f). t is concave in f, so among all tests that
-  accuse at least a share f of the innocent this is largest at f. At a pure epsilon no outcome whatever
+- the posterior after a positive answer is p t / (p t + (1 - p) f). t is concave in f. So among all tests with
+  a false positive rate of at least f the posterior is largest at f. At a pure epsilon no outcome
   raises the odds between the two records by more than e^epsilon.
 """
 
@@ -49,8 +49,9 @@ _ORDERS = 1.0 + np.geomspace(1e-4, 1e6, 401)
 class TradeOff:
     """Bounds on every test between two neighbours.
 
-    points : pairs (epsilon >= 0, delta in [0, 1)) that hold together; empty with mu and rho None: no promise.
-    mu, rho : of Gaussian DP and zCDP, where they hold.
+    points : pairs (epsilon >= 0, delta in [0, 1)) that hold together; empty with mu and rho None: no
+    guarantee.
+    mu, rho : of Gaussian DP and zCDP, if they hold.
     """
 
     points: tuple[tuple[float, float], ...] = ()
@@ -59,7 +60,7 @@ class TradeOff:
 
     @classmethod
     def of(cls, guarantee: Guarantee, records: Sequence[MechanismRecord | ReportRecord] = ()) -> TradeOff:
-        """All that is known from a guarantee; from the records, the pure epsilon of l1 noise."""
+        """Return all known bounds from a guarantee; from the records, the pure epsilon of l1 noise."""
         if guarantee.epsilon is None:
             return cls()
         points = [(guarantee.epsilon, guarantee.delta)]
@@ -69,11 +70,13 @@ class TradeOff:
 
     @property
     def pure(self) -> float | None:
-        """The least epsilon at delta = 0; None if there is none."""
+        """Least epsilon at delta = 0; None if there is none."""
         return min((epsilon for epsilon, delta in self.points if delta == 0.0), default=None)
 
     def group(self, people: int) -> TradeOff:
-        """The same for exchanging ``people`` users together (:func:`discreet.accounting.budget.group`)."""
+        """Return the bounds for exchanging ``people`` users together
+        (:func:`discreet.accounting.budget.group`).
+        """
         people = checks.integer("people", people, 1)
         points = []
         for epsilon, delta in self.points:
@@ -82,7 +85,7 @@ class TradeOff:
                 continue
             try:
                 many: Any = budget.group(budget.stated(epsilon, delta), people)
-            except ValueError:  # delta would be 1 or more: this point says nothing
+            except ValueError:  # delta would be 1 or more: this point is void
                 continue
             points.append((many.epsilon, getattr(many, "delta", 0.0)))
         mu = None if self.mu is None else people * self.mu
@@ -90,7 +93,7 @@ class TradeOff:
         return TradeOff(tuple(point for point in points if point[1] < 1.0), mu, rho)
 
     def epsilon(self, delta: float) -> float | None:
-        """The least known epsilon at this delta in [0, 1); None if nothing is known there."""
+        """Return the least known epsilon at this delta in [0, 1); None if none is known."""
         found = [e for e, d in self.points if d <= delta]
         if delta > 0.0 and self.mu is not None:
             found.append(budget.gdp_epsilon(self.mu, delta))
@@ -99,7 +102,7 @@ class TradeOff:
         return min(found, default=None)
 
     def power(self, false_positives: float) -> float:
-        """The largest true positive rate at this false positive rate in (0, 1)."""
+        """Return the largest true positive rate at this false positive rate in (0, 1)."""
         f = checks.real("false_positives", false_positives, 0.0, 1.0, open_low=True, open_high=True)
         found = [1.0]
         for e, d in self.points:
@@ -113,11 +116,11 @@ class TradeOff:
         return max(f, min(found))
 
     def excess(self, epsilon: float) -> float:
-        """H(epsilon), a bound on t - e^epsilon f over all tests: a delta at this epsilon >= 0."""
+        """Return H(epsilon), a bound on t - e^epsilon f over all tests: a delta at this epsilon >= 0."""
         epsilon = checks.real("epsilon", epsilon, 0.0)
         found = [1.0]
         for e, d in self.points:
-            # the worst pair of (e, d): a coin with odds e^e, revealed outright with probability d
+            # the worst pair of (e, d): a coin with odds e^e, revealed with probability d
             gain = max(0.0, -math.expm1(epsilon - e)) / (1.0 + math.exp(-e)) if e > epsilon else 0.0
             found.append(d + (1.0 - d) * gain)
         if self.mu is not None:
@@ -130,20 +133,20 @@ class TradeOff:
 
     @property
     def advantage(self) -> float:
-        """The largest t - f."""
+        """Largest t - f."""
         return self.excess(0.0)
 
     def right_guess(self, prior: float) -> float:
-        """The largest probability of a right guess at this prior in (0, 1)."""
+        """Return the largest probability of a right guess at this prior in (0, 1)."""
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         p = min(p, 1.0 - p)
         return 1.0 - p + p * self.excess(math.log((1.0 - p) / p))
 
     def posterior(self, prior: float, false_positives: float | None = None) -> float | None:
-        """The largest posterior of a test with at least so many false positives.
+        """Return the largest posterior of a test with at least this rate of false positives.
 
-        None for ``false_positives``: after any outcome at all; then None is returned where some outcome may
-        tell everything.
+        None for ``false_positives``: after any outcome; then None is returned if some outcome may reveal the
+        record.
         """
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         if false_positives is None:
@@ -154,9 +157,9 @@ class TradeOff:
 
 @lru_cache(maxsize=1024)
 def _largest(rho: float, false_positives: float | None = None) -> float:
-    """The least over orders of the largest t that rho-zCDP allows beside f, or beside f = 1 - t.
+    """Return the least over orders of the largest t that rho-zCDP allows for f, or for f = 1 - t.
 
-    Both divergences rise in t from f, or 1/2, on; what is returned is never below the root.
+    Both divergences increase in t, starting at f or 1/2. The result is never below the root.
     """
     low = 0.5 if false_positives is None else false_positives
     below, above = np.full(_ORDERS.shape, low), np.ones(_ORDERS.shape)
@@ -169,7 +172,7 @@ def _largest(rho: float, false_positives: float | None = None) -> float:
 
 
 def _divergence(p: Any, q: Any) -> Any:
-    """Renyi divergence of every order between coins with heads at probabilities p and q."""
+    """Return the Renyi divergence of every order between coins with heads at probabilities p and q."""
     with np.errstate(divide="ignore", invalid="ignore"):
         heads = _ORDERS * np.log(p) + (1.0 - _ORDERS) * np.log(q)
         tails = _ORDERS * np.log1p(-p) + (1.0 - _ORDERS) * np.log1p(-q)

@@ -1,10 +1,9 @@
-"""Sentences of a verdict on decision points: the first line of the report, what it rests on, and the lines of
-the statement and the officer's page.
+"""Sentences of a verdict on decision points, for report, statement and officer's page.
 
-A gain is never claimed without the condition on which it rests, in the same sentence. The report's sentences
-are made from the numbers of :class:`discreet.learners.ope.verdict.Verdict`; those of the statement's pages
-from what :func:`stated_verdict` takes over from ``report.json``, so that pages stay a function of the
-statement.
+They are the first line of the report, its conditions, and the lines of the statement and the officer's page.
+A gain is never claimed without its condition in the same sentence. The report's sentences are made from the
+numbers of :class:`discreet.learners.ope.verdict.Verdict`. Those of the statement's pages are made from the
+part of ``report.json`` that :func:`stated_verdict` copies, so that pages stay a function of the statement.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ __all__ = [
     "stated_verdict", "times", "verdict_line", "verdict_words",
 ]  # fmt: skip
 
-ENDED = 0.97  # share of episodes that end before the last step; below it the time that is left may matter
+ENDED = 0.97  # share of episodes that end before the last step; below it the remaining time may matter
 
 NOT_EXCLUDED = "What this cannot exclude"
 
 Named = Callable[[int], tuple[str, str]]
-_CLAIMS_NOTHING = ("unchanged", "not shown")  # there is no gain that a hidden cause could explain
-# a cause is at work already: a factor up to which the gain stands would read like support for it
+_CLAIMS_NOTHING = ("unchanged", "not shown")  # no gain that a hidden cause could explain
+# A cause has an effect already: a factor up to which the gain holds would look like support for it.
 REFUTED = ("contradicted", "state incomplete")
 _CONTRADICTED = "the data contradict the explanation that the actions made the difference"
 _INCOMPLETE = "the recorded state leaves out something that matters for the outcome"
@@ -44,28 +43,32 @@ _DO_NOT_ACT = (
 
 
 def times(strength: float) -> str:
-    """Return a factor of odds, rounded down to two digits behind the point."""
+    """Return a factor of odds, rounded down to two decimals."""
     if strength >= LARGEST:
         return f"{LARGEST:g} or more"
     return f"{math.floor(100.0 * strength + 1e-9) / 100.0:.2f}"
 
 
 def _asked(strength: float) -> str:
-    """Return the factor that is asked for, with as many digits as it was given."""
+    """Return the required factor, with as many digits as it was given."""
     short = f"{strength:.2f}"
     return short if float(short) == strength else repr(float(strength))
 
 
 def _at_most(strength: float) -> str:
-    """Return a factor behind "more than": larger ones than ``LARGEST`` were not looked for."""
+    """Return a factor for "more than": factors above ``LARGEST`` were not searched."""
     return times(strength).removesuffix(" or more")
 
 
 def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, named: Named) -> str:
     """Return the first line of the report.
 
-    behaviour : value of what users did. changes : how many states are changed. ended : share of episodes that
-    came to an end. named : from a row of the layout to the labels of its state and action.
+    Parameters
+    ----------
+    behaviour : value of the users' behaviour
+    changes : number of states that are changed
+    ended : share of episodes that reached an end
+    named : from a row of the layout to the labels of its state and action
     """
     gain = found.gain
     interval = f"{100 * gain.level:g} % interval {number(gain.low)} to {number(gain.high)}"
@@ -120,7 +123,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
 
 
 def _in_a_group(test: Consistency) -> str:
-    """Return a sentence where the largest level is that of a group."""
+    """Return a sentence if the largest level is that of a group."""
     of = test.of_groups
     if not of.any() or not of[int(abs(test.levels.z).argmax())]:
         return ""
@@ -128,7 +131,7 @@ def _in_a_group(test: Consistency) -> str:
 
 
 def _open_ends(found: Verdict) -> str:
-    """Return the sentence of the first line on ends whose outcome is not known."""
+    """Return the sentence of the first line on ends with unknown outcome."""
     if found.censored is None:
         return ""
     share = percent(found.censored.share)
@@ -139,8 +142,8 @@ def _open_ends(found: Verdict) -> str:
 
 
 def condition(each_step: float, lasting: float, ended: float) -> str:
-    """Return what must hold for a gain that is shown."""
-    # a cause that lasts can be close to one that is drawn anew: it is allowed no more than that
+    """Return the condition of a gain that is shown."""
+    # A lasting cause can be close to one that is drawn again at each step: it is allowed no more than that.
     said = (
         f"if no unrecorded cause changes the odds of an action more than {_at_most(each_step)} times "
         f"({_at_most(min(lasting, each_step))} times, each decision by itself, if it lasts longer than a "
@@ -183,7 +186,7 @@ def _more(difference: float) -> str:
 
 
 def rests_on(found: Verdict) -> list[Block]:
-    """Return what the verdict rests on, and what no release can exclude."""
+    """Return the conditions of the verdict, and what no release can exclude."""
     excluded = Paragraph((Strong(f"{NOT_EXCLUDED}."), f" {not_excluded(found.kind)}"))
     return [
         Heading(2, "What this rests on"),
@@ -223,7 +226,7 @@ def _consistency(found: Verdict) -> list[Block]:
 
 
 def _levels(test: Consistency) -> str:
-    """Return what has a level: states, and groups where there are any."""
+    """Return what has a level: states, and groups if there are any."""
     return "States and groups" if test.of_groups.any() else "States"
 
 
@@ -316,10 +319,10 @@ def _p(p: float) -> str:
 
 
 def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a statement says of the verdict in ``report.json``; None where the report has none.
+    """Return the statement's part of the verdict in ``report.json``; None if the report has none.
 
-    p of a comparison is None where nothing was compared. Last digits cannot leave the ranges of the
-    statement, which is written after the release is paid for and must not be refused then. Raises
+    p of a comparison is None if nothing was compared. Last digits cannot leave the ranges of the
+    statement, which is written after the release is paid for and must not be rejected then. Raises
     ``KeyError`` if a report on decision points lacks a number.
     """
     if report.get("kind") != "decision points":
@@ -357,9 +360,10 @@ def verdict_words(told: Mapping[str, Any]) -> str:
 
 
 def verdict_line(told: Mapping[str, Any], synthetic: bool = False) -> str:
-    """Return what a page says of a verdict: kind, factors of a hidden cause, p of both comparisons.
+    """Return a page's line on a verdict: kind, factors of a hidden cause, p of both comparisons.
 
-    told : the statement's verdict. synthetic : the people are made up, so that nothing is shown of anybody.
+    told : the statement's verdict. synthetic : the data are synthetic, so that nothing is shown of real
+    users.
     """
     kind, cause = told["kind"], told["hidden_cause"]
     words = verdict_words(told)

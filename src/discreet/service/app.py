@@ -1,7 +1,7 @@
 """The service over HTTP.
 
-What people's devices are told stands in the database before it is said, and what is refused is refused in
-words that repeat nothing of what was sent. No request is logged.
+Every answer to a users' device is in the database before it is sent. A refusal repeats nothing of what was
+sent. No request is logged.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ log = logging.getLogger("discreet.service")
 MOST_BYTES = 4 * 2**20  # of a request's body
 MOST_MANY = 1_000  # messages or tickets in one request
 MOST_ISSUED = 10_000  # tickets by one request
-BODY_SECONDS = 10.0  # for a body to arrive
+BODY_SECONDS = 10.0  # time for a body to arrive
 MOST_AFTER = 3600  # seconds of Retry-After
-_POLL = 0.2  # seconds between two looks at what other processes did
-_SWEEP = 0.02  # seconds between two removals of some counted messages, which others wait for
+_POLL = 0.2  # seconds between two checks for changes by other processes
+_SWEEP = 0.02  # seconds between two removals of counted messages, which block other requests
 
 _CODES = {
     "counted": 202, "placed": 201, "full": 409, "spent": 409, "replayed": 409, "placeless": 409, "late": 410,
@@ -86,7 +86,7 @@ _WORDS = {
 
 
 class Refusal(Exception):
-    """What a request is answered with."""
+    """Refusal of a request, with its answer."""
 
     def __init__(self, reason: str, words: str = "") -> None:
         super().__init__(reason)
@@ -94,13 +94,13 @@ class Refusal(Exception):
 
 
 def _json(code: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
-    """An answer of ours: it says so, which no page of a proxy or of a network's gate does."""
+    """Return an answer of this service, marked as such; a proxy's or network gate's page has no such mark."""
     body = pydantic_core.to_json({**content, "service": client.SERVICE})
     return Response(body, code, headers, "application/json")
 
 
 def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
-    """seconds : until it may be worth asking again, where all places are taken."""
+    """Return the answer to a refused request. seconds : until a retry may succeed, if places are taken."""
     headers = {"Retry-After": str(_after(seconds))} if reason in ("busy", "full") else None
     if reason == "unauthorized":
         headers = {"WWW-Authenticate": "Bearer"}
@@ -108,13 +108,13 @@ def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
 
 
 def _after(seconds: float) -> int:
-    """Whole seconds to wait; above a minute whole minutes, so that they tell less of when somebody came."""
+    """Return whole seconds to wait; above a minute whole minutes, to reveal less of arrival times."""
     known = min(max(1, math.ceil(seconds)), MOST_AFTER)
     return known if known <= 60 else 60 * math.ceil(known / 60)
 
 
 class Service:
-    """One process of a study: intake for everybody, and the writer where it holds the lease."""
+    """One process of a study: intake for all users, and the writer while it holds the lease."""
 
     def __init__(self, study: Study, store: Store, key: PrivateKey) -> None:
         self.study, self.store, self._key = study, store, key
@@ -125,14 +125,14 @@ class Service:
         self.turn, self.over, self.newest = -1, False, 0
         self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = threading.Lock()
-        self._clean = False  # are all counted messages removed?
+        self._clean = False  # True if all counted messages are removed
         content = self._content()
         self.told = content
         signature = key.sign("discreet service, 1", content)
         store.bind_key(key.public)
         self.statement = codec.canonical({**content, "signature": signature})
         self._tasks: list[asyncio.Task[None]] = []
-        self.failed = ""  # why no further release is made
+        self.failed = ""  # reason why no further release is made
         self.registry = CollectorRegistry()
         self.messages = Counter(
             "discreet_messages", "Messages by what became of them", ["outcome"], registry=self.registry
@@ -165,49 +165,49 @@ class Service:
         }  # fmt: skip
 
     def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
-        """What messages must be, and what makes releases of them."""
+        """Return the checker of messages and the maker of releases."""
         form = bytes(self.store.about()["form"])
-        shuffled = self.study.shuffled  # then messages are the shuffler's
+        shuffled = self.study.shuffled  # then messages go to the shuffler
         admission = (
             ShuffleAdmission() if shuffled else admission_of(self.study.layout, self.study.rewards, form)
         )
         return admission, Writer(self.study, self.store, holder, clock)
 
     def _content(self) -> dict[str, Any]:
-        """The statement, unsigned."""
+        """Return the statement, unsigned."""
         return statement_of(
             self.study, pydantic_core.from_json(self.store.about()["ledger"]), self._key.public
         )
 
     @property
     def takes_people(self) -> bool:
-        """Are places, tickets and messages here? Not at a service whose messages go to a shuffler."""
+        """True if this service has places, tickets and messages; False if messages go to a shuffler."""
         return not isinstance(self.writer, Writer) or not self.study.shuffled
 
     @property
     def takes_sums(self) -> bool:
-        """Does a shuffler send its sums here?"""
+        """True if a shuffler sends its sums here."""
         return isinstance(self.writer, Writer) and self.study.shuffled
 
     def _pause(self) -> float:
-        """Seconds until what other processes did is looked at."""
+        """Return the seconds until the next check for changes by other processes."""
         return _POLL if self._clean else _SWEEP
 
     def _wrote(self) -> None:
-        """Something was written: is it time for the next release? (If not, nobody looks before the poll.)"""
+        """Wake the release loop after a write if the next release may be due; otherwise the poll finds it."""
         if self.store.whole:
             self._wake.set()
 
     # ----------------------------------------------------------------------------- its life
     async def start(self) -> None:
-        """Read what there is, begin to take messages and to make releases."""
+        """Read the stored state, begin to take messages and to make releases."""
         await asyncio.to_thread(self._hold)
         await asyncio.to_thread(self.refresh)
         self.intake.start()
         self._tasks = [asyncio.create_task(self._turns()), asyncio.create_task(self._kept())]
 
     async def stop(self) -> None:
-        """Write what came, give the lease back."""
+        """Write what came, return the lease."""
         await self.intake.stop()
         for task in self._tasks:
             task.cancel()
@@ -240,14 +240,14 @@ class Service:
             try:
                 if now - checked >= min(1.0, self.study.answer_within / 4):
                     checked = now
-                    await asyncio.to_thread(self._hold)  # times stand still while nobody held it
+                    await asyncio.to_thread(self._hold)  # deadlines do not advance while no process held it
                     if self.takes_people:
                         closes = self.study.closes_after
                         self.lost.inc(await asyncio.to_thread(self.store.expire, time.time(), closes))
                 await asyncio.to_thread(self._turn)
             except StaleWriter:
                 self.holds.set(0)
-            except Exception as error:  # the next round tries again; the page and /health tell of it
+            except Exception as error:  # the next round tries again; the page and /health report it
                 self.failed = cause(error)
                 log.error(
                     "no %s could be made: %s",
@@ -313,12 +313,12 @@ class Service:
 
     @staticmethod
     def _tag(body: bytes) -> str:
-        """What a cache asks by."""
+        """Return the ETag for caches."""
         return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     # ----------------------------------------------------------------------------- requests
     async def body(self, request: Request, most: int = MOST_BYTES) -> Any:
-        """The JSON of a request. Raises :class:`Refusal`."""
+        """Return the JSON of a request. Raises :class:`Refusal`."""
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
             raise Refusal("oversized", f"a request must have at most {most} bytes")
@@ -330,7 +330,7 @@ class Service:
                     if size > most:
                         raise Refusal("oversized", f"a request must have at most {most} bytes")
                     parts.append(part)
-        except (TimeoutError, ClientDisconnect):  # of one who hung up, nobody hears the answer
+        except (TimeoutError, ClientDisconnect):  # a disconnected client does not receive the answer
             raise Refusal("slow") from None
         try:
             return pydantic_core.from_json(b"".join(parts), allow_inf_nan=False)
@@ -338,19 +338,19 @@ class Service:
             raise Refusal("malformed", "the body must be JSON") from None
 
     def count(self, path: str, reason: str) -> None:
-        """A whole request to this address was refused."""
+        """Count a refused whole request to this address."""
         if path in self._counted:
             self._counted[path].labels(reason).inc()
 
     async def put(self, requests: list[Place | Answer]) -> list[Result]:
-        """What became of them. Raises :class:`Refusal`."""
+        """Return the results of requests. Raises :class:`Refusal`."""
         try:
             return await self.intake.put(requests)
         except Busy:
             raise Refusal("busy") from None
 
     async def _known(self, tables: list[Any]) -> None:
-        """Read the newest plans where a device's message is made for one that is not known yet."""
+        """Read the newest plans if a device's message is made for one that is not known yet."""
         admission = self.admission
         if not isinstance(admission, CentralAdmission) and any(map(admission.is_newer, tables)):
             await asyncio.to_thread(self.refresh)
@@ -364,7 +364,7 @@ class Service:
             return Malformed("a number is out of range")
 
     async def answered(self, request: Request) -> Response:
-        """POST /messages."""
+        """Handle POST /messages."""
         begun = time.perf_counter()
         table = await self.body(request)
         many = table.get("messages") if isinstance(table, dict) else None
@@ -400,7 +400,7 @@ class Service:
         return _json(202, {"results": said})
 
     async def summed(self, request: Request) -> Response:
-        """POST /sums: what the shuffler let out of a batch, once."""
+        """Handle POST /sums: the shuffler's sum of a batch, once."""
         study, batches = self.study, self.writer.batches
         try:
             assert study.shuffler is not None
@@ -423,8 +423,9 @@ class Service:
         return _json(202, {"status": "counted", "turn": turn})
 
     def _people(self, turn: int) -> tuple[int, int]:
-        """How many come before the batch of a turn, and after it. Raises :class:`Refusal` where it is not
-        open yet.
+        """Return the numbers of users before and after the batch of a turn.
+
+        Raises :class:`Refusal` if it is not open yet.
         """
         before, after = self.store.people_before(turn), self.store.people_before(turn + 1)
         if before == after:
@@ -432,7 +433,7 @@ class Service:
         return before, after
 
     def example(self) -> dict[str, Any] | None:
-        """A message of nobody to the first open plan, where devices make it; None where no plan is open."""
+        """Return an example message to the first open plan, if devices make it; None if no plan is open."""
         content = pydantic_core.from_json(self.shown[0])["content"] if self.shown[0] else {"plans": []}
         if isinstance(self.admission, CentralAdmission) or not content["plans"]:
             return None
@@ -442,7 +443,7 @@ class Service:
         return dict(place.message(states, [place.action(h, 0) for h in steps], [low] * len(steps)).table)
 
     async def placed(self, request: Request) -> Response:
-        """POST /places."""
+        """Handle POST /places."""
         table = await self.body(request)
         many = table.get("tickets") if isinstance(table, dict) else None
         try:
@@ -470,12 +471,12 @@ class Service:
         return _json(201, {"results": said})
 
     async def _published(self, results: list[Result]) -> None:
-        """See that the plans of new places are in what this process publishes, before these are told of."""
+        """Publish the plans of new places in this process before it answers with them."""
         if any(one.status == "placed" and one.plan > self.newest for one in results):
             await asyncio.to_thread(self.refresh)
 
     async def issued(self, request: Request) -> Response:
-        """POST /tickets: for operators."""
+        """Handle POST /tickets: for operators."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not await asyncio.to_thread(self.store.knows_token, token.strip()):
             raise Refusal("unauthorized")
@@ -488,9 +489,9 @@ class Service:
         return _json(201, {"tickets": made})
 
     async def plan(self, request: Request) -> Response:
-        """GET /plan."""
+        """Handle GET /plan."""
         body, tag = self.shown
-        if not body:  # a shuffler that has not heard of the service yet
+        if not body:  # a shuffler without plans from the service yet
             raise Refusal("busy")
         headers = {"ETag": tag, "Cache-Control": "public, max-age=1, must-revalidate"}
         if tag in request.headers.get("if-none-match", ""):
@@ -498,7 +499,7 @@ class Service:
         return Response(body, 200, headers, "application/json")
 
     async def released(self, number: str) -> Response:
-        """GET /releases/N: from the database, where it cannot change."""
+        """Handle GET /releases/N: from the database, where a release cannot change."""
         known = number.isascii() and number.isdigit() and len(number) < 10
         found = await asyncio.to_thread(self.store.release, int(number)) if known else None
         if found is None:
@@ -507,11 +508,11 @@ class Service:
         return Response(found[0], 200, headers, "application/json")
 
     async def healthy(self) -> Response:
-        """GET /health."""
+        """Handle GET /health."""
         try:
             await asyncio.to_thread(self.store.about)
             database = True
-        except Exception:  # whatever a driver raises
+        except Exception:  # any exception of a driver
             database = False
         good = database and not self.failed
         told = {
@@ -528,19 +529,19 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 def _head(scope: Scope) -> int:
-    """Bytes of a request's address and headers."""
+    """Return the bytes of a request's address and headers."""
     named = sum(len(name) + len(value) for name, value in scope["headers"])
     return named + len(scope.get("raw_path") or b"") + len(scope["query_string"])
 
 
 class Door:
-    """The outermost part: an error of ours is answered in words, and logged without any."""
+    """Outermost layer: an internal error is answered in words, and logged without content."""
 
     def __init__(self, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._inside = inside
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection's request."""
+        """Handle one connection's request."""
         if scope["type"] != "http":
             await self._inside(scope, receive, send)
             return
@@ -564,7 +565,7 @@ class Door:
 
 
 def _told_of(service: Service, request: Request, error: Refusal | SQLAlchemyError) -> Response:
-    """What a request is answered with that could not be served; it is counted."""
+    """Return the answer to a request that could not be served, and count it."""
     reason = error.reason if isinstance(error, Refusal) else "busy"
     service.count(request.url.path, reason)
     if isinstance(error, Refusal):
@@ -574,10 +575,12 @@ def _told_of(service: Service, request: Request, error: Refusal | SQLAlchemyErro
 
 
 class Lane:
-    """Messages and plans without the framework's machinery, which costs more than what they ask for.
+    """Fast path for messages and plans without the framework's machinery, which costs more than their
+    handling.
 
-    They are answered by the same functions as through the routes, which describe them; these are what other
-    methods and addresses meet, and everybody where browsers of other sites are let in.
+    The same functions answer them as through the routes, which document them. Other methods and addresses use
+    the
+    routes, and so do all requests if browsers of other sites are allowed.
     """
 
     def __init__(self, service: Service, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
@@ -589,7 +592,7 @@ class Lane:
                 self._short["POST", "/messages"] = service.answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection's request."""
+        """Handle one connection's request."""
         short = self._short.get((scope.get("method", ""), scope.get("path", "")))
         if short is None or scope["type"] != "http" or scope.get("root_path"):
             await self._inside(scope, receive, send)
@@ -603,13 +606,13 @@ class Lane:
 
 
 class Heads:
-    """HEAD is answered as GET is, without a body."""
+    """HEAD, answered like GET without a body."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection's request."""
+        """Handle one connection's request."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
@@ -621,7 +624,7 @@ class Heads:
 
 
 class _Uncreated:
-    """A registry's metrics without the times at which each was made, which the text format calls gauges."""
+    """Metrics of a registry without creation times, which the text format calls gauges."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -633,14 +636,14 @@ class _Uncreated:
 
 
 def _untold() -> dict[str, Any]:
-    """No traces: versions of FastAPI that can export them do so where the environment says it."""
+    """Disable traces: versions of FastAPI that can export them do so if the environment says so."""
     if "telemetry" not in inspect.signature(FastAPI.__init__).parameters:
         return {}
     return {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
 
 
 def _people(app: FastAPI, service: Service, texts: described.Texts) -> None:
-    """The routes of whoever takes part."""
+    """Add the routes for participants."""
 
     @app.post("/places", **texts.places)
     async def places(request: Request) -> Response:
@@ -656,7 +659,7 @@ def _people(app: FastAPI, service: Service, texts: described.Texts) -> None:
 
 
 def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
-    """The routes of who makes releases."""
+    """Add the routes of the process that makes releases."""
 
     @app.get("/releases/{number}", **texts.releases)
     async def releases(request: Request) -> Response:
@@ -680,7 +683,7 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
 
 
 def application(service: Service) -> FastAPI:
-    """The routes."""
+    """Return the application with its routes."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -695,13 +698,13 @@ def application(service: Service) -> FastAPI:
         version=__version__,
         description=described.SUMMARY,
         lifespan=life,
-        docs_url=None,  # pages that load scripts from elsewhere would tell who reads them
+        docs_url=None,  # pages that load scripts from other hosts would reveal their readers
         redoc_url=None,
-        redirect_slashes=False,  # a redirection would name the address that a proxy asked by, without TLS
+        redirect_slashes=False,  # a redirection would use the proxy's address, without TLS
         **_untold(),
     )
 
-    if service.study.origins:  # no cookies, no operator's token: what people's devices ask, and no more
+    if service.study.origins:  # no cookies, no operator's token: only what users' devices request
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(service.study.origins),
@@ -735,7 +738,7 @@ def application(service: Service) -> FastAPI:
     told = app.openapi
 
     def openapi() -> dict[str, Any]:
-        """With a message of the open plan for an example."""
+        """Return the description with a message of the open plan as an example."""
         found = told()
         if service.takes_people:
             described.declare_operator(found)

@@ -1,16 +1,16 @@
-"""What a shuffler and the service say to each other: sums of whole batches, and nothing of a single message.
+"""Messages between a shuffler and the service: sums of whole batches, never a single message.
 
-Both read the same study file, so that both know what every batch of its schedule is made of: the form of its
-messages (:class:`Batches`; only the session's number is told, by the plans), how many people it has, and
-how many messages must be in a sum that is let out. What the shuffler sends of a batch, signed with the key
-that the study names::
+Both read the same study file, so both know each batch of its schedule: the form of its messages
+(:class:`Batches`; only the session's number comes with the plans), its number of users, and the number of
+messages that a released sum must have. The shuffler sends for a batch, signed with the key that the study
+names::
 
     {"identity": "...", "turn": 3, "form": "...", "users": 18, "absent": 2, "counts": "..."}
 
-``users`` messages are in the sum; of ``absent`` people none is. ``counts`` holds integers of 64 bits in
+``users`` messages are in the sum; those of ``absent`` users are not. ``counts`` holds integers of 64 bits in
 base64, those of :class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
-:class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`; null, if fewer messages came than the
-guarantee of the batch rests on: then nothing of them is let out, ever.
+:class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`. It is null if fewer messages came than the
+guarantee of the batch requires: then nothing of them is ever released.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AnyShuffler = Shuffler | ReportShuffler
 
 
 def form_of_bytes(published: bytes) -> Form | ReportDevice:
-    """What devices of a batch run, from what is published. Raises ``ValueError``."""
+    """Return the device code's form for a batch, from its published bytes. Raises ``ValueError``."""
     try:
         return Form.from_bytes(published)
     except ValueError:
@@ -43,7 +43,7 @@ def form_of_bytes(published: bytes) -> Form | ReportDevice:
 
 
 class Batches:
-    """The batches of a study under shuffle trust. session : the number of its session."""
+    """Batches of a study under shuffle trust. session : the number of its session."""
 
     def __init__(self, study: Study, session: int) -> None:
         self._mechanism: Any = study.mechanism
@@ -51,9 +51,7 @@ class Batches:
         self._kind: Any = Shuffler if study.mechanism.bits else ReportShuffler  # type: ignore[union-attr]
 
     def check(self, before: int, users: list[int]) -> None:
-        """Raise ``ValueError`` unless plans for so many people, after ``before``, are one batch of the
-        schedule.
-        """
+        """Raise ``ValueError`` unless plans for these users, after ``before``, are one scheduled batch."""
         ends, at = self._mechanism.ends, before
         first = int(np.searchsorted(ends, before, side="right"))
         for number in users:
@@ -64,13 +62,13 @@ class Batches:
             raise ValueError(f"plans: end after {at} people, inside a batch, whose flips would be missing")
 
     def shuffler(self, before: int) -> AnyShuffler:
-        """An empty one, of the batch that begins after so many people."""
+        """Return an empty shuffler for the batch that begins after ``before`` users."""
         batch = int(np.searchsorted(self._mechanism.ends, before, side="right"))
         found: AnyShuffler = self._kind.of_batch(self._mechanism, batch, self._session)
         return found
 
     def form(self, before: int) -> bytes:
-        """What is published for that batch."""
+        """Return what is published for that batch."""
         return self.shuffler(before).device.to_bytes()
 
 
@@ -105,7 +103,7 @@ def _unpacked(shuffler: AnyShuffler, users: int, text: str) -> Counted | Histogr
 
 
 def sum_of(key: PrivateKey, identity: str, turn: int, shuffler: AnyShuffler, people: int) -> dict[str, Any]:
-    """What leaves the shuffler of a batch of so many people: signed, and the batch is forgotten."""
+    """Return the shuffler's signed sum of a batch of ``people`` users, and forget the batch."""
     came = shuffler.received
     counts = None if came < shuffler.least else _packed(shuffler.output())
     content = {
@@ -116,8 +114,9 @@ def sum_of(key: PrivateKey, identity: str, turn: int, shuffler: AnyShuffler, peo
 
 
 def written_sum(table: Any, key: str) -> dict[str, Any]:
-    """The content of a sum that the holder of ``key`` signed. Raises ``PermissionError``, and
-    ``ValueError``.
+    """Return the content of a sum that the holder of ``key`` signed.
+
+    Raises ``PermissionError``, and ``ValueError``.
     """
     if (
         not isinstance(table, dict)
@@ -138,9 +137,9 @@ def written_sum(table: Any, key: str) -> dict[str, Any]:
 def opened_sum(
     content: dict[str, Any], identity: str, shuffler: AnyShuffler, people: int
 ) -> Counted | Histogram | None:
-    """What is in a signed sum of the batch of ``shuffler``, an empty one; None: nothing was let out.
+    """Return a signed sum of the batch of ``shuffler``, an empty one; None: nothing was released.
 
-    Raises ``ValueError`` unless it could be of so many people of this batch.
+    Raises ``ValueError`` unless it could be of ``people`` users of this batch.
     """
     if set(content) != {"identity", "turn", "form", "users", "absent", "counts"}:
         raise ValueError("content: must hold identity, turn, form, users, absent and counts")

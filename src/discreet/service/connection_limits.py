@@ -1,8 +1,8 @@
-"""Limits of one connection: how large the head of a request may be, and how long it may take to come.
+"""Limits of one connection: the size of a request's head, and the time in which it must arrive.
 
-A proxy has such limits; these hold where none stands before the service. They are in the protocol, since the
-application hears of a request only when its head is whole. A head that came whole and is too large is refused
-by the application (:class:`discreet.service.app.Door`).
+A proxy has such limits; these apply if no proxy is in front of the service. They are in the protocol, because
+the application receives a request only when its head is whole. The application rejects a whole head that is
+too large (:class:`discreet.service.app.Door`).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ __all__ = ["HEAD_BYTES", "HEAD_SECONDS", "protocol"]
 
 HEAD_BYTES = 16 * 2**10  # of a request's line and headers
 HEAD_SECONDS = 10.0  # from a connection, or the first byte of its next request, to a whole head
-_FRAMING = 6  # bytes that a byte of a body may take on the way: a chunk of one byte takes six
+_FRAMING = 6  # most transferred bytes for a byte of a body: a chunk of one byte takes six
 _WORDS = b'{"reason":"%s","words":"the head of a request is too large, or takes too long"}'
 _KINDS = {b"slow": b"408 Request Timeout", b"oversized": b"431 Request Header Fields Too Large"}
 
 
 class _Guarded(_Protocol):
-    """A protocol of uvicorn's that closes a connection whose request's head is too slow."""
+    """Protocol of uvicorn that closes a connection if the head of its request is too slow."""
 
     _deadline: asyncio.TimerHandle | None = None
     _shut = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """A connection: its first head begins."""
+        """Start the deadline of the connection's first head."""
         super().connection_made(transport)
         self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone, and so is the deadline."""
+        """Remove the deadline of a closed connection."""
         self._headed()
         self._shut = True
         super().connection_lost(exc)
@@ -54,7 +54,7 @@ class _Guarded(_Protocol):
             self._deadline = None
 
     def _refuse(self, reason: bytes) -> None:
-        """Close the connection; say why unless an answer to an earlier request is on the way."""
+        """Close the connection; give the reason unless an answer to an earlier request is under way."""
         if self._shut:
             return
         self._shut = True
@@ -69,10 +69,10 @@ class _Guarded(_Protocol):
 
 
 class GuardedH11(_Guarded, H11Protocol):
-    """uvicorn's protocol in Python; h11 itself bounds what it keeps of a head or of a chunk."""
+    """uvicorn's protocol in Python; h11 itself limits the buffer of a head or of a chunk."""
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes: of a head, of a body, or of several requests."""
+        """Receive bytes of a head, of a body, or of several requests."""
         if self._shut:
             return
         self._begin()
@@ -85,33 +85,33 @@ def _httptools() -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class Guarded(_Guarded, HttpToolsProtocol):
-        """uvicorn's fast protocol, which by itself keeps any number of headers, of any length."""
+        """uvicorn's fast protocol, which itself does not limit the number or length of headers."""
 
-        _raw = _body = 0  # bytes of this request: on the way, and of its body
+        _raw = _body = 0  # bytes of this request: transferred, and of its body
 
         def data_received(self, data: bytes) -> None:
-            """Some bytes: of a head, of a body, or of several requests."""
+            """Receive bytes of a head, of a body, or of several requests."""
             if self._shut:
                 return
             if self._raw == 0:
                 self._begin()
             self._raw += len(data)
             super().data_received(data)
-            if self._raw > HEAD_BYTES + _FRAMING * self._body:  # a head, or what follows a body, has no end
+            if self._raw > HEAD_BYTES + _FRAMING * self._body:  # endless head, or data after a body
                 self._refuse(b"oversized")
 
         def on_headers_complete(self) -> None:
-            """The head is whole."""
+            """End the deadline: the head is whole."""
             self._headed()
             super().on_headers_complete()
 
         def on_body(self, body: bytes) -> None:
-            """Bytes of a body, whose own limits are the application's."""
+            """Count bytes of a body; the application limits bodies."""
             self._body += len(body)
             super().on_body(body)
 
         def on_message_complete(self) -> None:
-            """The request is whole; what comes next is another one's."""
+            """End the request; the next bytes belong to another one."""
             self._raw = self._body = 0
             super().on_message_complete()
 
@@ -119,7 +119,7 @@ def _httptools() -> Any:
 
 
 def protocol() -> Any:
-    """The protocol that connections speak: the fast one where httptools is installed."""
+    """Return the protocol for connections: the fast one if httptools is installed."""
     try:
         return _httptools()
     except ImportError:

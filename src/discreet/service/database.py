@@ -1,46 +1,48 @@
-"""The database of a study: what was accepted is on the disk before anybody is told so.
+"""Database of a study: accepted input is on the disk before any client is told so.
 
 SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
 
 ==============  ========================================================================================
-``study``       one row: the study's identity, the turn (how many releases were made), whether it is over
+``study``       one row: the study's identity, the turn (number of releases made), whether it is over
 ``state``       one row: the session's exact state. Raw data, as private as the trajectories
 ``lease``       one row: who may make the next release, until when, and a token that only grows
-``plans``       number, turn, people, and how many of these took a place, answered, or are absent
+``plans``       number, turn, users, and how many of these took a place, answered, or are absent
 ``releases``    number, the exact release, the JSON that is served, its SHA-256. Never changed
-``tickets``     SHA-256 of each ticket, unique; what became of it
-``messages``    of the batch that is open: the ticket (unique), the message. Removed once they are counted
-``sums``        under shuffle trust: of each turn what the shuffler let out, signed by it
+``tickets``     SHA-256 of each ticket, unique; its status
+``messages``    of the open batch: the ticket (unique), the message. Removed once they are counted
+``sums``        under shuffle trust: for each turn the shuffler's sum, signed by it
 ``relayed``     one row: at a shuffler, what the service published, as it was signed
 ``tokens``      SHA-256 of the operators' tokens
-``keys``        one row: the public key that signs, which people's devices were given
+``keys``        one row: the public key that signs, which users' devices were given
 ==============  ========================================================================================
 
-**One answer a ticket.** A ticket takes a place in a plan, then answers, or is absent when its time is over;
-nothing leads back. The row of the ticket, the message and the counts of the plan change in one transaction,
-so that a message counts once or not at all, whenever the process dies. The same message again (the same
+**One answer per ticket.** A ticket takes a place in a plan, then answers, or is absent when its time is over;
+no step is reversed. The row of the ticket, the message and the counts of the plan change in one transaction.
+So a message counts once or not at all, whenever the process dies. The same message again (the same
 nonce) gets the same answer.
 
-**One release a turn.** :meth:`Store.drew` puts the next release and the state of the session that drew it in
-the place of the last ones, in one transaction that fails unless the turn is still the one that the release
-was made for, no release of it is there, and the lease is still the writer's own. What a writer drew whose
-transaction fails, or who dies before it, was seen by nobody: it leaves nothing, and the next writer begins
-from the state before. So every noise that is shown was drawn once, and of two writers one at most is heard.
-That is a matter of the database alone; the lease only keeps the second one from working in vain. The plans
-that the stored release leads to open in a second transaction (:meth:`Store.turned`).
+**One release per turn.** :meth:`Store.drew` replaces the last release and session state by the next release
+and the state of the session that drew it, in one transaction. The transaction fails unless the turn is still
+the one that the release was made for, the turn has no release yet, and the lease is still the writer's own.
+If a writer's transaction fails, or the writer dies before it, nobody has seen its draw. It leaves no trace,
+and the next writer begins from the state before. So all published noise was drawn once, and at most one of
+two writers publishes. The database alone guarantees this; the lease only keeps the second writer from
+useless work. The plans that follow from the stored release open in a second transaction
+(:meth:`Store.turned`).
 
 **Two processes under shuffle trust.** A shuffler keeps tickets, plans and messages in a database of its
 own, and no release; the service keeps releases and sums, no ticket and no message. A batch's messages are
-removed in the transaction that stores their sum, of which there is one a turn on either side.
+removed in the transaction that stores their sum. There is one sum a turn on either side.
 
-**What is removed is gone.** ``secure_delete`` overwrites it in the database, and once a batch's messages are
-removed the write-ahead log is cut to nothing (:meth:`Store.sweep`); at the end too (:meth:`Store.close`).
+**Removed data are erased.** ``secure_delete`` overwrites them in the database. Once a batch's messages are
+removed the write-ahead log is truncated to zero bytes (:meth:`Store.sweep`), and at the end too
+(:meth:`Store.close`).
 
 **Locks** are taken in one order: lease, study, plans, tickets, messages. So no two transactions wait for
 each other.
 
-**Order.** Messages enter the session in the order of their tickets' numbers, not in that of their arrival:
-sums and noise do not depend on who was quick. No time of any message is kept.
+**Order.** Messages enter the session in the order of their tickets' numbers, not of their arrival:
+sums and noise do not depend on who was fast. No time of any message is kept.
 """
 
 from __future__ import annotations
@@ -64,12 +66,12 @@ from discreet.core import checks
 __all__ = ["Answer", "Drawn", "Place", "Result", "StaleWriter", "Store", "hashed", "new_ticket"]
 
 _SYNCHRONOUS = "FULL"  # a commit is on the disk
-_MANY = 500  # of values in one statement
-_AHEAD = 2  # leases: an expiry farther away is not believed (one lease is waiting for the database's lock)
-_SWEPT = 500  # messages removed in one transaction: nobody waits long for the lock
+_MANY = 500  # values in one statement
+_AHEAD = 2  # leases: a later expiry is rejected (one lease is waiting for the database's lock)
+_SWEPT = 500  # messages removed in one transaction: the lock is held only briefly
 _PATIENCE_MS = 60_000  # for SQLite's locks
 
-UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # what became of a ticket
+UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # status of a ticket
 
 _meta = sql.MetaData()
 _study = sql.Table(
@@ -104,7 +106,7 @@ _plans = sql.Table(
     sql.Column("turn", sql.Integer, nullable=False, index=True),
     sql.Column("users", sql.BigInteger, nullable=False),
     sql.Column("policy", sql.Text, nullable=False),
-    sql.Column("placed", sql.BigInteger, nullable=False),  # places given, ever
+    sql.Column("placed", sql.BigInteger, nullable=False),  # all places given so far
     sql.Column("came", sql.BigInteger, nullable=False),
     sql.Column("absent", sql.BigInteger, nullable=False),
     sql.Column("opened", sql.Float, nullable=False),
@@ -170,14 +172,14 @@ class StaleWriter(RuntimeError):
 
 @dataclass(frozen=True)
 class Place:
-    """A ticket asks for a place in an open plan. ticket : its hash."""
+    """Ticket's request for a place in an open plan. ticket : its hash."""
 
     ticket: bytes
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A ticket's message to plan ``plan``, checked: what the session is to add."""
+    """Ticket's message to plan ``plan``, checked, for the session."""
 
     ticket: bytes
     plan: int
@@ -187,9 +189,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a request, on the disk. plan, seconds : of a place, how long it stays hers.
+    """Result of a request, on the disk. plan, seconds : plan of a place, and how long it is reserved.
 
-    seconds : of ``full``, until the first of those who have not answered counts as absent.
+    seconds : for ``full``, until the first user who has not answered counts as absent.
     """
 
     status: Status
@@ -199,7 +201,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A release, and the session's state after it: one draw of noise."""
+    """Release and the session's state after it: one draw of noise."""
 
     number: int
     exact: bytes
@@ -212,17 +214,17 @@ Plans = Sequence[tuple[int, int, str]]  # number, users, policy as JSON
 
 
 def hashed(secret: str) -> bytes:
-    """SHA-256 of a ticket or token: 128 random bits need no slower one."""
+    """Return the SHA-256 of a ticket or token: 128 random bits need no slower hash."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def new_ticket() -> str:
-    """128 random bits, 22 letters."""
+    """Return 128 random bits, 22 letters."""
     return secrets.token_urlsafe(16)
 
 
 class Store:
-    """A study's database. url : of SQLAlchemy, or the path of a SQLite file."""
+    """Database of a study. url : SQLAlchemy's, or the path of a SQLite file."""
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)
@@ -241,9 +243,9 @@ class Store:
             else {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
         )
         self._engine: Engine = sql.create_engine(self.url, hide_parameters=True, **extra)
-        self._logged = False  # may the write-ahead log hold what was removed?
-        self.whole = False  # did the last :meth:`admit` leave nobody whom the open plans wait for?
-        self._lock = threading.Lock() if self.sqlite else None  # of this process: a queue in place of retries
+        self._logged = False  # True if the write-ahead log may hold removed data
+        self.whole = False  # True if, after the last :meth:`admit`, the open plans wait for no user
+        self._lock = threading.Lock() if self.sqlite else None  # for this process: a queue instead of retries
         if self.sqlite:
             sql.event.listen(self._engine, "connect", _sqlite_connected)
             sql.event.listen(self._engine, "begin", _sqlite_begun)
@@ -251,9 +253,9 @@ class Store:
             sql.event.listen(self._engine, "connect", _postgresql_connected)
 
     def close(self) -> None:
-        """Empty the write-ahead log, and give all connections back.
+        """Empty the write-ahead log, and close all connections.
 
-        Raises ``RuntimeError`` where another process reads for a minute, so that the log cannot be emptied.
+        Raises ``RuntimeError`` if another process reads for a minute, so that the log cannot be emptied.
         """
         try:
             if not self._emptied(_PATIENCE_MS):
@@ -265,15 +267,15 @@ class Store:
             self._engine.dispose()
 
     def _emptied(self, patience_ms: int) -> bool:
-        """Does SQLite's write-ahead log hold nothing any more? It is copied into the database, and cut to
-        nothing; False: somebody reads, or writes, for longer than that. (Nobody may write meanwhile.)
+        """Copy SQLite's write-ahead log into the database and truncate it. Returns True if it is empty.
 
-        ``secure_delete`` overwrites what is removed in the database alone: removed messages stay in the log.
+        False: another connection reads or writes for longer than the given time. (All writers must wait.)
+        ``secure_delete`` overwrites removed data only in the database: removed messages stay in the log.
         """
         if not self._logged:
             return True
         with self._lock or _nothing(), self._engine.connect() as connection:
-            raw: Any = connection.connection.dbapi_connection  # within no transaction
+            raw: Any = connection.connection.dbapi_connection  # outside any transaction
             raw.execute(f"PRAGMA busy_timeout = {patience_ms}")
             try:
                 busy = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -284,7 +286,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """One transaction that writes: all of it, or nothing."""
+        """Open one transaction that writes: all of it, or nothing."""
         with self._lock or _nothing(), self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
             self._logged = self.sqlite
@@ -298,7 +300,7 @@ class Store:
 
     # ------------------------------------------------------------------------- the study
     def created(self, identity: str) -> bool:
-        """Is there a study? Raises ``ValueError`` where it is another one than this."""
+        """Return True if there is a study. Raises ``ValueError`` if it is another study."""
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
                 return False
@@ -320,7 +322,7 @@ class Store:
     def create(
         self, identity: str, ties: bytes, form: bytes, ledger: str, first: Drawn, plans: Plans, now: float
     ) -> None:
-        """A study, release 0 and its plans, into an empty database. ``ValueError`` if there is one."""
+        """Store a study, release 0 and its plans in an empty database; else raise ``ValueError``."""
 
         def keep(connection: Connection) -> None:
             connection.execute(_state.insert().values(id=1, session=first.session))
@@ -330,7 +332,7 @@ class Store:
         self._create(identity, first.number, ties, form, ledger, keep)
 
     def create_shuffler(self, identity: str) -> None:
-        """A shuffler's, which knows of no plan yet, into an empty database. As :meth:`create`."""
+        """Store a shuffler's study, without plans, in an empty database, like :meth:`create`."""
 
         def keep(connection: Connection) -> None:
             connection.execute(_relayed.insert().values(id=1, body=b""))
@@ -338,7 +340,7 @@ class Store:
         self._create(identity, -1, b"", b"", "null", keep)
 
     def is_shuffler(self) -> bool:
-        """Is it a shuffler's, and no service's?"""
+        """Return True if it is a shuffler's database, not a service's."""
         with self._reading() as connection:
             return connection.execute(sql.select(_state.c.id)).first() is None
 
@@ -367,25 +369,25 @@ class Store:
             raise ValueError("database: holds a study already") from None
 
     def about(self) -> Mapping[str, Any]:
-        """The row of the study: turn, over, ties, form, ledger."""
+        """Return the row of the study: turn, over, ties, form, ledger."""
         with self._reading() as connection:
             return dict(connection.execute(sql.select(_study)).mappings().one())
 
     def public_key(self) -> str | None:
-        """The public key that signs, 64 hexadecimal digits; None before the study was first served."""
+        """Return the public key that signs, 64 hexadecimal digits; None before the study was first served."""
         with self._reading() as connection:
             found = connection.execute(sql.select(_keys.c.public)).scalar()
         return None if found is None else str(found)
 
     def bind_key(self, public: str) -> None:
-        """Sign with this key from now on. Raises ``ValueError`` if the study was served with another one."""
+        """Set the signing key. Raises ``ValueError`` if the study was served with another one."""
         known = self.public_key()
         if known is None:
             try:
                 with self._writing() as connection:
                     connection.execute(_keys.insert().values(id=1, public=public))
                 return
-            except sql.exc.IntegrityError:  # another process was quicker
+            except sql.exc.IntegrityError:  # another process was faster
                 known = self.public_key()
         if known != public:
             raise ValueError(
@@ -394,7 +396,7 @@ class Store:
             )
 
     def has_people(self) -> bool:
-        """Has anybody taken a place, or is there a release of people?"""
+        """Return True if any user has taken a place, or there is a release of users' data."""
         with self._reading() as connection:
             taken = sql.select(_plans.c.number).where((_plans.c.placed > 0) | (_plans.c.turn > 0)).limit(1)
             return connection.execute(taken).first() is not None
@@ -415,7 +417,7 @@ class Store:
 
     # ------------------------------------------------------------------------- tickets, tokens
     def new_tickets(self, count: int) -> list[str]:
-        """So many new tickets, of which the database keeps hashes alone."""
+        """Return ``count`` new tickets; the database keeps only their hashes."""
         count = checks.integer("tickets", count, 1, 10**7)
         made = [new_ticket() for _ in range(count)]
         with self._writing() as connection:
@@ -425,14 +427,14 @@ class Store:
         return made
 
     def new_token(self) -> str:
-        """A new operator's token, of which the database keeps a hash alone."""
+        """Return a new operator's token; the database keeps only its hash."""
         token = secrets.token_urlsafe(32)
         with self._writing() as connection:
             connection.execute(_tokens.insert().values(hash=hashed(token)))
         return token
 
     def knows_token(self, token: str) -> bool:
-        """Is it an operator's? (Found by its hash: nothing tells how near a wrong one was.)"""
+        """Return True for an operator's token. (Found by its hash: no timing reveals a near match.)"""
         with self._reading() as connection:
             query = sql.select(_tokens.c.hash).where(_tokens.c.hash == hashed(token))
             return connection.execute(query).first() is not None
@@ -445,7 +447,7 @@ class Store:
         stays: float,
         closes_after: float | None = None,
     ) -> list[Result]:
-        """Places and answers, in one transaction: when it returns they are on the disk.
+        """Store places and answers in one transaction: on return they are on the disk.
 
         stays : seconds from place to answer. closes_after : seconds that a plan is open.
         """
@@ -466,7 +468,7 @@ class Store:
         return results
 
     def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
-        """The plans of this turn."""
+        """Return the plans of this turn."""
         turn = sql.select(_study.c.turn).scalar_subquery()
         columns = [column for column in _plans.c if column.name != "policy"]
         query = sql.select(*columns).where(_plans.c.turn == turn).order_by(_plans.c.number)
@@ -489,8 +491,8 @@ class Store:
         return found
 
     def expire(self, now: float, closes_after: float | None) -> int:
-        """Who is late is absent, and so are places that nobody took in time. How many that are."""
-        with self._reading() as connection:  # mostly there is nothing to do, and nobody has to wait
+        """Mark expired reservations as absent, and places that no user took in time. Returns how many."""
+        with self._reading() as connection:  # usually nothing is due, and no lock is needed
             due = connection.execute(sql.select(_tickets.c.id).where(_tickets.c.due <= now).limit(1)).first()
             old = closes_after is not None and any(
                 one["opened"] + closes_after <= now and one["came"] + one["absent"] < one["users"]
@@ -519,12 +521,12 @@ class Store:
         return count
 
     def plans(self) -> list[dict[str, Any]]:
-        """The open plans with their counts, without their policies."""
+        """Return the open plans with their counts, without their policies."""
         with self._reading() as connection:
             return self._open(connection)
 
     def waiting(self) -> tuple[int, float]:
-        """How many have a place and have not answered, and when the last of them counts as absent."""
+        """Return how many users have a place and no answer, and when the last of them counts as absent."""
         with self._reading() as connection:
             query = sql.select(sql.func.count(), sql.func.max(_tickets.c.due)).where(
                 _tickets.c.due.isnot(None)
@@ -533,21 +535,21 @@ class Store:
         return int(count), float(last or 0.0)
 
     def people_before(self, turn: int) -> int:
-        """How many places the plans of all turns before have."""
+        """Return the number of places in the plans of all earlier turns."""
         with self._reading() as connection:
             query = sql.select(sql.func.coalesce(sql.func.sum(_plans.c.users), 0)).where(_plans.c.turn < turn)
             return int(connection.execute(query).scalar_one())
 
     # ------------------------------------------------------------------------- sums of a shuffler
     def sum_of(self, turn: int) -> bytes | None:
-        """What the shuffler let out of a turn's batch; None if it did not yet."""
+        """Return the shuffler's sum of a turn's batch; None if it has not arrived."""
         with self._reading() as connection:
             found = connection.execute(sql.select(_sums.c.body).where(_sums.c.turn == turn)).scalar()
         return None if found is None else bytes(found)
 
     def take_sum(self, turn: int, body: bytes) -> Literal["counted", "late", "spent"]:
-        """The sum of the turn that the study is at, checked before: there is one for ever; the same again
-        is it.
+        """Store the checked sum of the present turn. There is one permanently; an identical one is accepted
+        again.
         """
         with self._writing() as connection:
             study = connection.execute(sql.select(_study.c.turn, _study.c.over).with_for_update()).one()
@@ -560,7 +562,7 @@ class Store:
             return "counted"
 
     def summed(self, token: int, turn: int, body: bytes) -> None:
-        """A shuffler's: keep the sum of a whole batch, and remove its messages, in one transaction.
+        """Store, at a shuffler, the sum of a whole batch, and remove its messages, in one transaction.
 
         Raises :class:`StaleWriter`, and changes nothing, if the lease is another's, the batch is summed, or
         over.
@@ -576,23 +578,23 @@ class Store:
             raise stale from None
 
     def unsent(self) -> tuple[int, bytes] | None:
-        """A shuffler's: a sum that the service has not confirmed, and its turn."""
+        """Return, at a shuffler, a sum that the service has not confirmed, and its turn."""
         with self._reading() as connection:
             found = connection.execute(sql.select(_sums.c.turn, _sums.c.body).where(~_sums.c.sent)).first()
         return None if found is None else (int(found.turn), bytes(found.body))
 
     def was_sent(self, turn: int) -> None:
-        """A shuffler's: the service has the sum on its disk."""
+        """Record, at a shuffler, that the service has the sum on its disk."""
         with self._writing() as connection:
             connection.execute(_sums.update().where(_sums.c.turn == turn).values(sent=True))
 
     def adopt(
         self, token: int, turn: int, form: bytes, published: bytes, plans: Plans, over: bool, now: float
     ) -> None:
-        """A shuffler's: what the service published takes the place of what there was, one turn on, or over.
+        """Replace, at a shuffler, the stored plans by what the service published: one turn later, or over.
 
         published : as it was signed. Raises :class:`StaleWriter`, and changes nothing, if the lease is
-        another's, or a process was quicker.
+        another's, or a process was faster.
         """
         with self._writing() as connection:
             before = turn if over else turn - 1
@@ -605,13 +607,14 @@ class Store:
                 self._open_plans(connection, turn, plans, now)
 
     def relayed(self) -> bytes:
-        """A shuffler's: what the service published of the turn that it is at."""
+        """Return, at a shuffler, what the service published for the present turn."""
         with self._reading() as connection:
             return bytes(connection.execute(sql.select(_relayed.c.body)).scalar_one())
 
     def _check_own(self, connection: Connection, token: int, turn: int, stale: StaleWriter) -> None:
-        """Hold the rows of lease and study; ``stale`` unless the lease is ``token``'s and the study at
-        ``turn``.
+        """Lock the rows of lease and study.
+
+        Raises ``stale`` unless the lease is ``token``'s and the study at ``turn``.
         """
         lease, study = _lease.update().where(_lease.c.token == token), _study.update()
         own = connection.execute(lease.values(expires=_lease.c.expires)).rowcount
@@ -623,7 +626,7 @@ class Store:
 
     # ------------------------------------------------------------------------- releases
     def policies(self, turn: int) -> list[dict[str, Any]]:
-        """The plans of a turn: number, users, policy as JSON."""
+        """Return the plans of a turn: number, users, policy as JSON."""
         with self._reading() as connection:
             query = (
                 sql.select(_plans.c.number, _plans.c.users, _plans.c.policy)
@@ -633,33 +636,33 @@ class Store:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def release(self, number: int) -> tuple[bytes, str] | None:
-        """What is served of a release, and its SHA-256; None if there is none of this number."""
+        """Return the served bytes of a release, and its SHA-256; None if there is none of this number."""
         with self._reading() as connection:
             query = sql.select(_releases.c.body, _releases.c.sha256).where(_releases.c.number == number)
             row = connection.execute(query).first()
         return None if row is None else (bytes(row[0]), str(row[1]))
 
     def exact_release(self, number: int) -> bytes | None:
-        """A release to the bit; None if it was not drawn."""
+        """Return a release exact to the bit; None if it was not drawn."""
         with self._reading() as connection:
             query = sql.select(_releases.c.exact).where(_releases.c.number == number)
             found = connection.execute(query).scalar()
         return None if found is None else bytes(found)
 
     def session(self) -> tuple[int, bytes]:
-        """(turn, state of the session after it)."""
+        """Return (turn, state of the session after it)."""
         with self._reading() as connection:
             turn = connection.execute(sql.select(_study.c.turn)).scalar_one()
             return int(turn), bytes(connection.execute(sql.select(_state.c.session)).scalar_one())
 
     def messages(self, plan: int) -> list[bytes]:
-        """Of one plan, in the order of their tickets."""
+        """Return the messages of one plan, in the order of their tickets."""
         with self._reading() as connection:
             query = sql.select(_messages.c.body).where(_messages.c.plan == plan).order_by(_messages.c.ticket)
             return [bytes(body) for body in connection.execute(query).scalars()]
 
     def drew(self, token: int, turn: int, new: Drawn, now: float, lasts: float) -> None:
-        """Keep the draw that follows ``turn``, made by the holder of lease ``token``: there is one for ever.
+        """Store the draw that follows ``turn``, made by the holder of lease ``token``; it is permanent.
 
         Raises :class:`StaleWriter`, and stores nothing, if the lease is another's, the turn is over, or its
         release was drawn already.
@@ -681,7 +684,7 @@ class Store:
             raise stale from None
 
     def turned(self, token: int, turn: int, plans: Plans, now: float, lasts: float) -> None:
-        """Open the plans that the release after ``turn`` led to, made by the holder of lease ``token``.
+        """Open the plans that follow from the release after ``turn``, by the holder of lease ``token``.
 
         Raises :class:`StaleWriter`, and stores nothing, if the lease is another's, the turn is over, or that
         release was not drawn.
@@ -701,7 +704,7 @@ class Store:
             self._open_plans(connection, turn + 1, plans, now)
 
     def ended(self, token: int, turn: int) -> None:
-        """All people came: no release follows, and nobody is asked any more. As :meth:`turned`."""
+        """Record that all users came: no release follows, and no user is asked again. As :meth:`turned`."""
         with self._writing() as connection:
             own = connection.execute(
                 _lease.update().where(_lease.c.token == token).values(expires=_lease.c.expires)
@@ -713,16 +716,16 @@ class Store:
                 raise StaleWriter(f"turn {turn}: is over, or another process holds the lease")
 
     def sweep(self) -> int:
-        """Remove some messages that are counted. How many; 0: none are left, in SQLite's log neither.
+        """Remove some counted messages. Returns how many; 0: none are left, not even in SQLite's log.
 
-        Where the log cannot be emptied at once (somebody reads), the answer is 1: ask again.
+        If the log cannot be emptied at once (another connection reads), returns 1: call again.
         """
         with self._writing() as connection:
             turn = sql.select(_study.c.turn).scalar_subquery()
             still = sql.select(sql.func.min(_plans.c.number)).where(_plans.c.turn == turn).scalar_subquery()
             over = connection.execute(sql.select(_study.c.over)).scalar()
             old = sql.select(_messages.c.ticket)
-            if not over:  # of the last batch no release is made: nothing is left of it but the policy before
+            if not over:  # the last batch has no release: only the policy before it remains
                 old = old.where(_messages.c.plan < still)
             gone = connection.execute(
                 _messages.delete().where(_messages.c.ticket.in_(old.limit(_SWEPT).scalar_subquery()))
@@ -731,11 +734,13 @@ class Store:
 
     # ------------------------------------------------------------------------- the one writer
     def lease(self, holder: str, now: float, lasts: float) -> int | None:
-        """The token of a new lease, if the last one is over; else None.
+        """Return the token of a new lease, if the last one is over; else None.
 
-        People's times stand still while nobody holds it: what is due is put off by the gap. An expiry farther
-        away than a lease can be was written by a clock that was ahead, and is over: then what is due, which
-        that clock wrote too, is brought forward.
+        Users' deadlines do not advance while no process holds the lease: due times are moved by the gap. An
+        expiry
+        later than a lease can last was written by a clock that was ahead, and is over. Due times, which that
+        clock
+        wrote too, are then moved earlier.
         """
         with self._writing() as connection:
             row = connection.execute(sql.select(_lease).with_for_update()).mappings().one()
@@ -762,9 +767,9 @@ class Store:
             return token
 
     def keep(self, token: int, now: float, lasts: float) -> bool:
-        """Hold the lease for longer. False: it is another's, or over: people's times stood still since.
+        """Extend the lease. False: it is another's, or over; users' deadlines have not advanced since.
 
-        False also where it seems to end later than a lease can: the clock was set back (:meth:`lease`).
+        Also False if it seems to end later than a lease can: the clock was set back (:meth:`lease`).
         """
         with self._writing() as connection:
             return (
@@ -781,13 +786,13 @@ class Store:
             )
 
     def let_go(self, token: int, now: float) -> None:
-        """The lease is over now, if it is still this one."""
+        """End the lease now, if it is still this one."""
         with self._writing() as connection:
             connection.execute(_lease.update().where(_lease.c.token == token).values(expires=now))
 
 
 class _Batch:
-    """Requests against the rows that they change, as these were when the transaction began."""
+    """Requests with the rows that they change, as these were when the transaction began."""
 
     def __init__(
         self,
@@ -808,7 +813,7 @@ class _Batch:
 
     @property
     def whole(self) -> bool:
-        """Has everybody come, or is absent?"""
+        """Return True if every user has answered, or is absent."""
         return all(plan["came"] + plan["absent"] >= plan["users"] for plan in self._plans.values())
 
     def place(self, asked: Place) -> Result:
@@ -894,14 +899,14 @@ def _nothing() -> Iterator[None]:
 
 
 def _own_file(path: Path) -> None:
-    """A database for its owner alone: it holds what people sent."""
+    """Make a database that only its owner can read: it holds users' messages."""
     if not path.parent.is_dir():
         raise ValueError(f"database = {str(path)!r}: its folder does not exist")
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _sqlite_connected(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # transactions are begun here, and nowhere else
+    connection.isolation_level = None  # transactions begin only in this module
     for pragma in (
         "journal_mode = WAL", f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON",
         f"busy_timeout = {_PATIENCE_MS}",
@@ -910,7 +915,7 @@ def _sqlite_connected(connection: Any, _: Any) -> None:
 
 
 def _postgresql_connected(connection: Any, _: Any) -> None:
-    """Whatever the server's default: a commit of ours is on its disk."""
+    """Make commits durable on the server's disk, whatever the server's default."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
         synced, commits = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""The packages of the extra ``serve``: a clear word where one is missing."""
+"""Packages of the extra ``serve``, with a clear error if one is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PACKAGES = ("fastapi", "uvicorn", "sqlalchemy", "httpx", "prometheus_client", "c
 
 
 def check_installed() -> None:
-    """Raise ``ValueError`` where a package that the service needs is not installed."""
+    """Raise ``ValueError`` if a package that the service needs is not installed."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""A rehearsal: the real service on this machine, and simulated people of a known world who use it.
+"""Dry run: the real service on this machine with simulated users in a known MDP.
 
-Noise and people come from one seed, so that a rehearsal is :func:`discreet.simulate` step by step, by way of
-HTTP: the same plans, bit for bit. It protects nobody, and is of nobody.
+Noise and users come from one seed, so a dry run is :func:`discreet.simulate` step by step, over HTTP: the
+same plans, bit for bit. It protects no user, and involves no real one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["Rehearsal", "people_of", "promised_by", "rehearse"]
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """What happened: users, releases, seconds of the whole; values : of each plan, (users, mean reward sum).
+    """Results: users, releases, total seconds; values : for each plan, (users, mean reward sum).
 
-    optimal, uniform : values of the best and of the uniform policy of the simulated world, for comparison.
+    optimal, uniform : values of the best and of the uniform policy of the simulated MDP, for comparison.
     """
 
     users: int
@@ -44,7 +44,7 @@ class Rehearsal:
 
     @property
     def late(self) -> float:
-        """Mean value of the policies that the last quarter of the people followed."""
+        """Mean value of the policies that the last quarter of the users followed."""
         left, total = max(1, self.users // 4), 0.0
         count = left
         for users, value in reversed(self.values):
@@ -54,7 +54,7 @@ class Rehearsal:
 
 
 def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[float, float]:
-    """What the study's statement promises a person, as a client is told it."""
+    """Return the guarantee of the study's statement, in the form that a client is given."""
     if study.shuffled:
         return "shuffle"
     if not study.local:
@@ -65,7 +65,7 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
 
 
 def people_of(study: Study, place: Place, user: int) -> tuple[Any, Any]:
-    """What simulated person ``user`` of a rehearsal does in her place, and her device's coins."""
+    """Return simulated user ``user``'s actions at their place, and their device's random generator."""
     assert isinstance(study.randomness, Seeded)
     keys = study.randomness.keys
     return rollout(study.world, place.policy, keys.environment, user), SeededCoins(keys.noise, user)
@@ -80,8 +80,12 @@ def rehearse(
 ) -> Rehearsal:
     """Run a rehearsed study (:meth:`~discreet.service.study_config.Study.rehearsed`) to its end.
 
-    told : of how many people came. at_once : who ask for places together. opened : told of the address.
-    ended : told what happened, while the service still answers.
+    Parameters
+    ----------
+    told : called with the number of users who came
+    at_once : number of users who ask for places together
+    opened : called with the address
+    ended : called with the results, while the service still answers
     """
     begun, world = time.perf_counter(), study.world
     values: list[tuple[int, float]] = []

@@ -1,7 +1,7 @@
-"""Plans and releases as bytes: exactly, to continue from; and as JSON, for whoever asks.
+"""Plans and releases as bytes: exactly, to continue from; and as JSON, for clients.
 
-The exact form is that of saved sessions (:mod:`discreet.mechanisms.saved_state.state_file`), under a name of
-its own.
+The exact form is that of saved sessions (:mod:`discreet.mechanisms.saved_state.state_file`), under a separate
+name.
 """
 
 from __future__ import annotations
@@ -24,55 +24,55 @@ _LAYOUT = saved_state.FileLayout(b"\x89discreet-shown\n", 1, "a public release")
 
 
 def digest(content: bytes) -> str:
-    """SHA-256, 64 hexadecimal digits."""
+    """Return the SHA-256, 64 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def canonical(content: Any) -> bytes:
-    """JSON in one form: what is signed and compared."""
+    """Return JSON in one form, for signatures and comparison."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode()
 
 
 def text_of(form: bytes) -> str | None:
-    """A form as it is published: base64; None where there is none."""
+    """Return a form as published, in base64; None if there is none."""
     return base64.b64encode(form).decode() if form else None
 
 
 def of_text(text: Any) -> bytes:
-    """The other way. Raises ``ValueError``."""
+    """Decode :func:`text_of`. Raises ``ValueError``."""
     if not isinstance(text, str):
         raise ValueError("form: must be a text")
     return base64.b64decode(text, validate=True)
 
 
 def exact(release: Release) -> bytes:
-    """A release, to the bit."""
+    """Encode a release, exact to the bit."""
     file = io.BytesIO()
     saved_state.write_content(file, "0" * 32, {"release": release}, CLASSES, _LAYOUT)
     return file.getvalue()
 
 
 def of_exact(content: bytes) -> Release:
-    """The other way. Raises ``ValueError`` on damaged bytes."""
+    """Decode :func:`exact`. Raises ``ValueError`` on damaged bytes."""
     _, values = saved_state.read_content(io.BytesIO(content), len(content), "release", CLASSES, _LAYOUT)
     found: Release = values["release"]
     return found
 
 
 def plan_table(plan: Plan, number: int) -> dict[str, Any]:
-    """A plan's number, its people, and its policy: (H, S) actions or (H, S, A) probabilities."""
+    """Return a plan's number, its users, and its policy: (H, S) actions or (H, S, A) probabilities."""
     return {"number": number, "users": int(plan.users), "policy": np.asarray(plan.policy).tolist()}
 
 
 def policy_of(table: Any) -> np.ndarray[Any, Any]:
-    """The policy of :func:`plan_table`, bit for bit (JSON writes floats so that they are read back)."""
+    """Return the policy of :func:`plan_table`, bit for bit (JSON floats survive the round trip)."""
     found = np.array(table["policy"])
     return found.astype(np.int64 if found.dtype.kind in "iu" else np.float64)
 
 
 def release_table(release: Release, time: str) -> dict[str, Any]:
-    """A release in plain numbers: every family's noisy sums and the noise in them."""
+    """Return a release in plain numbers: every family's noisy sums and their noise."""
     return {
         "number": release.number,
         "users": release.users,

@@ -1,6 +1,6 @@
 """Causes of failures, in words for an operator.
 
-No message of a driver is repeated, because it may hold what a person sent. A known code gets a sentence;
+No message of a driver is repeated, because it may hold what a user sent. A known code gets a sentence;
 any other error gets the name of its type and the place where it was raised.
 """
 
@@ -48,9 +48,9 @@ def where(error: BaseException) -> str:
 def cause(error: BaseException) -> str:
     """Return why something failed: a sentence if the cause is known, otherwise the error's type and place."""
     name = type(error).__name__
-    if isinstance(error, LedgerError | BudgetError):  # of files and numbers, never of a message
+    if isinstance(error, LedgerError | BudgetError):  # about files and numbers, never about a message
         return str(error)
-    inner = getattr(error, "orig", None) or error  # SQLAlchemy's own hold the driver's
+    inner = getattr(error, "orig", None) or error  # SQLAlchemy's errors hold the driver's
     code = getattr(inner, "sqlite_errorname", None) or getattr(inner, "sqlstate", None) or ""
     for begins, words in _KNOWN:
         if code.startswith(begins):

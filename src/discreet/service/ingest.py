@@ -1,9 +1,9 @@
-"""Many requests, one commit: who waits is told when the transaction with her message is on the disk.
+"""Many requests, one commit: a client is answered when the transaction with its message is on the disk.
 
-While one transaction is written, whoever comes is collected for the next one, and for some milliseconds more,
-since a transaction costs processor time of its own, however few are in it. A disk that takes 20 ms for a
-commit takes as many messages in it as came in 20 ms, and nobody waits for more than two commits and twice
-those milliseconds.
+While one transaction is written, new requests are collected for the next one, and for some milliseconds more,
+because each transaction has a fixed cost of processor time. If a disk takes 20 ms for a commit, each
+transaction has the messages of 20 ms. No request waits for more than two commits and twice those
+milliseconds.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ log = logging.getLogger("discreet.service")
 
 MOST_WAITING = 20_000  # requests: above that, the next one is told to come again
 MOST_AT_ONCE = 1_000  # in one transaction
-_GATHERS = 0.008  # seconds between the first who waits and the transaction
+_GATHERS = 0.008  # seconds between the first waiting request and the transaction
 
 
 class Busy(RuntimeError):
-    """The database does not follow, or could not be written: nothing is known of the request."""
+    """Database that is too slow or could not be written: the result of the request is unknown."""
 
 
 class Intake:
-    """Between requests and the store. after : called when something was written."""
+    """Queue between requests and the store. after : called after every write."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Intake:
         self._task = asyncio.create_task(self._write())
 
     async def stop(self) -> None:
-        """Write what waits, then end."""
+        """Write the waiting requests, then end."""
         while self._count and self._task is not None and not self._task.done():
             await asyncio.sleep(0.01)
         if self._task is not None:
@@ -63,7 +63,7 @@ class Intake:
         self._thread.shutdown()
 
     async def put(self, requests: Sequence[Place | Answer]) -> list[Result]:
-        """What became of each, once it is on the disk. Raises :class:`Busy`."""
+        """Return the result of each, once it is on the disk. Raises :class:`Busy`."""
         if self._count + len(requests) > MOST_WAITING:
             raise Busy("too many requests wait for the disk")
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
@@ -90,8 +90,8 @@ class Intake:
             together = [one for requests, _ in taken for one in requests]
             try:
                 results = await loop.run_in_executor(self._thread, self._admitted, together)
-            except Exception as error:  # the disk is full, the database is gone: who waits is told
-                if not failing:  # once, and not for everybody who comes
+            except Exception as error:  # disk full or database gone: waiting clients are told
+                if not failing:  # once, not for every request
                     log.error("nothing that people send can be stored: %s", cause(error))
                 failing = True
                 for _, done in taken:
@@ -104,7 +104,7 @@ class Intake:
                     log.info("what people send is stored again")
                 failing, at = False, 0
                 for requests, done in taken:
-                    if not done.done():  # who hung up has her message counted all the same
+                    if not done.done():  # the message of a disconnected client still counts
                         done.set_result(results[at : at + len(requests)])
                     at += len(requests)
                 self._after()

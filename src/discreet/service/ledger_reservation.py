@@ -1,13 +1,13 @@
-"""A study in the ledger: reserved once before any noise is drawn, marked before anybody sees what it drew.
+"""A study in the ledger: reserved once before noise is drawn, marked before any result is visible.
 
 **Once.** The reservation is found by the study's identity. Two processes that begin at once have the same
-one, and so has a database that was lost before anything of it was published. From release 1 on the
-reservation is marked, with a name of the database: a database that is begun after that is charged anew, since
-what the first one published cannot be taken back. Of two databases that hold one reservation, the second one
-to publish is refused.
+one. So has a database that was lost before anything of it was published. From release 1 the reservation is
+marked with a name of the database. A database that is begun after that is charged again, because
+publications of the first one cannot be revoked. If two databases hold one reservation, the second one to
+publish is refused.
 
-**Local trust.** People's messages tell of them as they come, to the server too. So the reservation is marked
-before the first plan is open, and a database that is begun after another one is charged anew.
+**Local trust.** Each message reveals information when it arrives, even to the server. So the reservation is
+marked before the first plan is open, and a database that is begun after another one is charged again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _opened(study: Study) -> Ledger:
 
 
 def reserve(study: Study) -> dict[str, Any] | None:
-    """The whole study's cost, in the ledger before any noise is drawn; None if the study names no ledger."""
+    """Reserve the whole study's cost in the ledger, before noise is drawn; None without a ledger."""
     if study.ledger is None:
         return None
     guarantee = study.guarantee
@@ -48,11 +48,11 @@ def reserve(study: Study) -> dict[str, Any] | None:
 
 
 def publish(study: Study, entry: Mapping[str, Any] | None, ties: bytes) -> None:
-    """Mark the study's reservation, unless this database did. Nothing if it is in no ledger.
+    """Mark the study's reservation, unless this database did. No effect without a ledger.
 
     The mark holds the study's identity, and no digest of the release: a draw that is not stored is drawn
-    anew, and nothing may tell of it. entry : of :func:`reserve`. ties : random bytes that the database alone
-    has. Raises ``LedgerError`` where the ledger cannot be written, or another database published.
+    again, and nothing may reveal it. entry : from :func:`reserve`. ties : random bytes that only the database
+    has. Raises ``LedgerError`` if the ledger cannot be written, or another database published.
     """
     if study.ledger is None or entry is None:
         return

@@ -1,13 +1,13 @@
-"""What a message must be before it is stored: checked here, once more by the session, and never repeated.
+"""Checks of a message before it is stored; the session checks again. Errors never repeat its content.
 
 Under central trust a message is JSON: ``ticket``, ``plan``, ``nonce`` (32 hexadecimal digits, drawn by the
 device), ``states`` (H + 1), ``actions`` (H), ``rewards`` (H, in the study's units). Under local trust it is
 ``ticket`` and ``message``, the envelope of :mod:`discreet.device.message_envelope` in base64, whose header
-has plan and nonce; under shuffle trust the same, at the shuffler. What is stored is bytes of one size
+has plan and nonce. Under shuffle trust it is the same, at the shuffler. Stored are bytes of one size
 (central), or the envelope.
 
-An error tells the place that is wrong and what is allowed there, never the value: errors are kept by proxies,
-shown on screens and pasted into mails, and a value of a trajectory is a person's.
+An error gives the place of the fault and the accepted values, never the value itself. Errors are kept by
+proxies, shown on screens and pasted into mails, and a value of a trajectory is private.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NONCE = 16
 
 
 class Malformed(ValueError):
-    """A message that no client of ours sends. ``reason`` : malformed, foreign or late."""
+    """Message that no client of this library sends. ``reason`` : malformed, foreign or late."""
 
     def __init__(self, words: str, reason: str = "malformed") -> None:
         super().__init__(words)
@@ -62,7 +62,7 @@ def _ticket(table: Any) -> bytes:
 
 
 def place_of(table: Any) -> Place:
-    """The place that is asked for: ``{"ticket": ...}``."""
+    """Return the requested place: ``{"ticket": ...}``."""
     ticket = _ticket(table)
     if len(table) != 1:
         raise Malformed("must hold a ticket, and nothing else")
@@ -80,7 +80,7 @@ def _integers(table: Mapping[str, Any], name: str, count: int, size: int) -> lis
 
 @dataclass(frozen=True)
 class CentralAdmission:
-    """Trajectories. rewards : (low, high), which [0, 1] stands for inside."""
+    """Checker of trajectories. rewards : (low, high), scaled to [0, 1] inside."""
 
     layout: Layout
     rewards: tuple[float, float] = (0.0, 1.0)
@@ -91,7 +91,7 @@ class CentralAdmission:
         object.__setattr__(self, "_rows", self.layout.row_index.tolist())
 
     def answer(self, table: Any) -> Answer:
-        """The checked message. Raises :class:`Malformed`."""
+        """Return the checked message. Raises :class:`Malformed`."""
         ticket, layout = _ticket(table), self.layout
         if len(table) != len(self._FIELDS) or not all(name in table for name in self._FIELDS):
             raise Malformed(f"must hold {', '.join(self._FIELDS)}, and nothing else")
@@ -130,7 +130,7 @@ class CentralAdmission:
         return Answer(ticket, plan, mark, body)
 
     def trajectories(self, bodies: Sequence[bytes]) -> Trajectories:
-        """What the session adds: (n, H + 1) states, (n, H) actions, (n, H) rewards in [0, 1]."""
+        """Return the session's input: (n, H + 1) states, (n, H) actions, (n, H) rewards in [0, 1]."""
         steps, n = self.layout.horizon, len(bodies)
         table = np.frombuffer(b"".join(bodies), np.uint8).reshape(n, 4 * (2 * steps + 1) + 8 * steps)
         ends = 4 * (steps + 1), 4 * (2 * steps + 1)
@@ -141,7 +141,7 @@ class CentralAdmission:
 
 
 def _enveloped(table: Any) -> tuple[bytes, bytes]:
-    """The hash of the ticket, and the bytes of the message."""
+    """Return the hash of the ticket, and the bytes of the message."""
     ticket = _ticket(table)
     text = table.get("message")
     if len(table) != 2 or not isinstance(text, str):
@@ -158,17 +158,17 @@ def _malformed(refusal: Refused) -> Malformed:
 
 
 class ShuffleAdmission:
-    """Envelopes of devices, at a shuffler: to the plans of the batch that it was told of last."""
+    """Checker of devices' envelopes at a shuffler, for the plans of the latest known batch."""
 
     def __init__(self) -> None:
         self._open: tuple[Form | ReportDevice | None, frozenset[int]] = None, frozenset()
 
     def batch(self, device: Form | ReportDevice, plans: Iterable[int]) -> None:
-        """Messages of these plans are of this form; those of older ones are over."""
+        """Accept messages of this form for these plans; older plans are over."""
         self._open = device, frozenset(plans)
 
     def is_newer(self, table: Any) -> bool:
-        """As :meth:`LocalAdmission.is_newer`."""
+        """Return the same as :meth:`LocalAdmission.is_newer`."""
         try:
             return Envelope.from_bytes(base64.b64decode(table["message"])).plan > max(
                 self._open[1], default=0
@@ -177,7 +177,7 @@ class ShuffleAdmission:
             return False
 
     def answer(self, table: Any) -> Answer:
-        """The checked message. Raises :class:`Malformed`."""
+        """Return the checked message. Raises :class:`Malformed`."""
         ticket, body = _enveloped(table)
         device, plans = self._open
         try:
@@ -189,7 +189,7 @@ class ShuffleAdmission:
                     device.read(found.plan, body, True)
             elif found.plan > max(plans, default=0) or found.plan == 0:
                 raise Malformed("message: was made for no plan of this study", "late")
-            # to a plan that is over: whatever it holds, it does not count (again)
+            # its plan is over: it does not count (again), whatever it holds
         except Refused as refusal:
             raise _malformed(refusal) from None
         except Malformed:
@@ -200,7 +200,7 @@ class ShuffleAdmission:
 
 
 class LocalAdmission:
-    """Envelopes of devices, to plans that it was told of."""
+    """Checker of devices' envelopes, for the known plans."""
 
     def __init__(self, device: CountDevice | ReportDevice) -> None:
         self._device = device
@@ -212,20 +212,20 @@ class LocalAdmission:
         self._newest = 0
 
     def plan(self, number: int, policy: Any) -> None:
-        """Messages to this plan may come, and to none that is newer."""
+        """Accept messages to this plan, and to no newer one."""
         stochastic = isinstance(self._device, ReportDevice) and self._device.policy_rows(policy) is None
         self._stochastic[number] = stochastic
         self._newest = max(self._newest, number)
 
     def is_newer(self, table: Any) -> bool:
-        """Is a message made for a plan that was not told of yet? (Another process may have opened it.)"""
+        """Return True if a message is made for a plan not known yet. (Another process may have opened it.)"""
         try:
             return Envelope.from_bytes(base64.b64decode(table["message"])).plan > self._newest
         except (ValueError, TypeError, KeyError):
             return False
 
     def answer(self, table: Any) -> Answer:
-        """The checked message. Raises :class:`Malformed`."""
+        """Return the checked message. Raises :class:`Malformed`."""
         ticket, body = _enveloped(table)
         try:
             plan = Envelope.from_bytes(body).plan
@@ -239,7 +239,7 @@ class LocalAdmission:
             elif plan in self._stochastic:
                 nonce, _ = device.read(plan, body, self._stochastic[plan])
             else:
-                nonce, _ = device.words(plan, body)  # its plan is over: whatever it holds, it does not count
+                nonce, _ = device.words(plan, body)  # its plan is over: it does not count
         except Refused as refusal:
             raise _malformed(refusal) from None
         except Malformed:
@@ -255,7 +255,7 @@ Admission = CentralAdmission | LocalAdmission | ShuffleAdmission
 
 
 def device_of(form: bytes) -> CountDevice | ReportDevice:
-    """What devices run, from the form that is published."""
+    """Return the device code for the published form."""
     for kind in (ReportDevice, CountDevice):
         try:
             return kind.from_bytes(form)
@@ -265,5 +265,5 @@ def device_of(form: bytes) -> CountDevice | ReportDevice:
 
 
 def admission_of(layout: Layout, rewards: tuple[float, float], form: bytes) -> Admission:
-    """Of a study: form is empty under central trust."""
+    """Return the checker for a study; form is empty under central trust."""
     return LocalAdmission(device_of(form)) if form else CentralAdmission(layout, rewards)

@@ -1,4 +1,4 @@
-"""What OpenAPI says of each address: bodies, answers, and examples that fit the study."""
+"""OpenAPI texts of each address: bodies, answers, and examples that fit the study."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from discreet.service.study_config import Study
 
 __all__ = ["SUMMARY", "TICKET", "Texts", "declare_operator", "show_example"]
 
-TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # of examples
+TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # in examples
 
 SUMMARY = (
     "A policy that improves while people use it, under a stated privacy guarantee. Take a place with a "
@@ -68,7 +68,7 @@ def _body(schema: Any, examples: dict[str, Any]) -> dict[str, Any]:
 
 
 def declare_operator(told: dict[str, Any]) -> None:
-    """Say in ``told``, an OpenAPI description, what an operator's token is."""
+    """Add the operator's token to ``told``, an OpenAPI description."""
     schemes = told.setdefault("components", {}).setdefault("securitySchemes", {})
     schemes["operator"] = {
         "type": "http",
@@ -78,7 +78,7 @@ def declare_operator(told: dict[str, Any]) -> None:
 
 
 def show_example(told: dict[str, Any], message: dict[str, Any]) -> None:
-    """Put a message in the place of the examples that ``told``, an OpenAPI description, shows of it."""
+    """Replace the example messages in ``told``, an OpenAPI description, by this message."""
     body = told["paths"]["/messages"]["post"]["requestBody"]["content"]["application/json"]
     body["examples"] = {"one": {"value": message}, "many": {"value": {"messages": [message]}}}
 

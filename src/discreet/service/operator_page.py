@@ -1,8 +1,8 @@
-"""The operator's page: what is public of a study, for somebody who is no engineer.
+"""Operator's page: the public state of a study, for readers who are not engineers.
 
-Whole HTML from the server. One small script, which the page's policy names by its hash, asks for the same
-page again and puts what is new in place of what was, so that focus and scrolling stay; a button stops it. The
-page shows what everybody may see: nothing of a message, no ticket, and, of times, when a release was made.
+The server sends whole HTML. One small script, which the page's policy names by its hash, requests the
+same page again and replaces only changed parts, so that focus and scrolling stay; a button stops it. The
+page shows only public facts: nothing of a message, no ticket, and no times except those of releases.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ POLICY = (
 
 
 def _table(label: str, head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """label : the name of its scrolling region, the same at every update; caption : if it is another one."""
+    """Return a table. label : name of its scrolling region, always the same; caption : if different."""
     heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in head)
     body = "".join(
         f'<tr><th scope="row">{escape(str(first))}</th>'
@@ -112,7 +112,7 @@ def _count(people: int) -> str:
 
 
 def _shuffled(store: Store, turn: int, users: int, over: bool) -> str:
-    """What is known of the people of a batch whose messages a shuffler holds."""
+    """Return the known facts on the users of a batch whose messages a shuffler holds."""
     waiting = (
         f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages and tells "
         "nothing of them before everybody of the batch has answered or is absent: how many have answered so "
@@ -148,7 +148,7 @@ def _releases(store: Store, turn: int) -> str:
 
 
 def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> str:
-    """The plan that most people follow, or followed last: its likeliest action."""
+    """Return the plan that most users follow, or followed last: its most likely action."""
     if not plans:
         return "<p>No plan is open.</p>"
     chosen = max(plans, key=lambda one: int(one["users"]))
@@ -168,12 +168,12 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> str
 
 
 def _minute(at: float) -> str:
-    """A time, rounded up to a minute."""
+    """Return a time, rounded up to a minute."""
     return datetime.fromtimestamp(60 * math.ceil(at / 60), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> str:
-    """Whether people can take part; if not, what the study waits for, and until when at most."""
+    """Return whether users can take part; if not, the cause of the wait and its latest end."""
     if study.shuffler is not None:
         return f"Working. People take part at the shuffler, {escape(str(study.shuffler['url']))}."
     if any(one["placed"] < one["users"] for one in plans):
@@ -195,7 +195,7 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
 
 
 def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
-    """All of it."""
+    """Return the whole page."""
     about, plans = store.about(), store.plans()
     turn, over = int(about["turn"]), bool(about["over"])
     newest = store.release(turn)
@@ -232,7 +232,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         ("absent (no answer in time)", f"{absent:,}"),
     ]
     waits = "" if over else _table("The people whom the next release waits for", ("who", "people"), counts)
-    if study.shuffled:  # this service hears of whole batches alone
+    if study.shuffled:  # this service receives only whole batches
         waits = _shuffled(store, turn, users, over)
     name = escape(study.name)
     live = {
@@ -273,7 +273,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
 
 
 def trouble_page(study: Study, cause: str) -> str:
-    """The page while the database does not answer."""
+    """Return the page for a database that does not answer."""
     name = escape(study.name)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: study</title>'

@@ -1,4 +1,4 @@
-"""What is stated to people before they come: the guarantee, who sees what, and what no noise hides."""
+"""Statement for participants: the guarantee, who sees what, and what noise does not hide."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SIDE_CHANNELS = (
 
 
 def message_alone(study: Study) -> MessageGuarantee:
-    """What a message gives away without the shuffler, in the batch where that is most."""
+    """Return the guarantee of a message without the shuffler, in the batch where it is weakest."""
     batches = Batches(study, 0)
     every = {batches.form(int(n)) for n in [0, *study.mechanism.ends[:-1]]}  # type: ignore[union-attr]
     found = [form_of_bytes(form).guarantee for form in every]
@@ -64,7 +64,7 @@ def message_alone(study: Study) -> MessageGuarantee:
 
 
 def statement_of(study: Study, ledger: Any, key: str) -> dict[str, Any]:
-    """The statement as plain values, sentences among them. key : that signs it."""
+    """Return the statement as plain values, with sentences. key : the key that signs it."""
     guarantee = study.guarantee
     layout = study.layout
     return {

@@ -1,27 +1,27 @@
-"""Turns: from a batch of which everybody came, or is absent, to the next release and its plans.
+"""Turns: from a complete batch, in which every user answered or is absent, to the next release and plans.
 
-A turn is a function of what the database holds, and of noise: it brings the session back from its stored
-state, adds the batch's messages in the order of their tickets, draws the release, and puts it and the
-session's new state into the database in one transaction (:meth:`discreet.service.database.Store.drew`). From
-then on the release stands, whatever it makes the learner do: the plans that follow are made from the stored
-one, and opened in a second transaction (:meth:`discreet.service.database.Store.turned`). There is nothing
-between two transactions that a killed process could lose, and starting again is nothing but the next one.
+A turn is a function of the database's content and of noise. It restores the session from its stored
+state, adds the batch's messages in the order of their tickets, and draws the release. It stores the release
+and the session's new state in the database in one transaction
+(:meth:`discreet.service.database.Store.drew`). From then on the release is fixed, whatever the learner does.
+The next plans are made from the stored release, and opened in a second transaction
+(:meth:`discreet.service.database.Store.turned`). A killed process loses nothing between two transactions, and
+a restart continues with the next one.
 
-**Noise.** The release is shown from the database alone, after the commit. A draw whose process died before,
-or whose transaction was refused, has been seen by nobody, is not in the state that the next one begins from,
-and is drawn anew; nothing that reads the numbers that were drawn, but what writes them down, runs before the
-commit, so that no failure of it tells of them. One that was committed is never drawn again: there is one row
-for each. A session of seeded noise draws the same again, which is what a rehearsal wants.
+**Noise.** The release is read only from the database, after the commit. If a draw's process died before, or
+its transaction was refused, nobody has seen the draw. It is not in the state that the next one begins from,
+and is drawn again. Before the commit, only the code that writes the drawn numbers down reads them, so no
+failure reveals them. A committed release is never drawn again: there is one row for each. A session of seeded
+noise draws the same numbers again, which a dry run requires.
 
-**The learner** is a function of releases: its state is not stored but made again from them, and the plans
-that it makes must be those that are stored, to the bit. That one of its parts has changed since is seen by
-that.
+**The learner** is a function of releases. Its state is not stored but recomputed from them. The plans
+that it makes must equal the stored ones, to the bit. This detects changes of its code since then.
 
-**Under shuffle trust** a turn ends when the sum of its batch is there, from the shuffler, which holds
-single messages (:mod:`discreet.service.shuffler`): the session gets that sum in place of people.
+**Under shuffle trust** a turn ends when the sum of its batch has arrived from the shuffler, which holds
+single messages (:mod:`discreet.service.shuffler`): the session gets that sum instead of users.
 
-**Plans.** A learner may split the people of one release among several plans. They are all made when the
-release is, and all open at once; the session gets them one after the other, as in a simulation.
+**Plans.** A learner may split the users of one release among several plans. They are all made with the
+release, and all open at once; the session gets them one after the other, as in a simulation.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from discreet.service.study_config import Study
 
 __all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
 
-LEASE = 5.0  # seconds that a writer's lease lasts; kept every third of it
+LEASE = 5.0  # seconds that a writer's lease lasts; renewed every third of it
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A release's plans, and the learner's state after them."""
+    """Plans of a release, and the learner's state after them."""
 
     state: Any
     plans: tuple[Plan, ...]
@@ -72,7 +72,7 @@ def _planned(study: Study, state: Any, release: Release) -> _Made:
             raise ValueError(f"learner: {type(study.learner).__name__} makes plans that are not served")
         plans.append(plan)
         if release.users + sum(int(one.users) for one in plans) >= study.users:
-            break  # nobody is left for the rest of them
+            break  # no user is left for the remaining plans
     return _Made(state, tuple(plans))
 
 
@@ -94,14 +94,14 @@ def _rows(plans: tuple[Plan, ...], first: int) -> list[tuple[int, int, str]]:
 
 
 def _ties(study: Study) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """The key of the coins that break ties: public, and part of the database."""
+    """Return the key of the random bits that break ties: public, and part of the database."""
     if isinstance(study.randomness, Seeded):
         return study.randomness.keys.ties
     return np.frombuffer(secrets.token_bytes(16), np.uint64)
 
 
 def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] | None = None) -> None:
-    """Release 0, which is of nobody, and the first plans, into an empty database."""
+    """Store release 0, which has no users, and the first plans in an empty database."""
     session, ties = study.start(), _ties(study)
     release = session.release()
     made = _planned(study, study.learner.begin(study.spec, ties), release)
@@ -112,7 +112,7 @@ def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] |
 
 
 def _form(study: Study, session: Any) -> bytes:
-    """What devices know of: of every plan under local trust, of the first batch under shuffle trust."""
+    """Return the devices' form: for every plan under local trust, for the first batch under shuffle trust."""
     if study.shuffled:
         return Batches(study, session.number).form(0)
     form: bytes = session.device.to_bytes() if study.local else b""
@@ -120,16 +120,15 @@ def _form(study: Study, session: Any) -> bytes:
 
 
 def _without(last: Release, nobody: Release, users: int, number: int) -> Release:
-    """What a batch is answered with of which nothing was let out: the last release again, and of itself
-    nothing.
+    """Return the release after a batch without a sum: the last release again, with an empty measurement.
 
-    nobody : release 0. Nothing of the people enters it: the learner goes on, ``users`` people later.
+    nobody : release 0. Nothing of the users enters it: the learner continues, ``users`` users later.
     """
     return replace(last, users=users, number=number, measurement=nobody.measurement)
 
 
 class LeaseHolder:
-    """Holds the one lease of a database, or waits for it.
+    """Holder of the one lease of a database, or a process that waits for it.
 
     token : of the lease while it is held, else None. clock : seconds.
     """
@@ -141,7 +140,7 @@ class LeaseHolder:
 
     def hold(self) -> bool:
         """Take the lease, or keep it. False: another process has it."""
-        with self._holding:  # two who take it at once would each find it the other's
+        with self._holding:  # two threads that take it at once would each find it taken
             now = self._clock()
             if self.token is not None and self._store.keep(self.token, now, LEASE):
                 return True
@@ -149,17 +148,19 @@ class LeaseHolder:
             return self.token is not None
 
     def let_go(self) -> None:
-        """The next one need not wait."""
+        """Release the lease, so that the next process need not wait."""
         if self.token is not None:
             self._store.let_go(self.token, self._clock())
             self.token = None
 
 
 class Writer(LeaseHolder):
-    """Makes the releases of a study, while it holds the lease.
+    """Maker of a study's releases, while it holds the lease.
 
-    clock : seconds, for leases. before_commit : called between a release's noise and its transaction; for
-    tests, which kill the process there, or let another one come first.
+    clock : seconds, for leases.
+    before_commit : called between a release's noise and its transaction. For tests, which kill the process
+    there,
+        or let another one come first.
     """
 
     def __init__(
@@ -187,14 +188,14 @@ class Writer(LeaseHolder):
                     f"study = {checks.said(study.name)}: states another guarantee than the session that the "
                     "database holds; what is fixed before people come cannot change after"
                 )
-        self.refused = 0  # messages that were admitted and that the session refused: there should be none
-        self._booked = False  # does the ledger know that something was published?
+        self.refused = 0  # admitted messages that the session refused: must stay 0
+        self._booked = False  # True if the ledger knows of a publication
 
     # ------------------------------------------------------------------------- one turn
     def step(self) -> bool:
-        """Make the next release, if everybody of the last one's plans came or is absent. Was one made?
+        """Make the next release, if all users of the last plans answered or are absent. Returns True if made.
 
-        Raises :class:`~discreet.service.database.StaleWriter` where another process did so first.
+        Raises :class:`~discreet.service.database.StaleWriter` if another process was first.
         """
         with self._lock:
             token = self.token
@@ -215,7 +216,9 @@ class Writer(LeaseHolder):
             return True
 
     def _is_whole(self, plans: list[dict[str, Any]]) -> bool:
-        """Has everybody come, or is absent? Under shuffle trust the shuffler says so, with the sum."""
+        """Return True if every user answered or is absent; under shuffle trust, if the shuffler's sum is
+        there.
+        """
         if self.batches is not None:
             return self._store.sum_of(int(plans[0]["turn"])) is not None
         return all(one["came"] + one["absent"] >= one["users"] for one in plans)
@@ -227,7 +230,7 @@ class Writer(LeaseHolder):
         if turn != plans[0]["turn"]:
             raise StaleWriter(f"turn {plans[0]['turn']}: is over")
         state = self._state_after(turn)
-        kept = self._store.exact_release(turn + 1)  # drawn before, and its plans were not made
+        kept = self._store.exact_release(turn + 1)  # drawn before; its plans were not made
         release = self._draw(turn, content, plans) if kept is None else codec.of_exact(kept)
         if release is None:
             return
@@ -239,7 +242,7 @@ class Writer(LeaseHolder):
         self._learned = release.number, made.state
 
     def _draw(self, turn: int, content: bytes, plans: list[dict[str, Any]]) -> Release | None:
-        """The next release, once it is stored; None if it is not needed: everybody came."""
+        """Return the next release, once stored; None if it is not needed: all users came."""
         study, token = self._study, self.token
         assert token is not None
         if not self._booked:
@@ -267,7 +270,9 @@ class Writer(LeaseHolder):
         return release
 
     def _let_out(self, session: Any, turn: int) -> Release:
-        """The release after the batch of a turn, all of whose people sent to the shuffler, or nothing."""
+        """Return the release after a turn's batch: all its users sent to the shuffler, or nothing is
+        released.
+        """
         assert self.batches is not None
         kept, before = self._store.sum_of(turn), self._store.people_before(turn)
         assert kept is not None
@@ -281,10 +286,10 @@ class Writer(LeaseHolder):
             nobody = self._store.exact_release(0)
             assert nobody is not None
             return _without(session.release(), codec.of_exact(nobody), session.users, turn + 1)
-        return replace(release, number=turn + 1)  # the session does not number batches that were not let out
+        return replace(release, number=turn + 1)  # the session does not number batches without a sum
 
     def _submit(self, session: Any, plan: Plan, counts: dict[str, Any]) -> None:
-        """Open a plan of the batch, and add its people."""
+        """Open a plan of the batch, and add its users."""
         session.begin(plan)
         if self._admission is None:
             session.absent(int(plan.users))
@@ -302,7 +307,7 @@ class Writer(LeaseHolder):
             for body in bodies:
                 try:
                     session.submit(Message(number, message=body))
-                except ValueError:  # of a message that was admitted: never seen, and nobody shall wait for it
+                except ValueError:  # an admitted message: never observed, and no user must wait for it
                     self.refused += 1
                     absent += 1
         if absent:
@@ -310,7 +315,7 @@ class Writer(LeaseHolder):
 
     # ------------------------------------------------------------------------- the learner
     def _state_after(self, turn: int) -> Any:
-        """The learner's state once it has made the plans of a turn: made again from the releases."""
+        """Return the learner's state after the plans of a turn, recomputed from the releases."""
         if self._learned is None or self._learned[0] != turn:
             state, first = self._study.learner.begin(self._study.spec, self._ties), 1
             for number in range(turn + 1):

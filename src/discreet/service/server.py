@@ -1,4 +1,4 @@
-"""A study's service as a process: the database made or opened, the key, the ledger, uvicorn."""
+"""Process of a study's service: makes or opens the database, handles key and ledger, runs uvicorn."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ AnyService = TypeVar("AnyService", bound=Service)
 
 
 def database_of(study: Study, database: str | None) -> str:
-    """The database that is meant: beside the study file unless it is named."""
+    """Return the database to use: beside the study file unless it is named."""
     return database or str(study.path("study.sqlite"))
 
 
 def without_password(database: str) -> str:
-    """A database's address, to be shown."""
+    """Return a database's address without its password, for display."""
     return make_url(database).render_as_string() if "://" in database else database
 
 
 def key_of(study: Study, store: Store | None = None) -> PrivateKey:
-    """The service's key; made where there is none.
+    """Return the service's key; make it if there is none.
 
-    store : its database. Raises ``ValueError`` where the key's file is missing, and people were given another
-    key or took part already: they would refuse everything that a new key signs.
+    store : its database. Raises ``ValueError`` if the key's file is missing, and users were given another
+    key or took part already: they would reject everything that a new key signs.
     """
     path = study.path(study.key)
     if store is not None and not path.exists() and (store.public_key() or store.has_people()):
@@ -64,7 +64,7 @@ def key_of(study: Study, store: Store | None = None) -> PrivateKey:
 
 
 def shuffler_key_at(path: Path, *, make: bool = True) -> PrivateKey:
-    """A shuffler's key, in a file; made where there is none, unless the study names one already."""
+    """Return a shuffler's key, in a file; make it if absent, unless the study names one already."""
     if not make and not path.exists():
         raise ValueError(
             f"shuffler.key = {str(path)!r}: is missing: put the file back whose public key the study names"
@@ -79,10 +79,10 @@ def _key_at(path: Path, name: str) -> PrivateKey:
 
 
 def opened(study: Study, database: str) -> Store:
-    """The database of a study, begun where it is empty: the ledger first, then release 0.
+    """Open the database of a study; begin an empty one: the ledger first, then release 0.
 
-    Raises ``ValueError`` where it serves another study, or the ledger's limit would be passed; under local
-    trust ``LedgerError`` where another database of the study was begun and its reservation is this one's.
+    Raises ``ValueError`` if it serves another study, or the ledger's limit would be passed; under local
+    trust ``LedgerError`` if another database of the study was begun and its reservation is this one's.
     """
     store = Store(database)
     try:
@@ -90,7 +90,7 @@ def opened(study: Study, database: str) -> Store:
             _begin(study, store)
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
-        if study.local:  # messages tell of people as they come, to the server too
+        if study.local:  # each message reveals information when it arrives, also to the server
             about = store.about()
             publish(study, json.loads(about["ledger"]), bytes(about["ties"]))
         return store
@@ -100,7 +100,7 @@ def opened(study: Study, database: str) -> Store:
 
 
 def _begin(study: Study, store: Store) -> None:
-    """The ledger, then release 0; nothing where another process does so at the same time."""
+    """Reserve in the ledger, then make release 0; no effect if another process does so at the same time."""
     entry = reserve(study)
     try:
         begin_study(study, store, time.time(), entry)
@@ -110,9 +110,9 @@ def _begin(study: Study, store: Store) -> None:
 
 
 def opened_shuffler(study: Study, database: str) -> Store:
-    """The database of a study's shuffler, begun where it is empty.
+    """Open the database of a study's shuffler; begin an empty one.
 
-    Raises ``ValueError`` where it is of another study, or of a service.
+    Raises ``ValueError`` if it is of another study, or of a service.
     """
     if not study.shuffled:
         raise ValueError("privatizer: must be 'shuffle', a shuffler is for no other")
@@ -134,7 +134,7 @@ def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Conf
         Door(Lane(service, application(service))),
         host=host,
         port=port,
-        access_log=False,  # who asked when is nobody's business
+        access_log=False,  # the time of a request is private
         log_level="warning",
         http=protocol(),
         h11_max_incomplete_event_size=HEAD_BYTES,
@@ -169,14 +169,14 @@ LOGGING: dict[str, Any] = {
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it listens, and at which address."""
+    """Server that reports when it listens, and its address."""
 
     def __init__(self, config: uvicorn.Config, listens: Callable[[str], None]) -> None:
         super().__init__(config)
         self._listens = listens
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's; it has bound its port when it returns, or ends the process."""
+        """Start as uvicorn does; on return its port is bound, or the process ends."""
         await super().startup(sockets)
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
@@ -186,7 +186,7 @@ class _Server(uvicorn.Server):
 def serve(
     study: Study, database: str, host: str, port: int, listens: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Serve until a signal ends it. listens : told the address, once it is bound."""
+    """Serve until a signal ends it. listens : called with the address, once it is bound."""
     checks.integer("port", port, 0, 65535)
     store = opened(study, database)
     _serve(store, lambda: Service(study, store, key_of(study, store)), host, port, listens)
@@ -202,9 +202,9 @@ def serve_shuffler(
     port: int,
     listens: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Be the shuffler of a service until a signal ends it. service_key : the service's public key.
+    """Run a service's shuffler until a signal ends it. service_key : the service's public key.
 
-    listens : told the address, once it is bound.
+    listens : called with the address, once it is bound.
     """
     checks.integer("port", port, 0, 65535)
     if not is_key(service_key):
@@ -221,7 +221,7 @@ def _serve(
     try:
         config = _config(made(), host, port, log_config=LOGGING)
         gc.collect()
-        gc.freeze()  # what was imported stays: looking through it again would hold requests up
+        gc.freeze()  # imported objects stay: scanning them again would delay requests
         _Server(config, listens).run()
     finally:
         store.close()
@@ -231,7 +231,7 @@ def _serve(
 def in_background(
     study: Study, database: str | Path, key: PrivateKey, **more: Any
 ) -> Iterator[tuple[str, Service]]:
-    """A running service on a free port of this machine, in a thread: (its address, it)."""
+    """Run a service on a free port of this machine, in a thread; yields (its address, service)."""
     store = opened(study, str(database))
     with _in_background(store, Service(study, store, key, **more)) as found:
         yield found
@@ -241,9 +241,10 @@ def in_background(
 def both_in_background(
     study: Study, folder: Path, key: PrivateKey
 ) -> Iterator[tuple[str, ShufflerService, str, Service]]:
-    """A running service and its shuffler, by HTTP: (the shuffler's address, it, the service's address, it).
+    """Run a service and its shuffler, by HTTP.
 
-    The shuffler's address and key take the place of those that the study names.
+    Yields (the shuffler's address, shuffler, the service's address, service). The shuffler's address and key
+    replace those that the study names.
     """
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -266,7 +267,7 @@ def both_in_background(
 def all_in_background(
     study: Study, folder: Path, key: PrivateKey
 ) -> Iterator[tuple[str, Service, str, Service]]:
-    """What a study needs: (where people go, who takes them, the service's address, the service)."""
+    """Run all parts of a study; yields (users' address, their service, the service's address, service)."""
     if study.shuffled:
         with both_in_background(study, folder, key) as found:
             yield found
@@ -279,7 +280,7 @@ def all_in_background(
 def _in_background(
     store: Store, service: AnyService, listening: socket.socket | None = None
 ) -> Iterator[tuple[str, AnyService]]:
-    # uvicorn's own logging closes every handler of the process, which here is the caller's
+    # uvicorn's own logging closes every handler of the process, here the caller's.
     server = uvicorn.Server(_config(service, "127.0.0.1", 0, log_config=None))
     sockets = None if listening is None else [listening]
     thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)

@@ -1,25 +1,25 @@
-"""The shuffler: another process, of another operator, that sees single messages and lets out sums of batches.
+"""Shuffler: a separate process, of another operator, that sees single messages and releases sums of batches.
 
-It takes part between devices and the service (:mod:`discreet.service.app`):
+It is between devices and the service (:mod:`discreet.service.app`):
 
-- It **relays** the service's plans as they were signed, after it has made sure that they are batches of the
-  study's schedule and that devices are told to flip as many coins as the study's guarantee rests on: it
-  reads the same study file, and derives the mechanism itself. So the service cannot ask for less noise, or
-  for smaller batches.
+- It **relays** the service's plans as they were signed. Before, it checks that they are batches of the
+  study's schedule and that devices must flip as many random bits as the study's guarantee requires. It
+  reads the same study file, and derives the mechanism itself. So the service cannot request less noise or
+  smaller batches.
 - It **makes and spends tickets**, gives places, and takes messages, by the same store as the service under
-  other trust: a ticket is spent and its message stored in one transaction, on the disk before the answer
-  202. Tickets stay here: the service never sees one, so that who handed them out by name learns nothing
-  from it.
-- When everybody of a batch came or is absent, it **adds the messages up**
+  other trust. A ticket is spent and its message stored in one transaction, on the disk before the answer
+  202. Tickets stay here. The service never sees one, so a party that handed them out by name learns nothing
+  from the service.
+- When every user of a batch came or is absent, it **adds the messages up**
   (:class:`discreet.mechanisms.shuffle.shuffle_session.Shuffler`), and stores the sum and removes the messages
-  in one transaction. A sum of fewer messages than the guarantee of the batch rests on is not made: the batch
-  is lost.
-- It **sends the sum**, signed, until the service has it on its disk. The service keeps the first of a turn
-  for ever; the same bytes again are that one. So nothing is lost, and nothing counts twice, whenever either
-  process dies.
+  in one transaction. If there are fewer messages than the guarantee of the batch requires, no sum is made:
+  the batch is lost.
+- It **sends the sum**, signed, until the service has it on its disk. The service keeps the first sum of a
+  turn permanently, and accepts the same bytes again. So nothing is lost, and nothing counts twice, whenever
+  either process dies.
 
-Neither addresses nor times of messages are kept. What joins a ticket to a message is this process, and its
-database until the batch is added up.
+No addresses or times of messages are kept. Only this process, and its database until the batch is added up,
+link a ticket to a message.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from discreet.service.study_config import Study
 
 __all__ = ["Forwarder", "ShufflerService", "check_plans"]
 
-_WAIT = 0.05  # seconds between two looks at whether the service has new plans, when the last batch was sent
+_WAIT = 0.05  # seconds between two checks for new plans after the last batch was sent
 
 
 def check_plans(
     study: Study, content: Any, before: int, known: bytes
 ) -> tuple[bytes, list[tuple[int, int, str]]]:
-    """(form, rows of the plans) of what the service published of a new turn, after ``before`` people.
+    """Return (form, rows of the plans) of the service's published turn, after ``before`` users.
 
-    known : a form of this session that was adopted before, or none. Raises ``ValueError`` unless it is what
-    the study says: then nobody is asked to take part in it.
+    known : a form of this session that was adopted before, or none. Raises ``ValueError`` unless it follows
+    the study: then no user is asked to take part in it.
     """
     if content["trust"] != "shuffle" or content["shuffler"] != dict(study.shuffler or {}):
         raise ValueError("plans: are of another kind of trust, or name another shuffler")
@@ -73,7 +73,7 @@ def check_plans(
 
 
 def _is_receipt(content: bytes, turn: int) -> bool:
-    """Does the service say that it has the sum, and no proxy or gate in its place?"""
+    """Return True if the service itself, not a proxy or gate, confirms that it has the sum."""
     try:
         found = pydantic_core.from_json(content)
     except ValueError:
@@ -82,11 +82,15 @@ def _is_receipt(content: bytes, turn: int) -> bool:
 
 
 class Forwarder(LeaseHolder):
-    """Adopts plans, adds batches up and sends the sums, while it holds the lease: a shuffler's writer.
+    """Shuffler's writer: adopts plans, adds batches up and sends the sums, while it holds the lease.
 
-    service : its address; service_key : its public key. http : to ask it by.
+    Parameters
+    ----------
+    service : its address
+    service_key : its public key
+    http : client for requests to it
     before_commit, before_send : called between a sum and its transaction, and between that and sending; for
-    tests.
+        tests
     """
 
     def __init__(
@@ -105,14 +109,15 @@ class Forwarder(LeaseHolder):
         self._tag = ""
         self.before_commit: Callable[[], None] = lambda: None
         self.before_send: Callable[[], None] = lambda: None
-        self.refused = 0  # messages that were admitted and that the sum refused: there should be none
+        self.refused = 0  # admitted messages that the sum refused: must stay 0
 
     # ------------------------------------------------------------------------- one step
     def step(self) -> bool:
-        """Do what is next: add a batch up, send a sum, adopt the next plans. Was anything done?
+        """Do the next step: add a batch up, send a sum, or adopt the next plans. Returns True if any was
+        done.
 
-        Raises ``ConnectionError`` where the service does not answer, ``ValueError`` where it answers what
-        it must not, :class:`~discreet.service.database.StaleWriter` where another process was quicker.
+        Raises ``ConnectionError`` if the service does not answer, ``ValueError`` if its answer is invalid,
+        :class:`~discreet.service.database.StaleWriter` if another process was faster.
         """
         with self._lock:
             token = self.token
@@ -128,7 +133,7 @@ class Forwarder(LeaseHolder):
                 raise
 
     def _sum(self, token: int) -> bool:
-        """Add the open batch up, if everybody of it came or is absent."""
+        """Add the open batch up, if every user of it came or is absent."""
         plans = self._store.plans()
         if not plans or any(one["came"] + one["absent"] < one["users"] for one in plans):
             return False
@@ -167,7 +172,7 @@ class Forwarder(LeaseHolder):
         return True
 
     def _adopt(self, token: int) -> bool:
-        """Take the service's next plans, if there are any, and nothing of the last ones is to be done."""
+        """Adopt the service's next plans, if there are any, after all work on the last ones."""
         about, plans = self._store.about(), self._store.plans()
         turn = int(about["turn"])
         if plans and (self._store.sum_of(turn) is None or self._store.unsent() is not None):
@@ -211,7 +216,7 @@ class Forwarder(LeaseHolder):
 
 
 class ShufflerService(Service):
-    """One process of a shuffler: intake for everybody, and the forwarder where it holds the lease."""
+    """One process of a shuffler: intake for all users, and the forwarder while it holds the lease."""
 
     admission: ShuffleAdmission
 
@@ -219,7 +224,7 @@ class ShufflerService(Service):
         if study.shuffler is None or study.shuffler["key"] != key.public:
             raise ValueError(f"shuffler.key: is not this shuffler's, {key.public}")
         body = store.relayed()
-        if body:  # plans of a study that is under way
+        if body:  # plans of a running study
             signed = json.loads(body)
             if not is_valid(service_key, "discreet plan, 1", signed["content"], signed["signature"]):
                 raise ValueError(
@@ -238,23 +243,23 @@ class ShufflerService(Service):
         return statement_of(self.study, None, self._key.public)
 
     def _pause(self) -> float:
-        """Everybody waits for the next plans while there are none."""
+        """Return a short pause while there are no plans: all users wait for the next ones."""
         return _WAIT if self.store.whole else super()._pause()
 
     async def stop(self) -> None:
-        """As the service's; then hang up."""
+        """Stop like the service; then close the connection."""
         await super().stop()
         self._http.close()
 
     def _refresh(self) -> None:
-        """What the service published, as it was signed, of the turn that this database is at."""
+        """Publish the service's signed plans of the turn that this database is at."""
         about = self.store.about()
         turn, over = int(about["turn"]), bool(about["over"])
         if turn < 0 or (turn, over) == (self.turn, self.over):
             return
         body = self.store.relayed()
         content = pydantic_core.from_json(body)["content"]
-        if (content["turn"], content["over"]) != (turn, over):  # it changed between two looks
+        if (content["turn"], content["over"]) != (turn, over):  # it changed between two reads
             return
         numbers = [int(one["number"]) for one in content["plans"]]
         if not over:

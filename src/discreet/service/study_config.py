@@ -1,6 +1,6 @@
-"""The study file: world, learner, privatizer, schedule, budget, ledger, and how people are asked.
+"""The study file: MDP, learner, privatizer, schedule, budget, ledger, and rules for participants.
 
-TOML. All of it is public, and fixed before the first person comes::
+TOML. All of it is public, and fixed before the first user comes::
 
     name = "ward"
 
@@ -45,7 +45,7 @@ TOML. All of it is public, and fixed before the first person comes::
     options = { rewards = "bernoulli" }
     seed = 0
 
-The *identity* of a study is a hash of all but ``service`` and ``rehearsal``, and of where noise comes from: a
+The *identity* of a study is a hash of everything except ``service``, ``rehearsal`` and the source of noise: a
 database serves one study.
 """
 
@@ -91,19 +91,27 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "rehearsal": ("env", "options", "seed"),
 }
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
-_OPEN = ("learner", "privatizer", "schedule")  # whose keys are options of others
+_OPEN = ("learner", "privatizer", "schedule")  # tables with options of other classes
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """One study, checked: everything public that enters the noise scale, and the rules for people.
+    """One checked study: all public values that enter the noise scale, and the rules for users.
 
-    layout : S, A, H and the mask. users : K. rewards : (low, high) of one step, in people's units.
-    answer_within, closes_after : seconds. shuffler : its address and public key, under shuffle trust.
-    origins : of pages that may use it in a browser.
-    randomness : Secure, but for rehearsals.
+    Parameters
+    ----------
+    layout : S, A, H and the mask
+    users : K
+    rewards : (low, high) of one step, in users' units
+    answer_within, closes_after : seconds
+    shuffler : its address and public key, under shuffle trust
+    origins : origins of pages that may use it in a browser
+    randomness : Secure, except for dry runs
 
-    Raises ``ValueError`` where the parts do not fit together, or are not served (:attr:`mechanism`).
+    Raises
+    ------
+    ValueError
+        If the parts do not fit together, or are not served (:attr:`mechanism`).
     """
 
     __repr__ = brief
@@ -123,7 +131,7 @@ class Study:
     origins: tuple[str, ...] = ()
     rehearsal: Mapping[str, Any] = field(default_factory=dict)
     randomness: Randomness = field(default_factory=Secure)
-    folder: Path = Path()  # that relative paths are of
+    folder: Path = Path()  # base of relative paths
     table: Mapping[str, Any] = field(default_factory=dict)  # as it was read
 
     def __post_init__(self) -> None:
@@ -165,7 +173,7 @@ class Study:
     # ------------------------------------------------------------------------ what it binds
     @cached_property
     def spec(self) -> Spec:
-        """What the learner is told."""
+        """Return what the learner is given."""
         budget = getattr(self.privatizer, "budget", None)
         return Spec(self.layout, self.users, self.stationary, None, budget)
 
@@ -177,13 +185,13 @@ class Study:
 
     @cached_property
     def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism:
-        """What is done to people. Raises ``ValueError`` on what the service does not serve."""
+        """The study's mechanism. Raises ``ValueError`` if the service does not support it."""
         if self.privatizer.trust == "none":
             raise ValueError("privatizer: a service states a guarantee, and this one has none")
         try:
             query = self.learner.query(self.spec)
         except ValueError as error:
-            if not str(error).startswith("spec.features"):  # which a caller of the library gives, no study
+            if not str(error).startswith("spec.features"):  # set by callers of the library, never by a study
                 raise
             name = self.table.get("learner", {}).get("name", type(self.learner).__name__)
             raise ValueError(
@@ -210,7 +218,7 @@ class Study:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Of the whole study."""
+        """Guarantee of the whole study."""
         return self.mechanism.guarantee
 
     @property
@@ -220,12 +228,12 @@ class Study:
 
     @property
     def local(self) -> bool:
-        """Is nobody trusted?"""
+        """True if no party is trusted."""
         return self.trust == "local"
 
     @property
     def shuffled(self) -> bool:
-        """Do devices send to a shuffler, and the server sees sums?"""
+        """True if devices send to a shuffler, and the server sees sums."""
         return self.trust == "shuffle"
 
     @property
@@ -236,16 +244,16 @@ class Study:
 
     @property
     def releases(self) -> int:
-        """How many there are, release 0 among them."""
+        """Number of releases, including release 0."""
         return int(self.times.size)
 
     def start(self) -> Session:
-        """A fresh session."""
+        """Return a new session."""
         return session_of(self.mechanism, self.randomness)
 
     @cached_property
     def identity(self) -> str:
-        """64 hexadecimal digits: of everything that a database is made for."""
+        """64 hexadecimal digits over everything that a database is made for."""
         kept = {name: value for name, value in self.table.items() if name not in ("service", "rehearsal")}
         source: dict[str, str] = {"kind": self.randomness.kind}
         if isinstance(self.randomness, Seeded):
@@ -254,13 +262,13 @@ class Study:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def path(self, name: str) -> Path:
-        """A file that the study names, beside the study file unless it says otherwise."""
+        """Return the path of a file that the study names, relative to the study file."""
         return self.folder / name
 
     # ------------------------------------------------------------------------ rehearsals
     @cached_property
     def world(self) -> TabularMDP:
-        """The simulated truth of a rehearsal. Raises ``ValueError`` where it is not of the study's layout."""
+        """Simulated MDP of a dry run. Raises ``ValueError`` if its layout is not the study's."""
         if "env" not in self.rehearsal:
             raise ValueError("rehearsal.env is missing: name the world of the simulated people")
         options = self.rehearsal.get("options", {})
@@ -270,7 +278,7 @@ class Study:
         return mdp
 
     def rehearsed(self, users: int | None = None) -> Study:
-        """The same study with seeded noise, for simulated people, perhaps fewer: it protects nobody."""
+        """Return the study with seeded noise, for simulated users, optionally fewer: it protects no user."""
         seed = checks.integer("rehearsal.seed", self.rehearsal.get("seed", 0), 0)
         table = dict(self.table)
         if users is not None:
@@ -283,7 +291,7 @@ class Study:
 
 
 def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
-    """The study in a TOML file. Raises ``ValueError`` naming what is not allowed."""
+    """Read the study in a TOML file. Raises ``ValueError`` with the value that is not allowed."""
     for module in plugins:
         registry.load_plugin(module)
     path = Path(path)
@@ -291,7 +299,7 @@ def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
 
 
 def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
-    """The study of a table, as :func:`read_study`."""
+    """Return the study of a table, as :func:`read_study`."""
     known = {"name", *_TABLES, *_OPEN}
     for name, value in table.items():
         if name not in known:
@@ -332,7 +340,7 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
 
 
 def _origins(origins: Any) -> tuple[str, ...]:
-    """Scheme, host and port, as browsers write them."""
+    """Return scheme, host and port, as browsers write them."""
     listed = isinstance(origins, list | tuple)
     if not listed or not all(isinstance(one, str) and _ORIGIN.fullmatch(one) for one in origins):
         raise ValueError(

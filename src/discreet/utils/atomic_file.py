@@ -1,4 +1,4 @@
-"""How a file is written: whole or not at all."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["write_aside"]
 
 
 def write_aside(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file beside its place, then rename: readers see the old file or the new one, never a part.
+    """Write a file under a temporary name, then rename: readers see the old or the new file, never a part.
 
-    mode : who may read and write it, less what the process's umask takes away.
+    mode : permissions, less the process's umask.
     """
-    # threads of one process, and processes with one number on several machines, may write the same file
+    # Threads of one process, and processes with one number on several machines, may write the same file.
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:

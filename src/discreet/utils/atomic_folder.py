@@ -1,9 +1,9 @@
-"""Folders that get their name when they are whole: claimed, written aside, held meanwhile, then renamed.
+"""Folders that get their name when they are complete: claimed, written under a hidden name, renamed.
 
-A run claims the name of its folder first (:func:`claimed`), so that of two runs into one folder the second is
-refused before it reads or pays anything. The claim is a lock on a file beside the folder. The system lets go
-of it when the process ends, in whatever way: what a killed run leaves is a file that blocks nobody, and that
-the next run of that name takes over and removes.
+A run claims the name of its folder first (:func:`claimed`). So the second of two runs into one folder is
+rejected before it reads or spends anything. The claim is a lock on a file beside the folder. The system
+releases it when the process ends, in whatever way. A killed run leaves only a file that blocks no other run;
+the next run of that name takes it over and removes it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part")
 
 
 def hidden_beside(out: Path) -> Path:
-    """A new folder's path beside ``out``."""
+    """Return a new folder's path beside ``out``."""
     return out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
 
 
 def check_free(out: Path) -> None:
-    """The folder must be new (or empty), and able to get its name by a rename: found out before all else.
+    """Check, before all else, that the folder is new (or empty) and can get its name by a rename.
 
-    The rename is rehearsed with an empty folder: it fails for a link, a mount, ``.``, a name that is too
-    long, or where nothing may be written, and must not do so when the release has been paid for.
+    The rename is tried with an empty folder. It fails for a link, a mount, ``.``, a name that is too
+    long, or without write permission. It must not fail after the release has been paid for.
     """
     there = out.exists()
     if there and (not out.is_dir() or any(out.iterdir())):
@@ -58,7 +58,7 @@ def check_free(out: Path) -> None:
             f"out = {str(out)!r}: must be a folder that can be made by renaming another one ({error})"
         ) from None
     if not there:
-        with suppress(OSError):  # another run's rehearsal removed it, or its folder got the name meanwhile
+        with suppress(OSError):  # another run's trial removed it, or its folder got the name meanwhile
             out.rmdir()
 
 
@@ -66,10 +66,10 @@ def check_free(out: Path) -> None:
 def claimed(out: Path) -> Iterator[None]:
     """Claim a name for an output until the block, or the process, ends.
 
-    out : a folder or file that is to be made; its parent folder is made if it is missing.
+    out : a folder or file to be made; its parent folder is made if it is missing.
 
-    Raises ``ValueError`` if another run holds the claim, or nothing can be written there. Where there
-    are no such locks nothing is held.
+    Raises ``ValueError`` if another run holds the claim, or nothing can be written there. On systems without
+    such locks nothing is held.
     """
     name = out.absolute().with_name(f".{out.name}.claim")
     try:
@@ -92,7 +92,7 @@ def claimed(out: Path) -> Iterator[None]:
 
 
 def claims_out(function: Callable[P, R]) -> Callable[P, R]:
-    """The same function; while it runs, its argument ``out`` is :func:`claimed`."""
+    """Return the same function; while it runs, its argument ``out`` is :func:`claimed`."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -105,7 +105,7 @@ def claims_out(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def room_for(out: Path, size: int) -> Iterator[None]:
-    """Hold ``size`` bytes of the disk that ``out`` will lie on, while a block pays for it.
+    """Hold ``size`` bytes of ``out``'s disk while a block pays for it.
 
     Raises ``ValueError``, before the block, if there is less room.
     """
@@ -115,7 +115,7 @@ def room_for(out: Path, size: int) -> Iterator[None]:
     except OSError as error:
         raise _no_room(out, size, error) from None
     try:
-        name.unlink()  # the room is given back when the process ends, in whatever way
+        name.unlink()  # the room is freed when the process ends, in whatever way
         try:
             _fill(handle, size)
         except OSError as error:
@@ -147,7 +147,7 @@ def _locked(name: Path) -> int:
         handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(handle)
-            # who held it may have removed the file between our two calls: then our lock is on no name
+            # The previous holder may have removed the file between the two calls: then our lock has no name.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(name)):
                     return handle
@@ -172,11 +172,12 @@ def _lock(handle: int) -> None:
 
 @contextmanager
 def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> Iterator[Path]:
-    """A hidden folder that takes the name ``out`` when the block ends well, and is on the disk then.
+    """Yield a hidden folder that takes the name ``out`` when the block succeeds, and is synced to disk.
 
     If the block raises after the file ``paid``, a release that was paid for, was written, the hidden folder
-    stays, and the error says where, and which command finishes it; else it vanishes. ``ledger`` : the file of
-    the ledger that was charged.
+    is kept, and the error gives its path and the command that finishes it; else it is removed. ``ledger`` :
+    the
+    file of the ledger that was charged.
     """
     hidden = hidden_beside(out)
     hidden.parent.mkdir(parents=True, exist_ok=True)
@@ -187,9 +188,9 @@ def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> 
 
 @contextmanager
 def held(folder: Path) -> Iterator[bool]:
-    """Hold a folder for this process, until the block or the process ends; False where another one does.
+    """Hold a folder for this process, until the block or the process ends; False if another one holds it.
 
-    So that nobody finishes what a run is at work on. Where the system has no such locks nothing is held.
+    This prevents other processes from finishing an active run. On systems without such locks nothing is held.
     """
     try:
         import fcntl

@@ -1,4 +1,4 @@
-"""Frozen values whose options have presets: what is given wins, the rest is the preset's."""
+"""Frozen values whose options have presets: a given value overrides the preset's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discreet.core import checks
 
 
 class _Signature:
-    """The signature of a class is that of its ``__init__``."""
+    """Signature of a class, equal to that of its ``__init__``."""
 
     def __get__(self, _: object, owner: type) -> inspect.Signature:
         found = inspect.signature(owner.__init__)  # type: ignore[misc]
@@ -23,20 +23,20 @@ class _Signature:
 class Knobs:
     """Base of learners and privatizers.
 
-    A subclass lists ``PRESETS``: name to {option: value}; ``"default"`` must be there and name every
+    A subclass lists ``PRESETS``: name to {option: value}; ``"default"`` must exist and name every
     option. Options are fields whose default is None, "from the preset". They are given by name: a value
-    without one, or an unknown name, is a ``TypeError`` that says what is meant.
+    without a name, or an unknown name, is a ``TypeError`` that suggests the right one.
     """
 
     preset: str = "default"
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
-    if not TYPE_CHECKING:  # a type checker is to see the options that __init__ takes
+    if not TYPE_CHECKING:  # a type checker must see the options of __init__
         __signature__ = _Signature()
 
         def __new__(cls, *values: Any, **options: Any) -> Self:
-            """Refuse, in words of ours, what ``__init__`` would refuse in Python's."""
+            """Reject, with clearer messages, what ``__init__`` would reject."""
             known = [f.name for f in fields(cls) if f.init]
             if values:
                 raise TypeError(f"{cls.__name__} takes keyword arguments only: {_such(cls, values)}")
@@ -53,12 +53,12 @@ class Knobs:
                 object.__setattr__(self, name, value)
 
     def options(self) -> dict[str, Any]:
-        """Every field by name, resolved."""
+        """Return every field by name, resolved."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def _such(cls: type, values: tuple[Any, ...]) -> str:
-    """What could have been meant by values without names."""
+    """Return what values without names could have meant."""
     known = [f.name for f in fields(cls) if f.init]
     number = isinstance(values[0], int | float) and not isinstance(values[0], bool)
     if number and len(values) == 1 and "epsilon" in known:
@@ -67,6 +67,6 @@ def _such(cls: type, values: tuple[Any, ...]) -> str:
 
 
 def _meant(name: str, known: list[str]) -> str:
-    """The option that an unknown name is nearest to, else all of them."""
+    """Return the option nearest to an unknown name, else all of them."""
     near = difflib.get_close_matches(name, known, n=1) or [one for one in known if one.startswith(name)]
     return f"; did you mean {near[0]}?" if near else f"; must be one of {', '.join(known)}"

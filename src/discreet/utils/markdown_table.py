@@ -1,4 +1,4 @@
-"""Tables of words in Markdown and HTML: written in one place."""
+"""Tables of words in Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Table = Sequence[Sequence[str]]
 
 
 def markdown(table: Iterable[Sequence[str]]) -> str:
-    """A table of words, its head first, in Markdown. A bar in a cell would end it: escape it before."""
+    """Return a table of words in Markdown, header first. Escape bars in cells before: a bar ends a cell."""
     head, *rest = table
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rest)])

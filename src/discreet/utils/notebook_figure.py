@@ -1,4 +1,4 @@
-"""Figure that a notebook shows as a picture. Imported only where matplotlib is wanted."""
+"""Figure that a notebook shows as a picture. Imported only where matplotlib is needed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How figures look: colours, sizes in columns of journals, names beside curves, intervals, files.
+"""Style of figures: colours, sizes in columns of journals, names beside curves, intervals, files.
 
-Colours are those of Okabe and Ito, told apart by most colour-blind readers; line styles repeat the
+Colours are those of Okabe and Ito, which most colour-blind readers can distinguish; line styles repeat the
 distinction for print. Figures are built without matplotlib's global state and need no display. PDF files
-embed their fonts (TrueType, type 42, as journals ask for), SVG files draw their letters as outlines. A
-matplotlib style file wins over what stands here.
+embed their fonts (TrueType, type 42, as journals require). SVG files draw their letters as outlines. A
+matplotlib style file overrides these settings.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 FORMATS = (".png", ".pdf", ".svg")
 # Widths in mm of one column and of two (or of the text). "Read": in the publisher's own style file or page of
-# that name; "quoted": as other projects give the publisher's words, whose page we could not read.
+# that name; "quoted": the publisher's words as other projects quote them; the publisher's page could not be
+# read.
 JOURNALS: Mapping[str, tuple[float, float]] = {
     # read: acmart.dtx (2024), sigconf: letter paper less 2 x 54 pt, columnsep 2 pc: 241.15 pt and 506.3 pt
     "acm": (84.75, 177.9),
@@ -62,7 +63,7 @@ JOURNALS: Mapping[str, tuple[float, float]] = {
     # read: svglov3.clo of svjour3: textwidth 17.4 cm, columnsep 6 mm: two columns of 84 mm
     "springer": (84.0, 174.0),
 }
-_MM = 25.4  # of an inch
+_MM = 25.4  # mm in an inch
 _PRINT = {  # points of a figure that is printed at its own size
     "font.size": 7.0, "axes.titlesize": 7.0, "axes.labelsize": 7.0, "xtick.labelsize": 6.5,
     "ytick.labelsize": 6.5, "legend.fontsize": 6.5, "axes.linewidth": 0.6, "lines.linewidth": 1.0,
@@ -70,7 +71,7 @@ _PRINT = {  # points of a figure that is printed at its own size
 
 
 def width_of(columns: int, journal: str = "nature") -> float:
-    """Inches of so many columns (1 or 2) of a journal; ``ValueError`` for others."""
+    """Return the width in inches of 1 or 2 columns of a journal; raises ``ValueError`` for others."""
     columns = checks.integer("columns", columns, 1, 2)
     checks.choice("journal", journal, JOURNALS)
     return JOURNALS[journal][columns - 1] / _MM
@@ -78,9 +79,9 @@ def width_of(columns: int, journal: str = "nature") -> float:
 
 @contextmanager
 def styled(style: Path | str | None = None, columns: int | None = None) -> Iterator[None]:
-    """While this holds, figures are made with a matplotlib style file, and in letters for print in columns.
+    """Apply a matplotlib style file, and font sizes for print in columns, within the block.
 
-    style : a ``.mplstyle`` file. Raises ``ValueError`` where it cannot be read.
+    style : a ``.mplstyle`` file. Raises ``ValueError`` if it cannot be read.
     """
     import matplotlib
 
@@ -105,9 +106,9 @@ def new_figure(width: float = 7.0, height: float = 4.6) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, *, text: bool = False) -> None:
-    """Write a .png (200 dpi), .pdf or .svg, whole or not at all; equal figures give equal bytes.
+    """Write a .png (200 dpi), .pdf or .svg atomically; equal figures give equal bytes.
 
-    text : letters of an SVG stay text, for screens, in whatever font is there.
+    text : letters of an SVG stay text, for screens, in any font available.
     """
     import matplotlib
 
@@ -124,16 +125,16 @@ def save_figure(figure: Figure, path: Path, *, text: bool = False) -> None:
 
 
 def look(i: int) -> tuple[str, Any]:
-    """Colour and line style of the i-th curve: different for the first 32."""
+    """Return colour and line style of the i-th curve: different for the first 32."""
     return PALETTE[i % len(PALETTE)], LINES[(i + i // len(PALETTE)) % len(LINES)]
 
 
 # --------------------------------------------------------------------------------------- intervals
 def interval(mean: ArrayLike, half: ArrayLike, log: bool) -> tuple[Floats, Floats]:
-    """(low, high) of means with half-widths; on a logarithmic axis the interval of the logarithm.
+    """Return (low, high) of means with half-widths; on a logarithmic axis the interval of the logarithm.
 
     To first order the logarithm of an estimate has the error half / mean, so low and high are mean times
-    exp(-+ half / mean): both above 0, the upper part longer, as the axis shows it the same.
+    exp(-+ half / mean): both above 0; both parts have equal length on the axis.
     """
     centre, width = np.asarray(mean, np.float64), np.asarray(half, np.float64)
     if not log:
@@ -145,13 +146,13 @@ def interval(mean: ArrayLike, half: ArrayLike, log: bool) -> tuple[Floats, Float
 def draw_interval(
     axes: Axes, at: ArrayLike, mean: ArrayLike, half: ArrayLike, colour: str, log: bool
 ) -> None:
-    """A band around a curve."""
+    """Draw a band around a curve."""
     low, high = interval(mean, half, log)
     axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0, zorder=2)
 
 
 def error_bars(mean: ArrayLike, half: ArrayLike, log: bool) -> Floats:
-    """(2, n) lengths below and above, as matplotlib's ``errorbar`` takes them."""
+    """Return (2, n) lengths below and above, as for matplotlib's ``errorbar``."""
     low, high = interval(mean, half, log)
     return np.stack([np.asarray(mean) - low, high - np.asarray(mean)])
 
@@ -160,15 +161,15 @@ def error_bars(mean: ArrayLike, half: ArrayLike, log: bool) -> Floats:
 def label_ends(
     axes: Axes, ends: Sequence[tuple[float, str, str]], size: float = 7.5, width: int = 30
 ) -> bool:
-    """Write names at the right of the axes, at the heights where curves end: no legend is to be looked up.
+    """Write names at the right of the axes, at the heights where curves end, instead of a legend.
 
-    ends : (y, name, colour). Names that would lie on each other are moved apart, with a thin line to their
-    curve's end. Returns False, and draws nothing, where there is no room for all of them. Limits and scales
+    ends : (y, name, colour). Overlapping names are moved apart, with a thin line to their
+    curve's end. Returns False, and draws nothing, if there is no room for all of them. Limits and scales
     of the axes must be set.
     """
     page: Any = axes.figure
     figure_width, figure_height = page.get_size_inches()
-    whole = [name.replace(" = ", "\u00a0=\u00a0") for _, name, _ in ends]  # not broken there
+    whole = [name.replace(" = ", "\u00a0=\u00a0") for _, name, _ in ends]  # no line break there
     said = [textwrap.fill(name, width, break_long_words=False) for name in whole]
     lines = np.array([1 + text.count("\n") for text in said])
     longest = max(len(line) for text in said for line in text.split("\n"))
@@ -182,7 +183,7 @@ def label_ends(
     order = np.argsort(heights, kind="stable")
     places = np.clip(heights, 0.0, 1.0)[order]
     apart = (room[order][1:] + room[order][:-1]) / 2
-    for _ in range(200):  # neighbours share what they lack
+    for _ in range(200):  # neighbours share the missing space
         lack = np.maximum(0.0, apart - np.diff(places)) / 2
         if lack.max(initial=0.0) < 1e-4:
             break
@@ -201,9 +202,13 @@ def label_ends(
 
 
 def tidy(axes: Axes, scales: str = "", title: str = "", size: float = 9, **labels: str) -> None:
-    """Axes as all figures have them.
+    """Style axes as in all figures.
 
-    scales : "x", "y" or "xy" are logarithmic; title : above, at the left; labels : ``x`` and ``y``.
+    Parameters
+    ----------
+    scales : "x", "y" or "xy" are logarithmic
+    title : above, at the left
+    labels : ``x`` and ``y``
     """
     if "x" in scales:
         axes.set_xscale("log")

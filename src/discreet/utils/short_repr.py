@@ -1,4 +1,4 @@
-"""How values are shown at a prompt: within a screen, whatever they hold."""
+"""Display of values at a prompt, limited to one screen for any content."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FIRST = 3  # items of a list that are shown
 
 
 def text(thing: Any) -> str:
-    """``Name(field=value, ...)`` of a dataclass: at most 20 lines of 110 characters.
+    """Return ``Name(field=value, ...)`` of a dataclass: at most 20 lines of 110 characters.
 
-    For ``__repr__ = brief`` (:mod:`discreet.core.short_repr`). Fields that stand at their defaults are left
-    out; arrays are told by type and shape, mappings and lists by their size and first items.
+    For ``__repr__ = brief`` (:mod:`discreet.core.short_repr`). Fields at their defaults are left
+    out; arrays are shown by type and shape, mappings and lists by their size and first items.
     """
     name = type(thing).__name__
     parts = _parts(thing)
@@ -59,7 +59,7 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
 
 
 def _said(value: Any) -> str:
-    """A field on one line."""
+    """Return a field on one line."""
     if isinstance(value, np.ndarray):
         if value.size <= _FIRST:
             return f"array({value.tolist()})"

@@ -1,4 +1,4 @@
-"""Bring the entries of a folder to the disk."""
+"""Synchronization of a folder's entries to the disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["sync_folder"]
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring what was created, renamed or removed in a folder down to the disk."""
+    """Write created, renamed and removed entries of a folder to the disk."""
     if os.name != "posix":  # elsewhere a folder cannot be opened
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""What the machine has: processors, and packages that not everybody needs."""
+"""Facts about the machine: processors, and optional packages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from types import ModuleType
 
 
 def processors() -> int:
-    """Processors that this process may use; compiled code runs in as many threads, without Python's lock."""
+    """Return the number of processors that this process may use.
+
+    Compiled code runs in as many threads, without Python's lock.
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def optional(package: str, extra: str, what: str) -> ModuleType:
-    """A package of the extra ``discreet[extra]``; ``ImportError`` says what needs it, and what to install."""
+    """Import a package of the extra ``discreet[extra]``; ``ImportError`` says what needs it and how to
+    install it.
+    """
     try:
         return importlib.import_module(package)
     except ImportError as missing:

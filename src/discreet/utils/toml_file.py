@@ -13,7 +13,7 @@ OptionValue = bool | int | float | str | tuple[Any, ...] | None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a table; ``ValueError`` names the file if it is missing or malformed."""
+    """Read a TOML file as a table; ``ValueError`` names the file if it is missing or malformed."""
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
@@ -24,7 +24,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """A table as TOML, without what is None, dotted names as tables: ``tomllib.loads`` gives it back."""
+    """Return a table as TOML, without None values, dotted names as tables; ``tomllib.loads`` inverts it."""
     import tomli_w
 
     return tomli_w.dumps(_nested(table))
