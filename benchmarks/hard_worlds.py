@@ -4,7 +4,8 @@
     python benchmarks/hard_worlds.py --graphs
 
 Share of the uniform policy's regret at K = 2e4, 2e5 and 2e6, and late share (last quarter; mean, worst seed).
-No knob was chosen on these worlds; a fault that they showed was mended (benchmarks/default_learner.md). ``doors``:
+No knob was chosen on these worlds; a fault that they showed was mended
+(benchmarks/default_learner.md). ``doors``:
 behind each first action a room of its own, one of which pays more. ``delay``: rooms that pay at once, and a
 sequence of four actions that pays more, later. ``star``: doors with one better action in each room.
 ``corridor``: a small reward for turning back at every step, 1 at the end. ``lock``: a sequence of eight

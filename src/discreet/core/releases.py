@@ -99,8 +99,9 @@ class Schedule:
     ``start`` then returns a :class:`~discreet.mechanisms.batch_queries.BatchSession`. Users after the last
     release are in no batch.
 
-    ``final`` : the last of ``times`` may be ``users`` itself. Online such a release raises ``ValueError``, since no
-    user remains who could use it. An offline data set is released in this way (:meth:`one_shot`).
+    ``final`` : the last of ``times`` may be ``users`` itself. Online such a
+    release raises ``ValueError``, since no user remains who could use it. An
+    offline data set is released in this way (:meth:`one_shot`).
     """
 
     __repr__ = brief

@@ -16,7 +16,7 @@ def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
     """Return the folder ``discreet`` inside the user's XDG base directory of this kind.
 
     The base is ``$XDG_CACHE_HOME``, ``$XDG_DATA_HOME`` or ``$XDG_STATE_HOME`` if it is absolute (the XDG
-    specification ignores relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. Data
+    rules ignore relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. Data
     are in ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. No folder is
     created. Raises ``ValueError`` without a home folder.
     """

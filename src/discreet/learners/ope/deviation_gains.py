@@ -188,7 +188,7 @@ class Path:
     key: NDArray[np.uint64]
 
     def point(self, caution: float) -> int:
-        """Return the number of changed states with the largest expected gain - caution x deviation; 0 .. K."""
+        """Return the number of changed states with largest expected gain - caution x deviation; 0 .. K."""
         if not self.order.size:
             return 0
         return int((self.expected - caution * self.risk).argmax()) + 1
