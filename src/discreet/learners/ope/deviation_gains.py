@@ -186,7 +186,7 @@ class Path:
     key: NDArray[np.uint64]
 
     def point(self, caution: float) -> int:
-        """Return the number of changed states (0 .. K) with the largest expected gain - caution x deviation."""
+        """Return how many states (0 .. K) to change for the largest expected gain - caution x deviation."""
         if not self.order.size:
             return 0
         return int((self.expected - caution * self.risk).argmax()) + 1

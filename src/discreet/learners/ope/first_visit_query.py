@@ -65,7 +65,7 @@ Ints = NDArray[np.int64]
 
 __all__ = ["FirstVisits", "Told"]
 
-_SHARE = 0.52  # share of the budget for returns: their noise is then half that of visits (both cases of a step bind)
+_SHARE = 0.52  # share of the budget for returns: half the noise of visits (both cases of a step bind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,7 +297,7 @@ class Told:
         return np.asarray(several & (layout.row_state != self.question.start))
 
     def consistent(self, moves: Floats | None = None, visits: Floats | None = None) -> Floats:
-        """Return (R, S + 1) non-negative transitions that add up to visits: least squares, then a projection."""
+        """Return (R, S + 1) non-negative transitions that sum to visits: least squares, then projection."""
         moves = self.moves if moves is None else moves
         visits = self.visits if visits is None else visits
         if self.noise.moves == 0.0:

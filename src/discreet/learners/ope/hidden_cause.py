@@ -5,7 +5,7 @@ from the recorded odds by a factor in [1/L, L]. Both bounds below give the large
 cause of strength L; L* is the largest L at which the whole interval of the gain, less that loss, stays above
 0. Sharp bounds for one decision: Dorn and Guo 2021 (arXiv 2102.04543).
 
-Each step (bound A): u is drawn anew at each step given the recorded state. With e the share of action a in
+Each step (bound A): u is drawn again at each step given the recorded state. With e the share of action a in
 state s, P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a), where
 h(t) = E[recorded odds / odds given u | s, a, t] lies in [1/L, L] and sum_t h(t) P(t | s, a) = 1. The least
 value of the policy is found by backward induction,
