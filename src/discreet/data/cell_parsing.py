@@ -43,7 +43,7 @@ _LONGEST = 300
 class Offences:
     """Rows that break the declaration. Private: they quote user data and count users' errors.
 
-    seen : by reason, words of :data:`.words.NOTHING` that such cells hold.
+    seen : by reason, words of :data:`.cell_texts.NOTHING` that such cells hold.
     """
 
     counts: Counter[str] = field(default_factory=Counter)

@@ -2,7 +2,7 @@
 
 :func:`prepare` reads the sources once and partitions users so that each partition fits into memory. From each
 user's rows, in order of time, it makes steps on the declared grid, values, states, actions, rewards, next
-states and the outcome (:mod:`.declaration` specifies how). Every step is a function of one user's own rows
+states and the outcome (:mod:`.prepare_config` specifies how). Every step is a function of one user's own rows
 and of the declaration. Every user who has a row with a time is in the result. Therefore protecting the users
 of the result protects the users of the records.
 

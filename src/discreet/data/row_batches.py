@@ -5,11 +5,11 @@ For every source, a batch is an Arrow table with the columns ``user``, ``episode
 file's units) and ``number`` (int64: the row's position in the whole source). If the schema has groups of
 users, it also has ``group`` (int64). A cell that is not a number or not a label of the schema is kept as a
 code that no check passes. It is never repaired: :mod:`.validate` counts it. Only one batch is in memory at a
-time. :mod:`.places` lists the supported sources; Minari is another.
+time. :mod:`.sources` lists the supported sources; Minari is another.
 
 A user's or episode's name is an integer if every source says so, else a text. ``7`` in a CSV file and
 7 in a Parquet file are the same user, ``07`` and `` 7`` are others. A data set must write a name in
-one way, or one user counts as two (:mod:`.alike` counts such names). CSV values that are empty, ``NA``,
+one way, or one user counts as two (:mod:`.near_duplicate_ids` counts such names). CSV values that are empty, ``NA``,
 ``NaN`` or ``null`` are empty.
 """
 

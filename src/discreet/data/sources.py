@@ -71,7 +71,7 @@ _LOOKED_THROUGH = 30  # lines that are searched for the names of columns
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _DUCKDB = "duckdb://"
-_COLUMNS = 8  # columns of a batch of :mod:`.readers`
+_COLUMNS = 8  # columns of a batch of :mod:`.row_batches`
 _BYTE_ORDER = b"\xef\xbb\xbf"
 
 

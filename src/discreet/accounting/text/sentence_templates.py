@@ -35,7 +35,7 @@ VERSION, OLDEST = 5, 4
 """Versions of statements: the one that is written, and the oldest that can be read."""
 
 NOW: Mapping[str, str] = {
-    # ---------------------------------------------------------- the guarantee in words (written.sentences)
+    # ---------------------------------------------------------- the guarantee in words (guarantee_sentences)
     "joint": "Joint differential privacy: after exchanging any one user's {whole}, the probability of "
     "anything that all other users see (every release, policy and action) is at most {factor} times what it "
     "was before{plus}",
@@ -69,7 +69,7 @@ NOW: Mapping[str, str] = {
     "certain, pure": "No outcome rules one of the two records out.",
     "certain, none": " (with this noise: 0)",
     "times": "e^{epsilon}",
-    # ---------------------------------------------------------- the officer's page (stored.officer_page)
+    # ---------------------------------------------------------- the officer's page (reports.dpo_report)
     "row": "the chance of anything, at most: its chance with another record, times ...{plus}",
     "epsilon": "Whatever chance something has when another record stands in place of one {unit}'s, it has at "
     "most e to the power ε times that chance with this one{plus}. Here ε = {epsilon}: {factor} times. At ε "

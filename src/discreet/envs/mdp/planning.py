@@ -38,7 +38,7 @@ def evaluate(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
 
 
 def value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
-    """Return the expected return, in [0, H], of a policy (H, S) or (H, S, A) from the initial distribution.
+    """Return the expected return of a policy (H, S) or (H, S, A) in ``mdp``, a number in [0, H].
 
     Raises ``ValueError`` as :func:`evaluate` does.
     """

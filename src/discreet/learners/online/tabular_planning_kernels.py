@@ -1,4 +1,4 @@
-"""Compiled planning of every tabular learner: one skeleton, the width chosen by a code.
+"""Compiled planning of every tabular learner: shared code, with the width chosen by an integer code.
 
 One step of planning reads a release (rows of sums), makes a model of it with
 :mod:`discreet.learners.estimation.model_kernels`, runs optimistic backward induction (value iteration) or
@@ -37,7 +37,7 @@ Ints = NDArray[np.int64]
 
 
 class LearnerKernel(NamedTuple):
-    """What a learner is to compiled code. Build it with ``learner.kernel(spec)``."""
+    """Learner constants for compiled code. Build it with ``learner.kernel(spec)``."""
 
     code: int  # VALUE_ITERATION or POLICY_OPTIMIZATION
     flags: Ints
@@ -83,7 +83,7 @@ def work_size(slots: int, rows: int, states: int) -> int:
 
 @inlined
 def _mean(masses: Floats, r: int, values: Floats, h: int) -> float:
-    """sum_s masses[r, s] values[h, s]."""
+    """Return sum_s masses[r, s] values[h, s]."""
     total = 0.0
     for s in range(masses.shape[1]):
         total += masses[r, s] * values[h, s]
@@ -92,7 +92,7 @@ def _mean(masses: Floats, r: int, values: Floats, h: int) -> float:
 
 @inlined
 def _long_mean(masses: Floats, r: int, values: Floats, h: int) -> float:
-    """The same in four lanes, in one fixed order: a long sum would wait for each addition."""
+    """Return the same in four lanes, in one fixed order: a long sum would wait for each addition."""
     states = masses.shape[1]
     a = b = c = d = 0.0
     whole = states - states % 4
@@ -108,7 +108,7 @@ def _long_mean(masses: Floats, r: int, values: Floats, h: int) -> float:
 
 @inlined
 def _spread(masses: Floats, r: int, values: Floats, h: int, mean: float) -> float:
-    """sum_s masses[r, s] (values[h, s] - mean)^2, at least 0."""
+    """Return sum_s masses[r, s] (values[h, s] - mean)^2, at least 0."""
     total = 0.0
     for s in range(masses.shape[1]):
         x = values[h, s] - mean
@@ -118,7 +118,7 @@ def _spread(masses: Floats, r: int, values: Floats, h: int, mean: float) -> floa
 
 @inlined
 def _long_spread(masses: Floats, r: int, values: Floats, h: int, mean: float) -> float:
-    """The same in four lanes."""
+    """Return the same in four lanes."""
     states = masses.shape[1]
     a = b = c = d = 0.0
     whole = states - states % 4
@@ -152,7 +152,10 @@ def _widths(
     outer: Floats,
     inner: Floats,
 ) -> None:
-    """The outer and inner width of each row, (n,), from its model. Infinite outer width: Q is the cap."""
+    """Compute the outer and inner width of each row, (n,), from its model.
+
+    An infinite outer width means that Q is the cap.
+    """
     rows, states = transitions.shape
     kind = lk.flags[WIDTH]
     e1, e2, e3, e_row = errors[E_VISITS], errors[E_REWARDS], errors[E_TRANSITIONS], errors[E_ROW]
@@ -200,7 +203,7 @@ def _widths(
             outer[r] = scale_outer * root + noise_outer * inverses[r]
             inner[r] = scale_inner * root + noise_inner * inverses[r]
     if post == POST_NONE or (post == POST_RAW and kind != WIDTH_PUCB):
-        # N <= N-hat + E1 < 1: nobody has been here.
+        # N <= N-hat + E1 < 1: no user has visited this pair.
         for r in range(rows):
             if counts[r] < 1.0:
                 outer[r] = np.inf
@@ -208,7 +211,7 @@ def _widths(
 
 @inlined
 def _softmax(logits: Floats, state_ptr: Ints, horizon: int, probabilities: Floats) -> None:
-    """probabilities (H, R) from flat logits (H * R,), a distribution over the rows of each state."""
+    """Write probabilities (H, R) from flat logits (H * R,), a distribution over the rows of each state."""
     rows = probabilities.shape[1]
     for h in range(horizon):
         for s in range(state_ptr.shape[0] - 1):
@@ -237,7 +240,7 @@ def _corrections(
     horizon: int,
     corrections: Floats,
 ) -> None:
-    """min(first / N + second / N^2, range^2) at each successor, N its visits (from row ``later`` on)."""
+    """Write min(first / N + second / N^2, range^2) at each successor with N visits (from row ``later``)."""
     reach = float(horizon) if lk.flags[RANGE] == RANGE_HORIZON else range_left
     most = reach * reach
     first = lk.knobs[FIRST]
@@ -266,13 +269,13 @@ def plan_step(
     probabilities: Floats,
     work: Floats,
 ) -> None:
-    """Everything of one release: model, optimistic Q and V, the learner's memory.
+    """Process one release: model, optimistic Q and V, the learner's memory.
 
     Parameters
     ----------
     lk : the learner's constants.
     state_ptr : (S + 1,) rows of each state; horizon : H.
-    users, number : of the release: people submitted so far, and its number (not read by these learners).
+    users, number : of the release: users submitted so far, and its number (not read by these learners).
     visits (T, R), transitions (T, R, S), reward_sums (T, R) : released sums, T = 1 (pooled) or H.
     known_rewards : (H, R) public mean rewards, or (0, 0).
     errors : (5,) bounds of the noise of visits, reward sums, transition counts, a row's sum of
@@ -319,7 +322,7 @@ def plan_step(
     optimizing = lk.code == POLICY_OPTIMIZATION
     table = horizon * rows
     if optimizing:
-        # Everybody since the last release played one policy and met one Q: one step of mirror descent each.
+        # All users since the last release played one policy with one Q: one step of mirror descent each.
         step = lk.knobs[ETA] * (users - memory[2 * table])
         for c in range(table):
             memory[c] += step * memory[table + c]
@@ -423,7 +426,7 @@ def choose(
     tie_state: NDArray[np.uint64],
     policy_rows: Ints,
 ) -> None:
-    """The greedy row of each (h, s) of q (H, R) into policy_rows (H, S).
+    """Write the greedy row of each (h, s) of q (H, R) to policy_rows (H, S).
 
     Among exact maximisers: one uniform draw from ``tie_state`` where there are several (random
     ties), or the lowest action. No draw is spent where the maximiser is unique.
@@ -455,7 +458,7 @@ def choose(
 
 @kernel
 def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
-    """Users of one sub-batch: exploring (E,) are each explorer's, greedy parts share all others."""
+    """Return the users of one sub-batch: exploring (E,) are each explorer's, greedy parts share the rest."""
     if part >= parts:
         return exploring[part - parts]
     rest = users - exploring.sum()
@@ -463,6 +466,6 @@ def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
 
 
 def part_sizes(users: int, exploring: Ints, parts: int) -> list[int]:
-    """Users of every sub-batch, the explorers' last."""
+    """Return the users of every sub-batch, the explorers' last."""
     users = max(users, 0)
     return [part_size(users, exploring, parts, part) for part in range(parts + exploring.shape[0])]

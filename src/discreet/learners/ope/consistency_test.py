@@ -1,11 +1,12 @@
 r"""Test whether a release of first visits agrees with itself.
 
-A gain is claimed under three assumptions: the world is the same at every step, the recorded state holds all
-that matters for what follows, and what people do depends on the recorded state only. Under these assumptions
-the rest of an episode after the next state does not depend on the state and action before it. So what an
-action earns can be read off a release of first visits in two ways: from returns, and from one step of
-transitions plus the value of the next state. The two must agree. A cause that is not recorded and lasts
-longer than one step, a reading taken after the action, or behaviour that changes over time make them differ.
+A gain is claimed under three assumptions. The environment is the same at every step, the recorded state
+contains everything that matters for the future, and the users' behaviour depends on the recorded state only.
+Under these assumptions the rest of an episode after the next state does not depend on the state and action
+before it. The return of an action can therefore be computed from a release of first visits in two ways: from
+returns, and from one step of transitions plus the value of the next state. The two must agree. They differ
+if an unrecorded cause lasts longer than one step, if a reading is taken after the action, or if behaviour
+changes over time.
 
 Two kinds of discrepancy are tested, in units of the range of returns:
 
@@ -17,7 +18,7 @@ Where users belong to public groups, the start state has a level for each group 
     L(g)      = q(start, g) - sum_t P(t | start, g) y_start(t).                                            (4)
 
 A group's users begin in states drawn from P(. | start, g). If their outcome does not follow from these
-states, the state leaves out something that the group reveals. All groups share y_start, since all users begin
+states, the state omits something that the group reveals. All groups share y_start, because all users begin
 at the first step.
 
 In (1) and (2), q and v are the mean returns of first visits by action and by state. After a first visit to s,
@@ -26,11 +27,11 @@ y_s(t) is the expected return from an arrival in t:
     y_s(t) = w(t)                                              where t is terminal
     y_s(t) = w(t) + v(t) + sum_h f_h(s) V_h+1(t) / x(s) - sum_h f_h(t) V_h(t) / x(t)     elsewhere.        (3)
 
-w is what an arrival pays by rule, f_h(s) the chance that the first visit to s is at step h, x = sum_h f_h,
-and V_h the value in the chain of released transitions. The last two terms of (3) correct for the time that is
-left: a first visit to t usually comes at another step than the step after a first visit to s. The next
-states' worth is centred by c_s = sum_t P(t | s) y_s(t) before it is multiplied by noisy counts, so that the
-noise of visits does not bias (1) and (2) to first order.
+w is the reward of an arrival by rule, f_h(s) the probability that the first visit to s is at step h,
+x = sum_h f_h, and V_h the value in the chain of released transitions. The last two terms of (3) correct for
+the remaining time: a first visit to t is usually not at the step after a first visit to s. The next states'
+values are centred by c_s = sum_t P(t | s) y_s(t) before they are multiplied by noisy counts. The noise of
+visits then does not bias (1) and (2) to first order.
 
 Covariance. (1) and (2) are linear, to first order, in three numbers per row or state,
 
@@ -42,14 +43,15 @@ Here g_r, g_s and g_t are reciprocals of counts. The discrepancies change by
     dD(s, a) = a_r - b_s - sum_t [P_r(t) - P_s(t)] l_t,   dL(s) = b_s - P_s l,
     dL(g) = a_r - P_r l   with r = (start, g).
 
-So the covariance of all discrepancies is A X A' with X the
+Therefore the covariance of all discrepancies is A X A' with X the
 covariance of (a, b, l). *Noise*: rows have independent noise, and X is a sum of blocks by state. *Sampling*:
-users of the fitted chain are simulated, their records are put through the same map; times users and episodes
-a user. This keeps the correlation of one user's records and of the two readings. Added are: the product of
-the noise of transitions and the error of v (second order), the error of the correction for the time that is
-left (by refits to releases drawn from the fitted model), and a term for outcomes that nobody met.
+users of the fitted chain are simulated, and their records are put through the same map; the result is
+multiplied by users and by episodes per user. This keeps the correlation of one user's records and of the two
+estimates. Three terms are added: the product of the noise of transitions and the error of v (second order),
+the error of the correction for the remaining time (by refits to releases drawn from the fitted model), and a
+term for outcomes that were not observed.
 
-A state whose visits do not stand out of noise has no v of its own; the mean of other states stands in, and
+A state whose visits do not exceed the noise has no separate v. The mean of other states replaces it, and
 half of the probability that leads to such states is allowed as a bias.
 
 The test rejects, separately for contrasts and for levels, if the largest |z| has Bonferroni p below 5e-4, or
@@ -57,14 +59,15 @@ the sum of squares has p below 1e-5 by Satterthwaite's approximation. Related te
 al. 2020, arXiv 2002.01751); this one needs the released sums only. It is post-processing and costs no
 privacy.
 
-Ends whose outcome is not known (``Returns.censored``) pay the middle of the range in both readings, as in the
-release. The test then asks whether leaving fits the chain like any other end; at other outcomes of those who
-left it cannot be made, since returns are not released by how an episode ended.
+Ends whose outcome is not known (``Returns.censored``) pay the middle of the range in both estimates, as in
+the release. The test then checks that leaving fits the chain like any other end. It cannot be made at other
+outcomes of the users who left, because returns are not released by the end of an episode.
 
-What it cannot see: a cause that is drawn anew at every step (such a world is equal in law to one without
-hidden causes); any cause at a decision after which the episode ends, since both readings are then one; and a
-lasting cause if there are too few users or too much noise. ``covered`` is the share of the changed decisions
-whose action was compared, those that end the episode included.
+The test cannot detect three kinds of cause. A cause that is drawn again at every step (such an environment
+has the distribution of one without hidden causes). Any cause at a decision after which the episode ends,
+because the two estimates are then equal. A lasting cause, if there are too few users or too much noise.
+``covered`` is the share of the changed decisions whose action was compared, including those that end the
+episode.
 """
 
 from __future__ import annotations
@@ -91,24 +94,25 @@ Bools = NDArray[np.bool_]
 
 __all__ = ["Consistency", "Discrepancies", "Model", "consistency_of", "covered", "model_of", "testable"]
 
-STANDS_OUT, LEAST_USERS = 6.0, 100.0  # deviations of noise, and users, that a count must exceed
-_CLEAR = 4.0  # norms of the noise in a state's cells that its count exceeds, to enter the chain as released
-_SHARES = 0.02, 0.98  # shares of users in a state who took an action that is tested
+STANDS_OUT, LEAST_USERS = 6.0, 100.0  # a count must exceed this many deviations of noise, and this many users
+_CLEAR = 4.0  # norms of the noise in a state's cells above which its count enters the chain as released
+_SHARES = 0.02, 0.98  # least and largest share of a state's users for a tested action
 _SIMULATED = 20_000, 200_000  # users of the fitted chain: at least, at most
 _RECORDS = 150  # simulated records that a tested row or state has at least
-_SHRINK = 30.0  # users of a state's mean law that every row's law is shrunk towards
+_SHRINK = 30.0  # weight, in users, of a state's mean distribution towards which every row is shrunk
 _REFITS = 10
-_UNSEEN = 1.5  # users whom nobody met, who fared otherwise
-_LEAST_RANGE = 0.1  # of what next states are worth, for those users
+_UNSEEN = 1.5  # unobserved users with a different outcome
+_LEAST_RANGE = 0.1  # least range of next states' values, for those users
 _AT_ONCE = 512
 _NOBODY: Ints = np.zeros(0, np.int64)
 LARGEST, SQUARES = 5e-4, 1e-5  # p below which the largest and the sum of squares reject
 
 
 class Model(NamedTuple):
-    """Where users went, in the projected counts of a release.
+    """Next-state distributions in the projected counts of a release.
 
-    moves : (R, S + 1) laws of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal states.
+    moves : (R, S + 1) distributions of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal
+    states.
     taken : (R,) projected visits. share : (R,) of the decisions in a state. terminal : (S + 1,) bool.
     """
 
@@ -142,22 +146,22 @@ class Discrepancies(NamedTuple):
 
     @property
     def rejects(self) -> bool:
-        """Whether the release contradicts the assumptions."""
+        """Return True if the release contradicts the assumptions."""
         return self.largest < LARGEST or self.squares < SQUARES
 
     @property
     def p(self) -> float:
-        """Smaller of the two p, in units of the one that rejects at ``LARGEST``."""
+        """Return the smaller of the two p, in units of the one that rejects at ``LARGEST``."""
         return min(1.0, self.largest, self.squares * (LARGEST / SQUARES))
 
     @property
     def hint(self) -> float:
-        """Smaller of the two p, times two: p of a hint of a contradiction."""
+        """Return the smaller of the two p, times two: p of a hint of a contradiction."""
         return min(1.0, 2.0 * min(self.largest, self.squares))
 
     @property
     def largest_z(self) -> float:
-        """Largest absolute z, 0 if nothing is tested."""
+        """Return the largest absolute z, 0 if nothing is tested."""
         return float(np.abs(self.z).max(initial=0.0))
 
 
@@ -186,7 +190,7 @@ class Consistency:
 
     @property
     def of_groups(self) -> Bools:
-        """(K,) bool, the levels that are of groups."""
+        """Return (K,) bool, the levels of groups."""
         return np.asarray(self.levels.where >= self.model.usual.shape[0])
 
     def covered(self, visits: Floats, rows: Ints) -> float:
@@ -204,7 +208,7 @@ def covered(tested: Bools, visits: Floats, rows: Ints) -> float:
 
 
 def model_of(told: Told) -> Model:
-    """Return the laws of next states in the projected counts of a release."""
+    """Return the distributions of next states in the projected counts of a release."""
     layout = told.layout
     counts = told.consistent()
     whole = told.per_state(counts)
@@ -276,7 +280,7 @@ class _Test:
         self.key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
         self.counts = self._reconciled(told.moves, told.visits)
         self.visits, self.live = told.per_state(self.counts.visits), ~model.terminal
-        # states and rows whose visits stand out, and the rows among them that there was a choice of
+        # states and rows whose visits exceed the noise, and the rows among them with a choice
         self.sigmas = self.sigma * np.sqrt(self.cells)
         self.known = self.visits > np.maximum(STANDS_OUT * self.sigmas, LEAST_USERS)
         own = (self.known & self.live)[self.row_state]
@@ -287,7 +291,7 @@ class _Test:
         )
         chosen = told.decided & (share > _SHARES[0]) & (share < _SHARES[1])
         self.testable: Bools = self.clear & chosen
-        # groups, whose levels take the place of that of the start state
+        # groups, whose levels replace that of the start state
         begins = told.begins if told.question.groups > 1 else _NOBODY
         self.groups: Ints = begins[self.clear[begins]]
         self.levels: Bools = self.known & self.live
@@ -300,7 +304,7 @@ class _Test:
         known, own = self.known, self.known & self.live
         g_row = np.where(self.clear, reciprocal(np.where(self.clear, counts.visits, 1.0), self.sigma), 0.0)
         g_state = np.where(known, reciprocal(np.where(known, self.visits, 1.0), self.sigmas), 0.0)
-        q, v = told.returns * g_row, returns * g_state  # both less a half
+        q, v = told.returns * g_row, returns * g_state  # both minus a half
         worth, later = self._worth(v)
         centre = (model.usual * worth).sum(axis=1)
         centred = worth - centre[:, None]
@@ -400,9 +404,9 @@ class _Test:
         return np.where(model.terminal, arrival, arrival + level + later), errors
 
     def _later(self, counts: _Counts, projected: Floats) -> Floats:
-        """Return (S + 1, S + 1) corrections for the time that is left, of (3), in the chain of these counts.
+        """Return (S + 1, S + 1) corrections for the remaining time, of (3), in the chain of these counts.
 
-        States whose counts stand out enter as released; the others enter projected.
+        States whose counts exceed the noise enter as released; the others enter projected.
         """
         told, steps = self.told, self.told.layout.horizon
         noise, states = told.noise, told.layout.states
@@ -546,9 +550,7 @@ class _Test:
 
 
 class _Records(NamedTuple):
-    """First visits of simulated users: who, row, next state, and what the rest of the episode earned in [0,
-    1].
-    """
+    """First visits of simulated users: user, row, next state, and return of the rest in [0, 1]."""
 
     user: Ints
     row: Ints
@@ -557,10 +559,10 @@ class _Records(NamedTuple):
 
 
 class _Slopes(NamedTuple):
-    """What (a, b, l) of the module docstring are made of.
+    """Coefficients of (a, b, l) of the module docstring.
 
     g_row (R,), g_state, g_level (S + 1,) : reciprocals of counts, 0 where not used. row : (R,) q - ybar.
-    state : (S + 1,) v - ybar. level : (S + 1,) v. centred : (S + 1, S + 1) worth of next states, less its
+    state : (S + 1,) v - ybar. level : (S + 1,) v. centred : (S + 1, S + 1) values of next states, minus their
     mean.
     """
 

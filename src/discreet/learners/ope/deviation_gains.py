@@ -110,9 +110,7 @@ DEFAULT = 0.8  # share of the failure probability for the default point of the p
 _REFITS = 5
 _POINTS = 16
 _DRAWS, _AT_ONCE = 4000, 50  # draws of the path's errors, for the band
-_LEAST_SPREAD = (
-    0.02  # share of the squared range of returns: least variance of a return with a mean near an end
-)
+_LEAST_SPREAD = 0.02  # share of the squared range of returns: least variance of any return
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,11 @@ class Path:
     key: NDArray[np.uint64]
 
     def point(self, caution: float) -> int:
+<<<<<<< HEAD
         """Return the number of changed states with largest expected gain - caution x deviation; 0 .. K."""
+=======
+        """Return how many states (0 .. K) to change for the largest expected gain - caution x deviation."""
+>>>>>>> dc31575805a976de3f350792436ab171b72e8100
         if not self.order.size:
             return 0
         return int((self.expected - caution * self.risk).argmax()) + 1

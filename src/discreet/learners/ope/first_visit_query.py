@@ -1,48 +1,47 @@
-r"""One question for a world that is the same at every step: what follows a person's first visit to each
-state.
+r"""Query on users' first visits to each state, for a stationary environment.
 
-What is asked. Each episode is told as H + 1 records. The first one leaves a *start state* that every episode
-begins in (one action, S + 1 states in all) for the first state; then come the records (s_h, a_h, s_{h+1}).
-The reward of a record is what the *rest of the episode* earned from there on, G_h, scaled by the public
-bounds of a return to [0, 1]. Of these records those of the first visit to each state are counted, in one
+Query. Each episode is written as H + 1 records. The first one leads from a *start state* of every episode
+(one action, S + 1 states in all) to the first state; then follow the records (s_h, a_h, s_{h+1}).
+The reward of a record is the return G_h of the *rest of the episode* after it, scaled by the public
+bounds of a return to [0, 1]. Only the records of the first visit to each state are counted, in one
 table for all steps (``CountQuery(stationary=True, first=True)``):
 
 * visits N(s, a), transitions M(s, a, s') and centred returns G(s, a) = sum of (G_h - 1/2).
 
-Groups. Where users belong to one of G public groups, the group is the action of the start state: its record
-is (start, group, first state), and the start state has G rows. Nothing else changes.
+Groups. If users belong to one of G public groups, the group is the action of the start state: its record
+is (start, group, first state), and the start state has G rows. The rest does not change.
 
-Telling an episode this way is a map from one person's records to one person's records, so the sensitivities
-are those of the query (:mod:`discreet.core.count_query`): m = min(S + 1, H + 1) records of a person, in
-different pairs. Neighbours replace one person's whole record, the group included. The same bound covers this
-case: a group is an action, and the bound is over all trajectories of the layout. In full, with w_v, w_t, w_r
-the weights of the three families and
+This conversion maps one user's records to one user's records, so the sensitivities are those of the query
+(:mod:`discreet.core.count_query`): m = min(S + 1, H + 1) records of a user, in different pairs. Neighbours
+replace one user's whole record, including the group. The same bound covers this case: a group is an action,
+and the bound is over all trajectories of the layout. In full, with w_v, w_t, w_r the weights of the three
+families and
 
     W_1 = max(2 w_v + 2 w_t + w_r, 2 w_t + w_r),   W_2 = max(2 w_v^2 + 2 w_t^2 + w_r^2 / 2, 2 w_t^2 + w_r^2),
 
-say that two episodes visit u and v states first, the start state among them, c of them both; u, v <= m. In a
-state of both each has one record, in one pair or in two, and the sums change by at most W. In a state of one
-alone one record is missing: w_v + w_t + w_r / 2, or w_v^2 + w_t^2 + w_r^2 / 4, at most W / 2. So
+let two episodes visit u and v states, including the start state, and c states in common; u, v <= m. In a
+common state each has one record, in one pair or in two, and the sums change by at most W. In a state of only
+one episode one record is missing: w_v + w_t + w_r / 2, or w_v^2 + w_t^2 + w_r^2 / 4, at most W / 2. Therefore
 
     l1 <= (c + (u + v - 2 c) / 2) W_1 <= m W_1,   l2^2 <= m W_2,
 
-and with k episodes a person, by the triangle inequality, k times l1 and l2. The start state is a state of
-both, of any groups. With two groups or more both bounds can be attained where W is the case of different
-pairs; without groups the start records are in one pair, and the bounds are not attained.
+and with k episodes per user, by the triangle inequality, k times l1 and l2. The start state is common to
+both, for any groups. With two or more groups both bounds can be attained if W is the case of different
+pairs. Without groups the start records are in one pair, and the bounds are not attained.
 
-Why returns. To know what an action earns from M one must know the value of each of S next states, and noise
-enters S cells: sigma ||V||_2, some sqrt(S) / 4 times what one cell's noise is. The sum of returns is one
-cell, and the visits need a quarter of its precision only. And a sum of returns needs no Markov property. The
-price is the luck of the whole rest of the episode, Var(G) in place of Var(V(s')), which is the lesser evil
-under privacy as long as there are fewer than some (sigma sqrt(S))^2 visits.
+Reason for returns. The return of an action follows from M only with the value of each of S next states, and
+noise enters S cells: sigma ||V||_2, about sqrt(S) / 4 times the noise of one cell. The sum of returns is one
+cell, and the visits need only a quarter of its precision. In addition, a sum of returns needs no Markov
+property. The cost is the variance of the whole rest of the episode, Var(G) instead of Var(V(s')). Under
+privacy this is better if there are fewer than about (sigma sqrt(S))^2 visits.
 
 An episode whose outcome is not known ends in a censored state. Its return counts as the middle of the bounds,
 for every user. It is one more return in [0, 1], so no sensitivity changes.
 
-Whether a visit is the first is settled before its action is taken and its outcome known: conditionally on
-(s, a) the return of a counted record has the law of any visit's at that step, if the world is the same at
-every step. With a horizon that cuts episodes off, later visits have less left to earn: the first ones
-count, which are the earliest (and :mod:`discreet.learners.ope.deviation_gains` reckons with what is left).
+A visit is known to be the first before its action and its outcome. Therefore, conditionally on (s, a), the
+return of a counted record has the distribution of any visit's return at that step, if the environment is
+stationary. The horizon ends episodes, so later visits have fewer remaining steps. The first visits count,
+which are the earliest (:mod:`discreet.learners.ope.deviation_gains` allows for the remaining steps).
 """
 
 from __future__ import annotations
@@ -66,26 +65,24 @@ Ints = NDArray[np.int64]
 
 __all__ = ["FirstVisits", "Told"]
 
-_SHARE = (
-    0.52  # of the budget for returns: then their noise is half that of visits (both cases of a step bind)
-)
+_SHARE = 0.52  # share of the budget for returns: half the noise of visits (both cases of a step bind)
 
 
 @dataclass(frozen=True, eq=False)
 class FirstVisits:
-    """The question for one public world, and how an episode is told.
+    """Query for one public environment, and the conversion of its episodes.
 
     spec : Spec
         ``stationary`` must be declared; ``returns`` says how an episode's return is added up.
     episodes : int
-        At most so many episodes are of one person: the noise is for that, and so are deviations of sampling.
+        Largest number of episodes per user, for the noise and for the deviations of sampling.
 
     ``spec.groups`` is the number G of public groups of users.
 
     Raises
     ------
     ValueError
-        If the world is not declared stationary, or the spec's returns do not fit its layout.
+        If the environment is not declared stationary, or the spec's returns do not fit its layout.
     """
 
     __repr__ = brief
@@ -106,12 +103,12 @@ class FirstVisits:
 
     @property
     def returns(self) -> Returns:
-        """How an episode's return is added up."""
+        """Return the rule by which an episode's return is added up."""
         return Returns() if self.spec.returns is None else self.spec.returns
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """(least, most) return, in the user's units."""
+        """Return the (least, most) return, in the user's units."""
         return self.returns.bounds(self.spec.horizon)
 
     @property
@@ -129,17 +126,17 @@ class FirstVisits:
 
     @property
     def start(self) -> int:
-        """The state that every episode begins in: S."""
+        """Return S, the first state of every episode."""
         return self.spec.states
 
     @property
     def groups(self) -> int:
-        """G, the number of public groups of users: actions of the start state."""
+        """Return G, the number of public groups of users: actions of the start state."""
         return self.spec.groups
 
     @property
     def layout(self) -> Layout:
-        """S + 1 states, H + 1 steps; G actions in the start state, one in terminal ones."""
+        """Return S + 1 states, H + 1 steps; G actions in the start state, one in terminal ones."""
         own = self.spec.layout
         actions = max(own.actions, self.groups)
         mask = np.zeros((own.states + 1, actions), bool)
@@ -150,14 +147,14 @@ class FirstVisits:
         return Layout(own.states + 1, actions, own.horizon + 1, mask)
 
     def query(self) -> CountQuery:
-        """What is summed over people."""
+        """Return the query that is summed over users."""
         return CountQuery(
             self.layout, stationary=True, first=True, center_rewards=True, reward_share=_SHARE,
             episodes=self.episodes,
         )  # fmt: skip
 
     def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
-        """The same episodes as records of H + 1 steps, with what is left to be earned as rewards.
+        """Return the same episodes as records of H + 1 steps, with the remaining returns as rewards.
 
         people : states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1].
 
@@ -193,7 +190,7 @@ class FirstVisits:
         )
 
     def _begun(self, group: Ints | None, n: int) -> Ints:
-        """(n,) actions of the start records."""
+        """Return (n,) actions of the start records."""
         if group is None:
             if self.groups > 1:
                 raise ValueError(f"group: must be given, there are {self.groups} groups")
@@ -206,7 +203,7 @@ class FirstVisits:
         return found.astype(np.int64)
 
     def _rewards(self, people: Trajectories) -> Floats:
-        """(n, H) rewards in the user's units; terminal states pay 0."""
+        """Return (n, H) rewards in the user's units; terminal states pay 0."""
         returns, states = self.returns, np.asarray(people.states)
         ended = np.isin(states[:, :-1], returns.terminal)
         if returns.outcomes is not None:
@@ -220,7 +217,7 @@ class FirstVisits:
         return np.where(ended, 0.0, returns.low + (returns.high - returns.low) * scaled)
 
     def read(self, release: StepwiseRelease) -> Told:
-        """The release of this question. Raises ``ValueError`` if it is one of another question."""
+        """Return the release of this query. Raises ``ValueError`` for a release of another query."""
         layout = self.layout
         if release.layout != layout:
             raise ValueError("release.layout: must be that of first visits in this world")
@@ -246,7 +243,7 @@ class FirstVisits:
         people: float,
         heavy: bool = False,
     ) -> Told:
-        """Sums by rows, with the standard deviations of one cell of each, of so many people."""
+        """Return sums by rows, with the std of one cell of each, and the number of users."""
         begun = float(visits[self.layout.row_state == self.start].sum())
         return Told(self, visits, moves, returns, _Noise(*noise), float(people), max(begun, 1.0), heavy)
 
@@ -261,10 +258,10 @@ class _Noise(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """A release of first visits, by rows (R) of :attr:`FirstVisits.layout`.
+    """Release of first visits, by rows (R) of :attr:`FirstVisits.layout`.
 
-    visits (R,), moves (R, S + 1), returns (R,) of G_h - 1/2. people : how many are in the sums. episodes :
-    how many episodes, as the noisy count of the start state says. heavy : the noise is Laplace noise.
+    visits (R,), moves (R, S + 1), returns (R,) of G_h - 1/2. people : number of users in the sums. episodes :
+    number of episodes, by the noisy count of the start state. heavy : the noise is Laplace noise.
     """
 
     __repr__ = brief
@@ -280,29 +277,27 @@ class Told:
 
     @property
     def layout(self) -> Layout:
-        """Of the question."""
+        """Return the layout of the query."""
         return self.question.layout
 
     def per_state(self, table: Floats) -> Floats:
-        """(R, ...) added up over the actions of a state: (S + 1, ...)."""
+        """Sum (R, ...) over the actions of a state: (S + 1, ...)."""
         return np.asarray(np.add.reduceat(table, self.layout.state_ptr[:-1], axis=0))
 
     @property
     def begins(self) -> Ints:
-        """(G,) rows of the start state, one a group."""
+        """Return (G,) rows of the start state, one per group."""
         return np.flatnonzero(self.layout.row_state == self.question.start)
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """Return (R,) bool, rows of states in which people had a choice. A group is not a choice."""
+        """Return (R,) bool, rows of states in which users had a choice. A group is not a choice."""
         layout = self.layout
         several = np.diff(layout.state_ptr)[layout.row_state] > 1
         return np.asarray(several & (layout.row_state != self.question.start))
 
     def consistent(self, moves: Floats | None = None, visits: Floats | None = None) -> Floats:
-        """(R, S + 1) transitions that are not negative and add up to visits: least squares, then a
-        projection.
-        """
+        """Return (R, S + 1) non-negative transitions that sum to visits: least squares, then projection."""
         moves = self.moves if moves is None else moves
         visits = self.visits if visits is None else visits
         if self.noise.moves == 0.0:
@@ -316,7 +311,7 @@ class Told:
         return kept
 
     def sampled(self, moves: Floats, draw: np.random.Generator) -> tuple[Floats, Floats]:
-        """(moves, visits) of another release of as many people, if ``moves`` were the truth."""
+        """Draw (moves, visits) of another release with the same number of users, if ``moves`` were true."""
         noisy = draw.poisson(np.maximum(moves, 0.0)).astype(np.float64)
         visits = noisy.sum(axis=1) + self.noise.visits * draw.standard_normal(len(moves))
         if self.noise.moves > 0.0:

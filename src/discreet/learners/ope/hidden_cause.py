@@ -5,7 +5,7 @@ from the recorded odds by a factor in [1/L, L]. Both bounds below give the large
 cause of strength L; L* is the largest L at which the whole interval of the gain, less that loss, stays above
 0. Sharp bounds for one decision: Dorn and Guo 2021 (arXiv 2102.04543).
 
-Each step (bound A): u is drawn anew at each step given the recorded state. With e the share of action a in
+Each step (bound A): u is drawn again at each step given the recorded state. With e the share of action a in
 state s, P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a), where
 h(t) = E[recorded odds / odds given u | s, a, t] lies in [1/L, L] and sum_t h(t) P(t | s, a) = 1. The least
 value of the policy is found by backward induction,
@@ -14,9 +14,9 @@ value of the policy is found by backward induction,
 
 in changed states, and V_h(s) = P_b(s) y elsewhere. The minimum takes h = L on the lowest y, up to the mass
 1 / (1 + L), and 1/L above. The true h is feasible at each step and state and the operators are monotone, so
-by induction V_h is at most the true value; the value of what users did is identified, since u is drawn anew.
-The loss is J(policy) - J_low(L), and 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith 2021,
-arXiv 2204.00956).
+by induction V_h is at most the true value; the behaviour policy's value is identified, since u is drawn
+again. The loss is J(policy) - J_low(L), and 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith
+2021, arXiv 2204.00956).
 
 One decision (bound B): u may be any cause, also one that lasts. The mean return q in [0, 1] of first visits
 to s with action a becomes, had the others taken a, at least l(q) = max(q / L, 1 - L (1 - q)): it is E[h Y |
@@ -25,7 +25,7 @@ changes at first visits is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), with r the f
 repeated changes under a cause that lasts nothing useful is bounded (Namkoong et al. 2020, arXiv 2003.05623).
 
 Censored ends. Their outcome may be any in the range of returns
-(:mod:`discreet.learners.ope.transition_gains`), also for people who would have left under another action. The
+(:mod:`discreet.learners.ope.transition_gains`), also for users who would have left under another action. The
 loss is compared with the gain at the worst outcomes. In (1) the counterfactual part, (1 - e) h P_a, takes the
 lowest outcome. The recorded part takes one outcome per state and action, the same under the policy and under
 what people did. It is low where the policy under the cause visits more often than people did. The outcomes
@@ -82,7 +82,7 @@ class Loss:
 class HiddenCause:
     """Strength of a hidden cause that would be enough to explain a gain.
 
-    each_step : L* of a cause that is drawn anew at each step; one_decision : L* of any cause, for single
+    each_step : L* of a cause that is drawn again at each step; one_decision : L* of any cause, for single
     changes. Both are 1 if the gain is not above 0 without any cause, and at most ``LARGEST``. recorded : the
     median factor by which the recorded state itself moves the odds of the asked-for actions.
     """
@@ -377,7 +377,7 @@ def loss_one_decision(
     """Return the loss of single changes at first visits under any cause of strength L.
 
     revisits : r, the factor by which later visits multiply the gain of first ones. model : projected counts
-    of the release, if they are at hand, for the chance that an episode ends censored.
+    of the release, if available, for the probability that an episode ends censored.
     """
     told, rows = path.told, _rows(path, count)
     own = told.layout.row_state[rows]

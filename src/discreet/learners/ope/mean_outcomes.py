@@ -21,9 +21,7 @@ from discreet.learners.ope.first_visit_query import Told
 
 __all__ = ["Outcome", "mean_outcome", "outcomes_of"]
 
-_LEAST_SPREAD = (
-    0.02  # share of the squared range of returns: least variance of an outcome with a mean near an end
-)
+_LEAST_SPREAD = 0.02  # share of the squared range of returns: least variance of any outcome
 
 
 class Outcome(NamedTuple):

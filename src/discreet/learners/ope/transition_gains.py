@@ -1,55 +1,57 @@
-r"""What it gains to act otherwise, by where first visits went on to.
+r"""Gain of deviating from the behaviour policy, estimated from next states of first visits.
 
-:mod:`discreet.learners.ope.deviation_gains` asks what people earned after each decision. A return holds the
-luck of all that came later; where a state goes on to holds that of one step. In a world that is the same at
-every step, whose states hold all that matters (both are supposed there, too), the gain is a function of
+:mod:`discreet.learners.ope.deviation_gains` uses users' returns after each decision. A return has the
+variance of all later steps, a next state that of one step. If the environment is the same at every step and
+the states contain everything that matters (both are assumed there too), the gain is a function of
 transitions,
 
     gain(P) = J(P_pi) - J(P_b),   J(P) = sum_h e_start P^h (P w),                                      (1)
 
-w being what an arrival pays, P_b(s, .) where people in s went on to, P_pi(s, .) = P(s, a(s), .) in changed
-states. Both come from the released counts M of first visits. Each transition sums over everybody who came
-that way, so an interval is often a third as wide; but noise counts once for each next state and not once for
-each action, so that with many states and a small budget returns say more.
+where w is the reward of an arrival, P_b(s, .) the next states of all users in s, and P_pi(s, .) =
+P(s, a(s), .) in changed states. Both come from the released counts M of first visits. Each transition sums
+over all users who took it, so an interval is often a third as wide. But noise counts once for each next state
+instead of once for each action, so that with many states and a small budget returns are more informative.
 
-Estimates. Noise has mean zero as long as nothing is cut off at zero, and (1) is nearly linear where errors
-are small: rows and states whose count exceeds four times the norm of the noise in their cells are taken as
-they were released (with the noise of visits and transitions reconciled by least squares, without a
-projection), all others after the projection of
+Estimates. Noise has mean zero as long as nothing is truncated at zero, and (1) is nearly linear if errors
+are small. Rows and states whose count exceeds four times the norm of the noise in their cells are used as
+released (with the noise of visits and transitions reconciled by least squares, without a
+projection). All others are used after the projection of
 :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
 
-Variance, by the delta method. With c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of a policy, d its chance to be
-in s at step h, a cell M(s, a, t) moves J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s), whatever a, and J(P_pi)
-so too; in changed states by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), in the row of the new action alone. The
-variance of a cell is sigma^2 + M (times the episodes of a person). A projected row is a law, so that a mean
-over it errs by its range at most. Few people who all fared alike have M of variance 0, and are most readily
-chosen: a row that is taken is held to be no surer than all that people did in its state, and to what was
-seen some 1.5 people of a half are added who fared otherwise, b each with b the range of a slope; over many
-rows b is the mean that a sum's skewness goes by, sum N b^3 / sum N b^2. A sum over hundreds does not notice.
+Variance, by the delta method. Let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of a policy, with d its
+probability of s at step h. A cell M(s, a, t) moves J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s), for every a,
+and J(P_pi) in the same way. In changed states it moves J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)),
+in the row of the new action only. The variance of a cell is sigma^2 + M (times the episodes per user). A
+projected row is a distribution, so that the error of a mean over it is at most its range. Few users with
+equal outcomes have M of variance 0, and are selected most easily. The variance of a selected row is therefore
+at least that of all users in its state. In addition, 1.5 unobserved users of a half with a different outcome
+are added, b each, with b the range of a slope. Over many rows b is the mean that determines a sum's skewness,
+sum N b^3 / sum N b^2. For a sum over hundreds of users this is negligible.
 
 Halves. As in :mod:`discreet.learners.ope.deviation_gains`, errors are doubled: M + e and M - e, with
-e = 2 binomial(M, 1/2) - M + noise of the release's law. Without noise these are the two halves of a thinned
-sample, independent given what people did. All choices are made by the first, all judgements by the second;
-their deviation is the larger of what both halves say it is.
+e = 2 binomial(M, 1/2) - M + noise of the release's distribution. Without noise these are the two halves of a
+thinned sample, independent given the users' actions. All selections use the first, all evaluations the
+second. Their deviation is the larger of the estimates of both halves.
 
 Censored ends. The outcome of episodes that end in the censored state c is not known. A release counts it as
 the middle of the range of returns. For episodes that reach c from s after a, let u(s, a) in [-1/2, 1/2] be
-the mean of the true return less that middle, in units of the range. With x(s, a) the expected visits of an
+the mean of the true return minus that middle, in units of the range. With x(s, a) the expected visits of an
 episode,
 
     gain(u) = gain(0) + sum_{s, a} [x_pi(s, a) - x_b(s, a)] P(c | s, a) u(s, a).                       (2)
 
-Visits do not depend on u, so the worst u is known: -1/2 where the policy visits (s, a) more often than people
+Visits do not depend on u, so the worst u is known: -1/2 where the policy visits (s, a) more often than users
 did, and 1/2 where it visits less often. The best u is the reverse. In a changed state the policy visits every
 row less often, except that of the new action. In an unchanged state all rows have the same sign. Both gains
 are evaluated like (1), by the same counts, with their own variances. An interval reaches from the low end of
-the worst gain to the high end of the best. At the true u, gain(u) is between both, whatever made people
-leave, if their later returns depend on state and action alone. The point of the path is chosen by the worst
-gain. Without transitions that stand out of noise, P(c | s, a) is unknown and a gain has no bound.
+the worst gain to the high end of the best. At the true u, gain(u) is between both, for any reason of
+leaving, if the users' later returns depend on state and action alone. The point of the path is chosen by the
+worst gain. If transitions do not exceed the noise, P(c | s, a) is unknown and a gain has no bound.
 
-The path. Single decisions are weighed by (P_a - P_b) W with W the mean of what follows over first visits,
-shrunk and ordered as there. Policies are some of the first k states of the order (each of the first eight,
-then ever more). All are judged together: the band is the quantile of the largest of their correlated errors.
+The path. Single decisions are weighted by (P_a - P_b) W with W the mean later value over first visits,
+shrunk and ordered as there. Policies are the first k states of the order, for some k (each k up to eight,
+then growing steps). All are evaluated together: the band is the quantile of the largest of their correlated
+errors.
 """
 
 from __future__ import annotations
@@ -84,9 +86,9 @@ __all__ = [
     "Chain", "Counts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
 ]  # fmt: skip
 
-_CLEAR = 4.0  # norms of the noise in a row's cells that its count exceeds, where it is taken as released
-UNSEEN = 1.5  # people in a half whom nobody met, who fared otherwise than all that were seen
-_SINGLE, _MORE = 8, 1.5  # each of so many changes is a point of the path; then that many times more
+_CLEAR = 4.0  # norms of the noise in a row's cells above which its count is used as released
+UNSEEN = 1.5  # unobserved users of a half, with an outcome different from all observed ones
+_SINGLE, _MORE = 8, 1.5  # points of the path: each number of changes up to this, then by this factor
 _DRAWS = 4000  # of the path's errors, for the band
 
 
@@ -121,7 +123,7 @@ def _least(told: Told, copies: float = 2.0) -> float:
 
 
 class Chain:
-    """Where people go on to in one half, what that is worth, and how sure both are.
+    """Next-state distributions of one half, their values, and the precision of both.
 
     copies : variance of the counts, as a multiple of the variance of the release; 1 for the whole release.
 
@@ -178,7 +180,7 @@ class Chain:
 
         The first covariance is that of all errors, the second that of the noise of privacy alone.
 
-        begin : row of a group in the start state. By default all people count. A group takes that row first
+        begin : row of a group in the start state. By default all users count. A group takes that row first
         under both policies: the row enters as one of a state that is changed in both.
 
         sides : (n,) integers. -1 takes the worst outcomes of censored ends in (2), 1 the best, 0 the middle.
@@ -285,8 +287,10 @@ class Chain:
         return gain, both / self.seen[:, None], own
 
     def luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
-        """(K, S + 1) luck of the cells of rows that are taken: of their own law or, where it is less sure, of
-        what all did in that state. Few who were lucky alike are no sure thing.
+        """Return (K, S + 1) sampling variance of the cells of the selected rows.
+
+        It is that of the row's distribution or, if less certain, that of all users in the state. A few equal
+        outcomes do not imply certainty.
         """
         seen = self.luck[rows]
         among = np.maximum(self.usual[order], 0.0)
@@ -297,8 +301,10 @@ class Chain:
         return np.where(less[:, None], usual, seen)
 
     def unseen(self, rows: Ints, slopes: Floats) -> Floats:
-        """(n, n) covariance of what was not met: as of some people more, each of whom moves a gain by the
-        range of a row's (n, K, S + 1) slopes, a mean over rows by what their people can move together.
+        """Return (n, n) covariance of unobserved outcomes.
+
+        It is that of a few additional users, each of whom moves a gain by the range of a row's (n, K, S + 1)
+        slopes. A mean over rows is moved by the amount that their users can move together.
         """
         most = np.ptp(slopes, axis=2)
         weight = most**2 * self.taken[rows]
@@ -307,9 +313,9 @@ class Chain:
 
 
 def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
-    """(rows, 1) parts of the variance of (n, rows, S + 1) slopes in next states that can be errors.
+    """Return (rows, 1) parts of the variance of (n, rows, S + 1) slopes in next states that can be errors.
 
-    A row that was projected is a law over next states: a mean over it is wrong by no more than its range.
+    A projected row is a distribution over next states. The error of a mean over it is at most its range.
     """
     variance = np.square(slopes * np.sqrt(cells)).sum(axis=2) / seen**2
     most = np.square(np.ptp(slopes, axis=2))
@@ -327,10 +333,10 @@ class _Judged(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TransitionPath(Path):
-    """A path that is judged by transitions.
+    """Path that is evaluated by transitions.
 
-    kept : the numbers of changed states that can be taken; ``expected``, ``risk``, ``estimate``,
-    ``deviation`` and ``noise`` are theirs.
+    kept : the available numbers of changed states; ``expected``, ``risk``, ``estimate``,
+    ``deviation`` and ``noise`` belong to them.
 
     censored : the gains (2) with the worst and the best outcomes of censored ends; None if the release has no
     such ends. With it, ``expected`` and ``risk`` belong to the worst outcomes.
@@ -346,21 +352,21 @@ class TransitionPath(Path):
         return int(found[0])
 
     def point(self, caution: float) -> int:
-        """How many states to change so that expected gain - caution x its deviation is largest."""
+        """Return how many states to change for the largest expected gain - caution x its deviation."""
         if not self.order.size:
             return 0
         return int(self.kept[(self.expected - caution * self.risk).argmax()])
 
     def at_most(self, count: int) -> int:
-        """The largest point of the path that changes at most so many states."""
+        """Return the largest point of the path that changes at most ``count`` states."""
         return int(self.kept[self.kept <= count].max(initial=0))
 
     def clear(self, count: int) -> bool:
-        """Is the interval of the gain above 0, for the first so many states?"""
+        """Return True if the interval of the gain of the first ``count`` states is above 0."""
         return count > 0 and self.gain(count).shown
 
     def gain(self, count: int) -> Gain:
-        """Of the policy that changes the first so many states; ``count`` is 0 or a point of the path."""
+        """Return the gain of the first ``count`` changed states; ``count`` is 0 or a point of the path."""
         checks.integer("count", count, 0)
         if count == 0:
             return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
@@ -389,19 +395,17 @@ class TransitionPath(Path):
 
     @property
     def measured(self) -> str:
-        """What gains are read off."""
+        """Return the source of the gains."""
         return "transitions"
 
     @cached_property
     def points(self) -> Ints:
-        """All numbers of changed states that can be taken."""
+        """Return all available numbers of changed states."""
         return self.kept
 
 
 class GroupGain(NamedTuple):
-    """Gain of the users of a group, in units of the range of returns: estimate, deviation, and the part of it
-    that is due to privacy.
-    """
+    """Gain of a group's users, in units of the range of returns: estimate, deviation, part due to privacy."""
 
     estimate: float
     deviation: float
@@ -412,7 +416,7 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
     """Return the gain of each group by the policy that changes the first ``count`` states, at least 1.
 
     begins : rows of the start state, one for each group asked for. The gain is sum_t P_g(t) (V_pi(t) -
-    V_b(t)), by the half that did not choose; its deviation is the larger of what both halves say.
+    V_b(t)), by the judging half; its deviation is the larger of the estimates of both halves.
     """
     choosing, judging = (Chain(path.told, half) for half in halves(path.told, path.key))
     counts, found = np.array([count]), []
@@ -425,26 +429,26 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
 
 
 def path_of(told: Told, level: float = 0.95) -> Path:
-    """The policies that change more and more states, and what they gain, by returns or by transitions.
+    """Return the policies that change more and more states, with their gains by returns or by transitions.
 
-    level : in (0, 1), of all intervals. By transitions where rewards are a rule and the choosing halves of
-    both expect a smaller deviation of one policy, that which returns take by default. What either thinks to
-    gain has no part in that. With censored ends always by transitions, where these stand out: returns do not
-    say how many of them an action led to.
+    level : in (0, 1), of all intervals. Transitions are used if rewards have a rule and the choosing halves
+    expect a smaller deviation with them, for the policy that returns take by default. The gains expected by
+    either do not enter this choice. With censored ends transitions are always used if these exceed the noise:
+    returns do not show how many censored ends an action led to.
     """
     returns = deviations.path_of(told, level)
     return _by_transitions(returns) or returns
 
 
 def _by_transitions(returns: Path) -> TransitionPath | None:
-    """The path by transitions of the same release; None where it is not to be had, or says less."""
+    """Return the path by transitions of the same release; None if unavailable or less informative."""
     told, key = returns.told, returns.key
     if told.question.returns.outcomes is None or not returns.order.size:
         return None
     count = np.array([returns.default])
     changed = returns.order[: returns.default]
     rows = told.layout.row_index[changed, returns.action[changed]]
-    if (told.visits[rows] > 0.5 * _least(told)).mean() < 0.5:  # noise drowns what transitions would tell
+    if (told.visits[rows] > 0.5 * _least(told)).mean() < 0.5:  # the noise exceeds most counts of transitions
         return None
     choosing, judging = halves(told, key)
     first = Chain(told, choosing)
@@ -465,7 +469,7 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
         split = slice(None, kept.size), slice(kept.size, None)
         worst, best = (_Judged(*(table[part] for table in both)) for part in split)
         ends, seen, risk_of = (worst, best), seen[split[0]], risk_of[split[0]]
-    # what first visits gain is shrunk decision by decision: so is the whole
+    # gains at first visits are shrunk for each decision, so the whole gain is shrunk too
     expected = seen * (np.cumsum(worth) / np.maximum(np.cumsum(plain), 1e-300))[kept - 1]
     fields = {name: getattr(returns, name) for name in Path.__dataclass_fields__}
     return TransitionPath(**{
@@ -499,8 +503,9 @@ def _kept(most: int) -> Ints:
 
 
 def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats, Floats]:
-    """States in the order in which they are changed, what each offers, its shrunk gain and deviation by
-    state; and by the order, what changing it alone is worth, shrunk and not.
+    """Return the states in order of change, and each state's offered action, shrunk gain and deviation.
+
+    Also returned, in that order: the gain of changing each state alone, shrunk and not shrunk.
     """
     told, layout = path.told, path.told.layout
     state, steps = layout.row_state, layout.horizon
@@ -534,7 +539,7 @@ def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats
 
 
 def _band(covariance: Floats, failure: float, key: NDArray[np.uint64]) -> float:
-    """q with P(max_k |S_k| / sd_k > q) = failure, for normal errors of this covariance."""
+    """Return q with P(max_k |S_k| / sd_k > q) = failure, for normal errors of this covariance."""
     deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     values, vectors = np.linalg.eigh(covariance / np.outer(deviation, deviation))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
