@@ -186,11 +186,7 @@ class Path:
     key: NDArray[np.uint64]
 
     def point(self, caution: float) -> int:
-<<<<<<< HEAD
-        """Return the number of changed states with largest expected gain - caution x deviation; 0 .. K."""
-=======
         """Return how many states (0 .. K) to change for the largest expected gain - caution x deviation."""
->>>>>>> dc31575805a976de3f350792436ab171b72e8100
         if not self.order.size:
             return 0
         return int((self.expected - caution * self.risk).argmax()) + 1
