@@ -194,8 +194,7 @@ def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------------------- the canary
 def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
-    """Return all (states, rewards), rewards 0 and 1, that the statistics distinguish (last state excluded).
-    """
+    """Return all (states, rewards), rewards 0 and 1, that the statistics distinguish, last state aside."""
     layout = query.layout
     h = layout.horizon
     rewards = [np.zeros(h)]
