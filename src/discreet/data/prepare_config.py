@@ -39,9 +39,8 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     on = { discharged = 1.0 }
 
 Nothing here is learned from records, so nothing here costs privacy. The declarer chooses cut points,
-codebooks
-and scalings, and declares their origin under ``[provenance]``. No user is left out because of their values,
-because the number of users is published.
+codebooks and scalings, and declares their origin under ``[provenance]``. No user is left out because of their
+values, because the number of users is published.
 
 Several values may have one label; all labels, cuts and files named here are public. Files lie beside the
 declaration. Every key is described in ``docs/prepare.md``.

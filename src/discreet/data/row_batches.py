@@ -294,10 +294,9 @@ def open_source(
     where : path, URI, frame, or a list of them
         ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder with all those
         below it, ``s3://bucket/folder`` and every other store that :mod:`pyarrow.fs` reads, an Arrow, pandas
-        or
-        Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in which
-        every episode is one user and both observations and actions are integers. Files are read in the
-        order given, a folder's in the order of their paths.
+        or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in which
+        every episode is one user and both observations and actions are integers. Files are read in the order
+        given, a folder's in the order of their paths.
     schema : Schema
     sql : str, optional
         A query instead of ``?table=``.
@@ -312,8 +311,7 @@ def open_source(
     ------
     ValueError
         If there is no such file, or it is of another kind, or a column of the schema is missing, or a label
-        of
-        the schema cannot be distinguished from an empty cell.
+        of the schema cannot be distinguished from an empty cell.
     ImportError
         If Minari or DuckDB is requested and not installed.
     """
