@@ -149,8 +149,7 @@ def bounds_of(
     """Return bounds from samples of one statistic in worlds (0, 1).
 
     ``chosen`` determines direction and threshold, separately for each kind of bound; ``judged``, independent
-    of
-    it, is counted. All bounds hold together, except with probability ``alarm``.
+    of it, is counted. All bounds hold together, except with probability ``alarm``.
     """
     each = alarm / (2 * len(kinds))
     values, seen = {"epsilon": -math.inf, "mu": -math.inf}, (0, 0)
@@ -385,8 +384,8 @@ def play(
     """Play one run of the common loop, in one world.
 
     ``restart`` gets the session after the release that first holds the target, and returns its successor,
-    which
-    is asked for the release again. The random bits that break learners' ties are public, equal in every run.
+    which is asked for the release again. The random bits that break learners' ties are public, equal in every
+    run.
     """
     spec = people.spec
     query = learner.query(spec)

@@ -1,38 +1,38 @@
-r"""Membership inference: how well can one tell that a person's trajectory was in the data?
+r"""Membership inference: tests whether a user's trajectory was in the data.
 
-An attack is a game. n - 1 people are drawn from a world; the target's trajectory x is the n-th record
+An attack is a game. n - 1 users are drawn from a world; the target's trajectory x is the n-th record
 ("in"), or another trajectory x' is ("out"): the neighbours of every guarantee here. A learner's run on
-either data set is shown to adversaries of rising strength, who answer with a score:
+either data set is shown to adversaries of increasing strength, who answer with a score:
 
-1. **policy**: sees the learned actions (H, S) alone;
+1. **policy**: sees only the learned actions (H, S);
 2. **values**: sees the actions and the pessimistic values Q (H, S, A);
 3. **release**: sees what the learner saw, noisy or exact counts.
 
-``knows`` says what they know beside. ``"everything"``: the other n - 1 records, x and x' (the adversary of
+``knows`` states their other knowledge. ``"everything"``: the other n - 1 records, x and x' (the adversary of
 the definition of privacy). ``"population"``: the world and x; the others, and x', are fresh draws in every
-run (what a shadow-model attack supposes [#]_).
+run (the assumption of a shadow-model attack [#]_).
 
-*Scores.* The first two are learned from shadow runs of both kinds, which the adversary can make, since the
+*Scores.* The first two are learned from shadow runs of both kinds, which the adversary can make, because the
 algorithm is public: log-ratios of frequencies, or a linear discriminant
-(:func:`discreet.audits.games.fit_events`, :func:`~discreet.audits.games.fit_linear`), whichever has the
-greater AUC on runs that are judged no more. Policies without noise under known others are two constants, and
-the adversary compares. The third, under known others, is the log-likelihood ratio of the noise law, the most
-powerful test by Neyman and Pearson: with Gaussian noise it attains the trade-off curve of mu-GDP at mu = the
-l2 norm of the change over the scales, exactly. Under unknown others it is the log-likelihood ratio of normal
-sums, (c(x) - m)' C^-1 (release - its mean), m and C the mean of one person's counts and the covariance of
-the release: best if sums were normal.
+(:func:`discreet.audits.games.fit_events`, :func:`~discreet.audits.games.fit_linear`). The one with the
+greater AUC is used, on runs that are not evaluated later. Policies without noise under known others are two
+constants, and the adversary compares. The third, under known others, is the log-likelihood ratio of the noise
+distribution, the most powerful test by Neyman and Pearson. With Gaussian noise it attains the trade-off curve
+of mu-GDP at mu = the l2 norm of the change over the scales, exactly. Under unknown others it is the
+log-likelihood ratio of normal sums, (c(x) - m)' C^-1 (release - its mean), m and C the mean of one user's
+counts and the covariance of the release: optimal if sums were normal.
 
-*What the guarantee implies.* If x can be told from x' with true positive rate 1 - f(a) at most at false
-positive rate a, for each data set of others, then this also holds on average over others, targets and
-x', since f is convex [#]_. So the curve bounds each game here, whatever the score. f is that of mu-GDP, or
-the largest of those of the (epsilon, delta) that the guarantee implies (for zCDP: many).
+*Bound from the guarantee.* Suppose that x can be distinguished from x' with true positive rate at most
+1 - f(a) at false positive rate a, for each data set of others. Then this also holds on average over others,
+targets and x', because f is convex [#]_. So the curve bounds each game here, for every score. f is that of
+mu-GDP, or the largest of those of the (epsilon, delta) that the guarantee implies (for zCDP: many).
 
-*Judging.* Thresholds are fixed on a quarter of the runs (of the games, where a game has only one outcome),
-rates counted on the rest. Clopper-Pearson limits are for the targets at hand: given them the runs are
-independent, with a mean rate, and sums of unlike coins spread less than those of like ones [#]_ (where a game
-has one outcome, the games are the sample). A claim is
-*exceeded* if some event's lower limit of the true positive rate lies above the curve at the upper limit of
-its false positive rate; by a true claim that happens with probability ``alarm`` at most.
+*Evaluation.* Thresholds are fixed on a quarter of the runs (of the games, if a game has only one outcome),
+rates counted on the rest. Clopper-Pearson limits are for the targets at hand. Given them the runs are
+independent, with a mean rate, and sums of unequal Bernoulli variables spread less than those of equal ones
+[#]_ (if a game has one outcome, the games are the sample). A claim is
+*exceeded* if some event's lower limit of the true positive rate is above the curve at the upper limit of
+its false positive rate. If the claim is true, this happens with probability at most ``alarm``.
 
 An attack that fails proves nothing: another may succeed. The curve bounds all of them.
 
@@ -96,7 +96,7 @@ _FEW = 20  # shadow runs of a kind, below which no covariance is fitted
 # ------------------------------------------------------------------------ what a guarantee implies
 @dataclass(frozen=True)
 class Tradeoff:
-    """The greatest true positive rate at each false positive rate that a guarantee leaves possible.
+    """Largest true positive rate at each false positive rate that a guarantee allows.
 
     mu : of Gaussian DP, or None. pairs : (epsilon, delta) that hold together, if mu is None; none: no bound.
     """
@@ -108,7 +108,7 @@ class Tradeoff:
 
     @classmethod
     def of(cls, guarantee: Guarantee) -> Tradeoff:
-        """That of a stated guarantee; of zCDP, epsilon at many delta."""
+        """Return the curve of a stated guarantee; for zCDP, epsilon at many delta."""
         if guarantee.epsilon is None:
             return cls()
         if guarantee.mu is not None:
@@ -121,12 +121,14 @@ class Tradeoff:
 
     @classmethod
     def of_exchanges(cls, exchanges: Sequence[tuple[numerical.Coordinate, ...]]) -> Tradeoff:
-        """That of independent noises, moved in any of these ways: epsilon at many delta, by numbers."""
+        """Return the curve of independent noises, moved in any of these ways: epsilon at many delta,
+        numerically.
+        """
         deltas = (1e-8, 1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
         return cls(pairs=tuple((numerical.worst_epsilon(exchanges, delta), delta) for delta in deltas))
 
     def __call__(self, rates: ArrayLike) -> Floats:
-        """1 - f(a) for false positive rates a in [0, 1]."""
+        """Return 1 - f(a) for false positive rates a in [0, 1]."""
         a = np.asarray(rates, np.float64)
         if self.mu is not None:
             with np.errstate(invalid="ignore"):  # -inf + mu at rate 0
@@ -140,7 +142,7 @@ class Tradeoff:
 
     @cached_property
     def auc(self) -> float:
-        """The area under the curve, which no attack's exceeds; Phi(mu / sqrt 2) of Gaussian DP."""
+        """Area under the curve, a bound on every attack's; Phi(mu / sqrt 2) for Gaussian DP."""
         if self.mu is not None:
             return float(special.ndtr(self.mu / math.sqrt(2.0)))
         grid = np.unique(np.concatenate([np.linspace(0.0, 1.0, 4001), np.logspace(-12, 0, 2001)]))
@@ -148,10 +150,10 @@ class Tradeoff:
 
     @cached_property
     def advantage(self) -> float:
-        """The largest difference of the two rates, the total variation that is possible."""
+        """Largest possible difference of the two rates, the total variation."""
         if self.mu is not None:
             return float(2.0 * special.ndtr(0.5 * self.mu) - 1.0)
-        # f is piecewise linear and symmetric: the largest difference lies where a = f(a)
+        # f is piecewise linear and symmetric: the largest difference is at a = f(a)
         return min(
             [1.0, *(math.tanh(0.5 * e) + 2 * d / (math.exp(min(e, 700.0)) + 1) for e, d in self.pairs)]
         )
@@ -159,7 +161,7 @@ class Tradeoff:
 
 # ----------------------------------------------------------------------------------- what came out
 class Rate(NamedTuple):
-    """A measured probability and its 95 % Clopper-Pearson interval."""
+    """Measured probability and its 95 % Clopper-Pearson interval."""
 
     value: float
     low: float
@@ -172,7 +174,7 @@ def _rate(hits: int, runs: int) -> Rate:
 
 @dataclass(frozen=True)
 class Point:
-    """One threshold, set for the false positive rate ``level``; hits of the judged runs in and out."""
+    """One threshold, set for the false positive rate ``level``; hits of the evaluated runs in and out."""
 
     level: float
     inside: int
@@ -181,16 +183,18 @@ class Point:
 
     @property
     def true_positive(self) -> Rate:
-        """Of runs with the target in the data."""
+        """Rate among runs with the target in the data."""
         return _rate(self.inside, self.runs[0])
 
     @property
     def false_positive(self) -> Rate:
-        """Of runs without."""
+        """Rate among runs without the target."""
         return _rate(self.outside, self.runs[1])
 
     def limits(self, alarm: float) -> tuple[float, float]:
-        """(lower limit of the true, upper limit of the false positive rate), each wrong with ``alarm``."""
+        """Return (lower limit of the true, upper limit of the false positive rate), each wrong with
+        ``alarm``.
+        """
         return (
             rate_limits(self.inside, self.runs[0], alarm)[0],
             rate_limits(self.outside, self.runs[1], alarm)[1],
@@ -199,10 +203,13 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """One adversary's scores of judged runs.
+    """One adversary's scores of evaluated runs.
 
-    statistic : what the score was. inside, outside : scores of runs with and without the target, larger says
-    "in". points : by threshold, :data:`LEVELS` and the one that had the greatest advantage (level nan).
+    Parameters
+    ----------
+    statistic : name of the score
+    inside, outside : scores of runs with and without the target; larger means "in"
+    points : by threshold, :data:`LEVELS` and the one that had the greatest advantage (level nan)
     """
 
     __repr__ = brief
@@ -215,7 +222,7 @@ class Roc:
 
     @property
     def curve(self) -> tuple[Floats, Floats]:
-        """(false, true) positive rates of all thresholds, rising from 0 to 1."""
+        """Return (false, true) positive rates of all thresholds, increasing from 0 to 1."""
         cuts = np.unique(np.concatenate([self.inside, self.outside]))[::-1]
         rates = [
             1.0 - np.searchsorted(np.sort(part), cuts) / part.size for part in (self.outside, self.inside)
@@ -224,9 +231,10 @@ class Roc:
 
     @cached_property
     def auc(self) -> tuple[float, float]:
-        """Probability that a run with the target scores more than one without (ties half); standard error.
+        """Return the probability that a run with the target scores more than one without (ties half), and its
+        error.
 
-        The error is DeLong's, of runs, given the targets.
+        The standard error is DeLong's, over runs, given the targets.
         """
         zero, one = np.sort(self.outside), np.sort(self.inside)
         above = 0.5 * (np.searchsorted(zero, self.inside) + np.searchsorted(zero, self.inside, "right"))
@@ -242,18 +250,22 @@ class Roc:
         return best.true_positive.value - best.false_positive.value
 
     def at(self, level: float) -> Point:
-        """The point of a level of :data:`LEVELS`."""
+        """Return the point of a level of :data:`LEVELS`."""
         return self.points[LEVELS.index(checks.choice("level", level, LEVELS))]
 
 
 @dataclass(frozen=True, eq=False)
 class AttackResult:
-    """What was attacked, and how well it went.
+    """Result of an attack.
 
-    claim : the guarantee whose curve is drawn; bound : that curve. realised : the largest change of the
-    games' exchanges over the scales, l2 for Gaussian noise (the mu of that exchange), l1 for Laplace noise
-    (its epsilon); None without noise or under unknown others. exchanges : every way to exchange a person, for
-    ``numerical``; empty unless noise is Laplace. alarm : of ``exceeded`` under a true claim.
+    Parameters
+    ----------
+    claim : the guarantee whose curve is drawn
+    bound : that curve
+    realised : the largest change of the games' exchanges over the scales, l2 for Gaussian noise (the mu of
+        that exchange), l1 for Laplace noise (its epsilon); None without noise or under unknown others
+    exchanges : every way to exchange a user, for ``numerical``; empty unless noise is Laplace
+    alarm : probability of ``exceeded`` under a true claim
     """
 
     __repr__ = brief
@@ -276,27 +288,28 @@ class AttackResult:
 
     @cached_property
     def bound(self) -> Tradeoff:
-        """What the claim implies."""
+        """Curve that the claim implies."""
         return Tradeoff.of(self.claim)
 
     @cached_property
     def numerical(self) -> Tradeoff | None:
-        """What Laplace noise implies by its privacy-loss distribution, below a pure epsilon's curve; some
-        seconds. None for other noise: the curve of mu-GDP is exact.
+        """Curve of Laplace noise by its privacy-loss distribution, below a pure epsilon's curve.
+
+        Takes some seconds. None for other noise: the curve of mu-GDP is exact.
         """
         return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
 
     def roc(self, adversary: Adversary) -> Roc:
-        """One adversary's."""
+        """Return one adversary's scores."""
         return self.rocs[ADVERSARIES.index(checks.choice("adversary", adversary, ADVERSARIES))]
 
     @property
     def _each(self) -> float:
-        """The alarm of one limit."""
+        """Alarm of one limit."""
         return self.alarm / (2 * sum(len(roc.points) for roc in self.rocs))
 
     def exceeds(self, adversary: Adversary) -> bool:
-        """Does this adversary contradict the claim?"""
+        """Return True if this adversary contradicts the claim."""
         return any(
             low > float(self.bound(high)) * (1 + 1e-9)
             for low, high in (point.limits(self._each) for point in self.roc(adversary).points)
@@ -304,11 +317,11 @@ class AttackResult:
 
     @property
     def exceeded(self) -> bool:
-        """Does any? Never where nothing is claimed."""
+        """True if any adversary contradicts the claim; False if nothing is claimed."""
         return any(self.exceeds(roc.adversary) for roc in self.rocs)
 
     def lower_bounds(self, adversary: Adversary) -> tuple[float, float]:
-        """(mu, epsilon at the claim's delta) that the mechanism has at least; 0: the attack says nothing."""
+        """Return lower bounds on the mechanism's (mu, epsilon at the claim's delta); 0: no information."""
         mu, epsilon, delta = 0.0, 0.0, self.claim.delta
         for point in self.roc(adversary).points:
             low, high = point.limits(self._each)
@@ -317,7 +330,7 @@ class AttackResult:
         return mu, epsilon
 
     def rows(self) -> list[dict[str, Any]]:
-        """One table row an adversary, plain values."""
+        """Return one table row for each adversary, plain values."""
         out = []
         for roc in self.rocs:
             mu, epsilon = self.lower_bounds(roc.adversary)
@@ -345,7 +358,7 @@ class AttackResult:
         return out
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         names = ("world", "learner", "privatizer", "users", "target", "knows", "games", "shadows", "trials")
         return {
             **{name: getattr(self, name) for name in names},
@@ -364,7 +377,9 @@ class AttackResult:
 
 # ------------------------------------------------------------------------------ the rarest person
 def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats]:
-    """Minus log of the probability of a step given its state (H, S, A, S), of a start (S,); inf: never."""
+    """Return minus log of the probability of a step given its state (H, S, A, S), and of a start (S,); inf:
+    never.
+    """
     layout = world.layout
     if behaviour.stochastic:
         acts = layout.from_rows(behaviour.probabilities)
@@ -377,7 +392,7 @@ def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats
 
 
 def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
-    """The path of least cost, rewards 0; None if every path's is infinite."""
+    """Return the path of least cost, rewards 0; None if every path's cost is infinite."""
     horizon, states = step.shape[:2]
     ahead = np.zeros(states)
     moves = np.empty((horizon, states), np.int64)
@@ -396,20 +411,20 @@ def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
 
 
 def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
-    """The least likely trajectory that can happen, by dynamic programming, with rewards of 1 throughout.
+    """Return the least likely possible trajectory, by dynamic programming, with rewards of 1 throughout.
 
-    Rewards are the largest a record can hold, whether or not this world pays them.
+    Rewards are the largest a record can hold, whether or not this MDP pays them.
     """
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     path = _cheapest(*(np.where(np.isfinite(cost), -cost, np.inf) for cost in (step, start)))
-    assert path is not None  # something happens
+    assert path is not None  # some path is possible
     return replace(path, rewards=np.ones(world.horizon))
 
 
 def most_likely(
     world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
 ) -> Trajectory:
-    """The likeliest trajectory, rewards 0; with ``apart``, of those that share no pair with it, if any."""
+    """Return the most likely trajectory, rewards 0; with ``apart``, one without a shared pair, if any."""
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     if apart is not None:
         without = step.copy()
@@ -432,7 +447,7 @@ class _Seen(NamedTuple):
 
 
 class _Game(NamedTuple):
-    """A target: contributions of x, and of x' (None: a fresh draw in each run); others' (None: fresh)."""
+    """Target: contributions of x, and of x' (None: a fresh draw in each run); others' (None: fresh)."""
 
     inside: Floats
     outside: Floats | None
@@ -441,7 +456,7 @@ class _Game(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Bench:
-    """Runs of a learner on counts, through a session as everybody's."""
+    """Test bench: runs of a learner on counts, through an ordinary session."""
 
     world: TabularMDP
     behaviour: PolicyRows
@@ -456,21 +471,21 @@ class _Bench:
         return self.learner.query(self.spec)
 
     def cells(self, life: Trajectory) -> Floats:
-        """One person's flat vector of cells."""
+        """Return one user's flat vector of cells."""
         return self.query.to_cells(self.query.contribution(life))
 
     def drawn(self, number: int, first: int) -> Trajectories:
-        """People of the world, who are nobody's others."""
+        """Draw users of the world who are in no game's data."""
         return rollouts(self.world, self.behaviour, number, self.seed, 1, first)
 
     def others(self, batch: int) -> Floats:
-        """The counts of n - 1 people."""
+        """Return the counts of n - 1 users."""
         key = Seeded(self.seed, 0).keys.environment
         crowd = count_crowd(self.world, self.query, self.behaviour, self.users - 1, key, batch)
         return np.asarray(self.query.to_cells(crowd.sums))
 
     def release(self, cells: Floats, run: int) -> Release:
-        """All people at once, noise of its own in every run."""
+        """Release all users at once, with separate noise in every run."""
         schedule = self.learner.schedule(self.users)
         session = self.privatizer.start(self.query, schedule, Seeded(self.seed, 2 + run))
         if not isinstance(session, CountSession) or session.mechanism.reports is not None:
@@ -482,7 +497,7 @@ class _Bench:
             return session.release()
 
     def seen(self, cells: Floats, run: int) -> _Seen:
-        """One run."""
+        """Return one run."""
         release = self.release(cells, run)
         learned: OfflinePolicy = self.learner.learn(release, self.spec)
         actions = learned.policy[..., None] == np.arange(self.spec.actions)
@@ -492,7 +507,7 @@ class _Bench:
 
 
 def _play(bench: _Bench, game: _Game, inside: bool, runs: int, first: int) -> list[_Seen]:
-    """Runs of one kind; ``first`` numbers them, so that none shares its luck with another."""
+    """Return runs of one kind; ``first`` numbers them, so that no two share random numbers."""
     out = []
     for run in range(first, first + runs):
         others = bench.others(run) if game.others is None else game.others
@@ -504,14 +519,14 @@ def _play(bench: _Bench, game: _Game, inside: bool, runs: int, first: int) -> li
 
 
 def _stack(seen: Sequence[_Seen], adversary: Adversary) -> Floats:
-    """(runs, numbers): what this adversary sees."""
+    """Return (runs, numbers), what this adversary sees."""
     if adversary == "values":
         return np.array([np.concatenate([one.policy, one.values]) for one in seen])
     return np.array([getattr(one, adversary) for one in seen])
 
 
 def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
-    """Scores fitted to shadow runs."""
+    """Return scores fitted to shadow runs."""
     found: dict[str, Score] = {"frequencies": fit_events(inside, outside)}
     if len(inside) >= _FEW:
         found["linear"] = fit_linear(inside, outside)
@@ -519,7 +534,7 @@ def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
 
 
 def _likelihood(bench: _Bench, game: _Game, release: Release) -> Score:
-    """ln of the densities' ratio, known others; without noise: which of the two it is."""
+    """Return ln of the ratio of densities, known others; without noise: which of the two it is."""
     assert game.others is not None
     assert game.outside is not None
     one, zero = game.others + game.inside, game.others + game.outside
@@ -543,7 +558,7 @@ def _likelihood(bench: _Bench, game: _Game, release: Release) -> Score:
 
 
 def _scales(bench: _Bench, release: Release) -> tuple[Floats, bool] | None:
-    """(cells,) b or sigma of the release's noise, and whether it is Laplace; None without noise."""
+    """Return (cells,) b or sigma of the release's noise, and whether it is Laplace; None without noise."""
     laws = [release.estimates[name].law for name in bench.query.row_families]
     kinds = {law.family for law in laws}
     if kinds == {"none"}:
@@ -556,7 +571,7 @@ def _scales(bench: _Bench, release: Release) -> tuple[Floats, bool] | None:
 
 
 def _exchanges(bench: _Bench, release: Release) -> tuple[tuple[numerical.Coordinate, ...], ...]:
-    """Every way to exchange a person under Laplace noise, one record a step."""
+    """Return every way to exchange a user under Laplace noise, one record a step."""
     patterns, found = calibration.shift_patterns(bench.query, 1), _scales(bench, release)
     if patterns is None or found is None or not found[1]:
         return ()
@@ -569,7 +584,7 @@ def _exchanges(bench: _Bench, release: Release) -> tuple[tuple[numerical.Coordin
 
 
 def _normal_ratio(bench: _Bench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
-    """The score for unknown others: sums taken as normal."""
+    """Return the score for unknown others, with sums taken as normal."""
     drawn = np.array([bench.cells(life) for life in bench.drawn(people, 2**40)])
     mean, centred = drawn.mean(axis=0), drawn - drawn.mean(axis=0)
     variance = (bench.users - 1) / (people - 1) * (centred.T @ centred)
@@ -577,7 +592,7 @@ def _normal_ratio(bench: _Bench, release: Release, people: int = 4000) -> Callab
     if scales is not None:
         units, laplace = scales
         variance[np.diag_indices_from(variance)] += (2.0 if laplace else 1.0) * units**2
-    # a ridge: what no drawn person has moved is not known to have no variance
+    # a ridge: cells that no drawn user has moved may still have a variance
     variance[np.diag_indices_from(variance)] += (bench.users - 1) / people
 
     def score(game: _Game) -> Score:
@@ -614,7 +629,7 @@ def _judged(adversary: Adversary, scores: Mapping[str, tuple[Floats, Floats]]) -
 
 
 def _threshold(inside: Floats, outside: Floats, level: float) -> float:
-    """The least score of either kind that at most this share of those without the target reaches."""
+    """Return the least score of either kind that at most this share of runs without the target reaches."""
     worst = np.sort(outside)[::-1][int(level * outside.size)]
     above = inside[inside > worst].min(initial=np.inf), outside[outside > worst].min(initial=np.inf)
     return float(min(above)) if np.isfinite(min(above)) else float(np.nextafter(worst, np.inf))
@@ -637,7 +652,7 @@ def membership_attack(
     claim: Guarantee | None = None,
     alarm: float = ALARM,
 ) -> AttackResult:
-    """Play the game against a learner, with and without the target, and judge three adversaries.
+    """Play the game against a learner, with and without the target, and evaluate three adversaries.
 
     Parameters
     ----------
@@ -647,23 +662,23 @@ def membership_attack(
     learner : OfflineLearner
         APVI, DPAPVI.
     privatizer : NoPrivacy, or Central with Gaussian or Laplace noise
-    users : n, at least 2.
-    behaviour : of the people; uniform by default.
+    users : n, at least 2
+    behaviour : of the users; uniform by default
     target : "drawn" or "canary"
-        x a draw from the population in each game, or the rarest trajectory (:func:`rarest`). x' is another
-        draw, or the likeliest trajectory that shares no pair with the canary (:func:`most_likely`).
+        x is a draw from the population in each game, or the rarest trajectory (:func:`rarest`). x' is another
+        draw, or the most likely trajectory that shares no pair with the canary (:func:`most_likely`).
     knows : "everything" or "population"
-    games : targets, each with other people, at least 4; shadows, trials : runs of either kind a game. With
+    games : targets, each with other users, at least 4; shadows, trials : runs of either kind a game. With
         known others and no noise all runs of a game are the same: one is made, and many games cost little.
-    seed : of people and noise.
-    known_rewards : rewards are public, the learner asks for none.
-    claim : the guarantee to hold the attack against; by default that of the release.
-    alarm : in (0, 0.5], of ``exceeded`` under a true claim.
+    seed : of users and noise
+    known_rewards : rewards are public, the learner queries none
+    claim : the guarantee to hold the attack against; by default that of the release
+    alarm : in (0, 0.5], probability of ``exceeded`` under a true claim
 
     Raises
     ------
     ValueError
-        On a value out of range, a world too large, or a privatizer whose release is no sum with Gaussian or
+        On a value out of range, an MDP too large, or a privatizer whose release is not a sum with Gaussian or
         Laplace noise.
     """
     users, seed = checks.integer("users", users, 2), checks.integer("seed", seed, 0)
@@ -724,7 +739,7 @@ def membership_attack(
 
 
 def _game(bench: _Bench, target: Target, knows: Knowledge, number: int) -> _Game:
-    """The number-th target, its exchange and the other people; draws that no run uses."""
+    """Return the number-th target, its exchange and the other users; draws that no run uses."""
     if target == "canary":
         life = rarest(bench.world, bench.behaviour)
         other = most_likely(bench.world, bench.behaviour, life)
@@ -736,7 +751,7 @@ def _game(bench: _Bench, target: Target, knows: Knowledge, number: int) -> _Game
 
 
 def _change(bench: _Bench, game: _Game, release: Release) -> float | None:
-    """The exchange's change over the scales: l2 of Gaussian, l1 of Laplace noise."""
+    """Return the exchange's change over the scales: l2 for Gaussian, l1 for Laplace noise."""
     scales = _scales(bench, release)
     if scales is None or game.outside is None:
         return None

@@ -5,8 +5,7 @@ sum plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism
 factorization mechanism the mixing is read off its program (:func:`discreet.audits.walks.noise_matrix`). If
 there are only measurements (clocks of rows, group returns, rewards up to a cut), each is gain * S with fresh
 noise in the cells that were due, S the decaying sum of what its row held. Decay, gain, due rows and scales
-are
-those that the release itself states, and S is recomputed here from records.
+are those that the release itself states, and S is recomputed here from records.
 
 For linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
 of a Gram matrix at one step, the part above it, an array), and cells are those of the upper triangle. Answers

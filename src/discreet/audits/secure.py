@@ -227,8 +227,7 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
     Signs of independent draws agree as fair random bits do, zeros left out. For whole blocks of equal size (a
     family of a release or message) signs are compared cell by cell over all runs, which detects noise that is
     shared in part. Each of the two parts gives a false alarm with probability at most alarm / 2. Sums of
-    several
-    draws each, which are not independent, are not compared: there are no pairs then.
+    several draws each, which are not independent, are not compared: there are no pairs then.
     """
     runs, times, cells = table.draws.shape
     told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are rounding of a draw of 0

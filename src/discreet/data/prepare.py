@@ -58,9 +58,8 @@ _NONE = np.iinfo(np.int64).max  # time of an absent action
 class Refused(ValueError):
     """Records that break the declaration; nothing was made.
 
-    The message states what helps. It quotes no user data (except such words). But the counts describe users
-    and
-    have no noise: they are for the data's owner.
+    The message states what helps. It quotes no user data (except well-known words for an empty cell). But the
+    counts describe users and have no noise: they are for the data's owner.
 
     Parameters
     ----------

@@ -39,9 +39,8 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     on = { discharged = 1.0 }
 
 Nothing here is learned from records, so nothing here costs privacy. The declarer chooses cut points,
-codebooks
-and scalings, and declares their origin under ``[provenance]``. No user is left out because of their values,
-because the number of users is published.
+codebooks and scalings, and declares their origin under ``[provenance]``. No user is left out because of their
+values, because the number of users is published.
 
 Several values may have one label; all labels, cuts and files named here are public. Files lie beside the
 declaration. Every key is described in ``docs/prepare.md``.
@@ -253,7 +252,8 @@ class Declaration:
     ----------
     schema : Schema
         Finished: what ``discreet learn`` reads.
-    user, episode : columns; folded : whether names are compared as :func:`.near_duplicate_ids.folded` writes them
+    user, episode : columns; folded : whether names are compared as :func:`.near_duplicate_ids.folded` writes
+    them
     empty : texts that mean an empty cell in every column, in addition to the standard ones
     time : Time or None (then rows keep their order)
     step : microseconds, None: every row is a step; begin : column of an episode's time 0, None: its first row

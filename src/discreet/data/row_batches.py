@@ -9,8 +9,8 @@ time. :mod:`.sources` lists the supported sources; Minari is another.
 
 A user's or episode's name is an integer if every source says so, else a text. ``7`` in a CSV file and
 7 in a Parquet file are the same user, ``07`` and `` 7`` are others. A data set must write a name in
-one way, or one user counts as two (:mod:`.near_duplicate_ids` counts such names). CSV values that are empty, ``NA``,
-``NaN`` or ``null`` are empty.
+one way, or one user counts as two (:mod:`.near_duplicate_ids` counts such names). CSV values that are empty,
+``NA``, ``NaN`` or ``null`` are empty.
 """
 
 from __future__ import annotations
@@ -294,10 +294,9 @@ def open_source(
     where : path, URI, frame, or a list of them
         ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder with all those
         below it, ``s3://bucket/folder`` and every other store that :mod:`pyarrow.fs` reads, an Arrow, pandas
-        or
-        Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in which
-        every episode is one user and both observations and actions are integers. Files are read in the
-        order given, a folder's in the order of their paths.
+        or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in which
+        every episode is one user and both observations and actions are integers. Files are read in the order
+        given, a folder's in the order of their paths.
     schema : Schema
     sql : str, optional
         A query instead of ``?table=``.
@@ -312,8 +311,7 @@ def open_source(
     ------
     ValueError
         If there is no such file, or it is of another kind, or a column of the schema is missing, or a label
-        of
-        the schema cannot be distinguished from an empty cell.
+        of the schema cannot be distinguished from an empty cell.
     ImportError
         If Minari or DuckDB is requested and not installed.
     """

@@ -89,10 +89,8 @@ def assemble(
     """Assemble checked rows as episodes; ``keep`` has one entry an episode.
 
     Fills states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1]. ``idle`` (S,) is the action in a
-    terminal
-    state. known (0, S, A): rewards come from the rows. arrival (S,): reward on arrival in a state, once,
-    instead
-    of both; (0,): no such rewards.
+    terminal state. known (0, S, A): rewards come from the rows. arrival (S,): reward on arrival in a state,
+    once, instead of both; (0,): no such rewards.
     """
     horizon, pays = actions.shape[1], (0.0 - low) / (high - low)
     episode, out, i, n = 0, 0, 0, state.shape[0]
@@ -165,9 +163,8 @@ def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) 
     copy.
 
     ``odd`` becomes 1 if the form is not simple (other characters, numbers with a point or a power, names
-    without
-    a letter or digit): ``out`` holds nothing there. Returns True if the form of any other text differs from
-    it.
+    without a letter or digit): ``out`` holds nothing there. Returns True if the form of any other text
+    differs from it.
     """
     changed = False
     for i in range(out.shape[0]):

@@ -227,8 +227,8 @@ class ParquetFile:
         """Yield row group by row group.
 
         With threads and a single column, several row groups are read at once, if they are no larger than a
-        batch of
-        all columns. With many columns, reading row groups in sequence, one thread per column, is faster.
+        batch of all columns. With many columns, reading row groups in sequence, one thread per column, is
+        faster.
         """
         content, file, columns = self._open()
         with file:
@@ -404,8 +404,7 @@ class TextFile:
         """Yield numbers at full speed; after the first invalid cell, text that identifies it.
 
         With threads, blocks of lines are read independently while they are valid. If a block is invalid, one
-        thread
-        reads again from the first line, because only it can number the lines.
+        thread reads again from the first line, because only it can number the lines.
         """
         done = 0
         ways: list[Callable[[], Iterator[pa.Table]]] = [lambda: self._pass(wanted, batch_rows, {})]

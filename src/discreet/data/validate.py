@@ -193,9 +193,8 @@ def _keep_freed_memory() -> None:
 
     glibc returns the end of a heap to the system as soon as twice the largest block that was ever freed
     is idle there. Arrays of some MB that are made and dropped in turn would cause page faults again each
-    time,
-    and threads wait for each other during page faults. So a large block is freed here, and never touched. On
-    other systems this has no effect.
+    time, and threads wait for each other during page faults. So a large block is freed here, and never
+    touched. On other systems this has no effect.
     """
     np.empty(2**25 - 2**16, np.uint8)
 

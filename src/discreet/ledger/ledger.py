@@ -453,8 +453,7 @@ class Ledger:
     """Open ledger: releases about a dataset's users, their total cost, and the limit.
 
     Made by :meth:`open`, which checks the whole ledger; a context manager. Any number of processes may use
-    one
-    ledger at once; one object belongs to one thread of one process.
+    one ledger at once; one object belongs to one thread of one process.
 
     Parameters
     ----------
@@ -621,8 +620,7 @@ class Ledger:
         """Return the filter's guarantee at ``delta`` for a dataset's reservations, up to entry ``upto``.
 
         A first reservation alone is returned as it was recorded, if this is its delta. Raises ``ValueError``
-        if
-        the dataset's name is invalid, or ``delta`` is not in [0, 1).
+        if the dataset's name is invalid, or ``delta`` is not in [0, 1).
         """
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         made = [

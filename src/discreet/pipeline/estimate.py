@@ -120,8 +120,7 @@ class SchemaForecast:
     dataset : name in the schema.
     users, episodes_per_user : numbers in the call, at least 1.
     algorithm : name of the learner. Fields on visits, pairs and support are None for linear learners. Fields
-    on
-        support are None for any other learner that states no threshold.
+        on support are None for any other learner that states no threshold.
     guarantee : guarantee that the release will state.
     delta_verdict : result of :func:`discreet.reports.statement.check_delta`, or ``"refused"``, or ``"none"``
         without privacy.

@@ -123,8 +123,7 @@ class SitePlan:
         Who draws it: once in the sum, or a share at every site (then the budget must allow Gaussian noise).
     needed : int, optional
         k, the number of sites that a sum must hold to be decrypted; default: all. A site that drops out after
-        the
-        key exchange is then left out; before the key exchange, no site sends anything.
+        the key exchange is then left out; before the key exchange, no site sends anything.
     colluding : int
         c, the number of sites that may pass on their own noise and the shares dealt to them, but not the
         sites'
@@ -338,8 +337,7 @@ class Site:
         units.
 
         Show it to no one before it is masked: without noise shares it is exact, and one share alone gives
-        little
-        protection. Raises ``ValueError`` if the ledger says that this site has answered this plan, and
+        little protection. Raises ``ValueError`` if the ledger says that this site has answered this plan, and
         ``BudgetError`` if the owner's limit would be passed; nothing is charged then.
         """
         plan, tally = self.plan, self.part.tally

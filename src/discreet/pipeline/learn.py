@@ -172,8 +172,7 @@ def learn(
     source : Source, Part or SiteSums
         Files and their schema (:func:`discreet.data.row_batches.open_source`); or sums that were counted
         elsewhere (:func:`discreet.pipeline.partial_aggregates.merge_parts`), with their ``schema``; or the
-        sum
-        over sites that do not share data (:mod:`discreet.pipeline.federated`), with the learner and the
+        sum over sites that do not share data (:mod:`discreet.pipeline.federated`), with the learner and the
         privatizer of their plan.
     learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their own budget
     out : folder

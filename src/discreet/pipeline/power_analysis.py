@@ -372,8 +372,7 @@ def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
     ------
     ValueError
         If no effects of actions produce this gain, or the schema has censored ends. The rate of censoring
-        then
-        decides what can be shown, and a synthetic MDP does not know it.
+        then decides what can be shown, and a synthetic MDP does not know it.
     """
     if schema.censored is not None:
         raise ValueError(

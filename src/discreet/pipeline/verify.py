@@ -322,8 +322,7 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
     """Recompute sensitivities.
 
     Those of counts come from the query that the schema and the families' names determine; those of linear
-    sums
-    come from the queries in the release and the features of the schema.
+    sums come from the queries in the release and the features of the schema.
     """
     schema = read_schema(folder / "schema.toml")
     release = read_tables(folder / "release.parquet")

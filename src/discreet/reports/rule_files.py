@@ -1,8 +1,8 @@
 """Rules that a learned policy is compared with: CSV files of states, actions and probabilities.
 
-A rule is stationary: ``state,action`` or ``state,action,probability``, labels of the schema or indices from
-0. In states that it does not name, the behaviour continues. The ``policy.csv`` of a folder is a rule too, if
-it has the same action at every step. Rules are public: the folder of a comparison contains them.
+A rule is stationary: ``state,action`` or ``state,action,probability``, labels of the schema or 0-based
+indices. In states that it does not name, the behaviour continues. The ``policy.csv`` of a folder is a rule
+too, if it has the same action at every step. Rules are public: the folder of a comparison contains them.
 """
 
 from __future__ import annotations

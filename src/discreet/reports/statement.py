@@ -471,8 +471,7 @@ def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
     """Return what a ledger's mark holds for a folder: SHA-256 of every file by name.
 
     Two lines of the statement and blank lines of its pages are filled in later. So ``statement.json`` is
-    entered
-    with its fingerprint, and the pages as they are while all these lines are empty.
+    entered with its fingerprint, and the pages as they are while all these lines are empty.
     """
     empty = {**document, **dict.fromkeys(FREE, "")}
     return {

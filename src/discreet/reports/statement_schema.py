@@ -375,8 +375,7 @@ def violations(value: Any, schema: Mapping[str, Any] | None = None, path: str = 
     """Yield every place where a parsed JSON value breaks the schema, with the fault.
 
     Supports type, const, enum, pattern, minimum, maximum, properties, required, additionalProperties, items
-    and
-    anyOf. schema : default: that of a statement, in the version that it states.
+    and anyOf. schema : default: that of a statement, in the version that it states.
     """
     if schema is None:
         stated = value.get("version") if isinstance(value, dict) else None

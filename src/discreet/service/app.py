@@ -579,8 +579,7 @@ class Lane:
     handling.
 
     The same functions answer them as through the routes, which document them. Other methods and addresses use
-    the
-    routes, and so do all requests if browsers of other sites are allowed.
+    the routes, and so do all requests if browsers of other sites are allowed.
     """
 
     def __init__(self, service: Service, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:

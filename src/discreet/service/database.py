@@ -737,10 +737,8 @@ class Store:
         """Return the token of a new lease, if the last one is over; else None.
 
         Users' deadlines do not advance while no process holds the lease: due times are moved by the gap. An
-        expiry
-        later than a lease can last was written by a clock that was ahead, and is over. Due times, which that
-        clock
-        wrote too, are then moved earlier.
+        expiry later than a lease can last was written by a clock that was ahead, and is over. Due times,
+        which that clock wrote too, are then moved earlier.
         """
         with self._writing() as connection:
             row = connection.execute(sql.select(_lease).with_for_update()).mappings().one()
