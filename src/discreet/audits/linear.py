@@ -194,11 +194,7 @@ def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------------------- the canary
 def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
-<<<<<<< HEAD
-    """Return all (states, rewards), rewards 0 and 1, that the statistics distinguish; no last state."""
-=======
     """Return all (states, rewards), rewards 0 and 1, that the statistics distinguish, last state aside."""
->>>>>>> dde729576c07bd1ee35aa32e186f5eabbc9a06e9
     layout = query.layout
     h = layout.horizon
     rewards = [np.zeros(h)]
