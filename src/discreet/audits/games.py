@@ -107,7 +107,7 @@ class Bound:
     Parameters
     ----------
     epsilon, mu : lower bounds (-inf: none)
-    hits : frequencies of the last kind's event (in the world where it is more likely, in the other)
+    hits : counts of the last kind's event (in the world where it is more likely, in the other)
     runs : evaluated runs per world
     """
 

@@ -351,7 +351,7 @@ def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
 
 
 def _unplayed(bench: _Bench) -> Identity:
-    """Check, under clocks of rows, that rows outside the policy have no measurement and add no record."""
+    """Check, under clocks of rows, that unplayed rows have no measurement and records there add nothing."""
     layout, times = bench.query.layout, bench.times
     lives = bench.lives()
     last, at = layout.states - 1, min(bench.times[0], times[-1] - 1)  # a user of the second release

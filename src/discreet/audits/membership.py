@@ -424,7 +424,7 @@ def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
 def most_likely(
     world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
 ) -> Trajectory:
-    """Return the most likely trajectory, rewards 0; with ``apart``, one without a shared pair, if any."""
+    """Return the most likely trajectory, rewards 0; among those that share no pair with ``apart``, if any."""
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     if apart is not None:
         without = step.copy()

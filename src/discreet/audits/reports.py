@@ -31,7 +31,7 @@ Law = Mapping[Message, Fraction]
 
 
 class _NotFinite(Exception):
-    """Device that draws from a continuous distribution."""
+    """Raised if the device draws from a continuous distribution."""
 
 
 class _Script:

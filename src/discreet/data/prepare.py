@@ -63,7 +63,7 @@ class Refused(ValueError):
 
     Parameters
     ----------
-    counts : number of rows by reason
+    counts : number of offences by reason
     path : the private file that holds them all
     seen : by reason, well-known words for an empty cell among them
     """

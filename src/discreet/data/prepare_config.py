@@ -252,8 +252,8 @@ class Declaration:
     ----------
     schema : Schema
         Finished: what ``discreet learn`` reads.
-    user, episode : columns; folded : whether names are compared as :func:`.near_duplicate_ids.folded` writes
-    them
+    user, episode : columns
+    folded : whether names are compared as :func:`.near_duplicate_ids.folded` writes them
     empty : texts that mean an empty cell in every column, in addition to the standard ones
     time : Time or None (then rows keep their order)
     step : microseconds, None: every row is a step; begin : column of an episode's time 0, None: its first row

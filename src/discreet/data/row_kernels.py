@@ -33,9 +33,8 @@ def check_rows(
     """Check whole users' rows, sorted by user, episode, step, row number, against the schema.
 
     ``found[kind]`` is increased by the number of offending rows, ``first[kind]`` lowered to the least row
-    number among them (-1: none yet). A step that is out of range or repeated is counted as that and is left
-    out
-    of the sequence of its episode.
+    number among them (-1: none yet). A step that is out of range or repeated is counted as that and is
+    left out of the sequence of its episode.
     """
     states, actions = row_index.shape
     n, episodes, before = step.shape[0], 0, -1
@@ -159,8 +158,9 @@ def _is_digit(letter: int) -> bool:
 
 @kernel
 def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) -> bool:
-    """Write ``hash_texts`` of the look-alike form of ASCII names, as ``alike.alike``, in one pass without a
-    copy.
+    """Write ``hash_texts`` of the look-alike form of ASCII names (``near_duplicate_ids.alike``), in one pass.
+
+    Makes no copy.
 
     ``odd`` becomes 1 if the form is not simple (other characters, numbers with a point or a power, names
     without a letter or digit): ``out`` holds nothing there. Returns True if the form of any other text

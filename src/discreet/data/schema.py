@@ -153,11 +153,11 @@ class Schema:
         Reward on arrival there, by rule, in the file's units. There are no other rewards, and the file's
         rewards are not read.
     return_bound : (float, float), optional
-        The least and the largest return of an episode, in the file's units; returns beyond it are clipped
-        to it. None: the range that all steps, or one outcome, allow.
+        The least and the largest return of an episode, in the file's units; returns outside are clipped.
+        None: the range that all steps, or one outcome, allow.
     censored : int, optional
         A terminal state of episodes with unknown outcome. In a release they count as the middle between
-        the least and the largest; a gain is evaluated at the worst and at the best value. Needs
+        the least and the largest return; a gain is evaluated at the worst and at the best value. Needs
         ``outcomes``, which must not name it. Only decision points support it.
     known : (1 or H, S, A) float64, optional
         Known mean rewards, already scaled to [0, 1]; then the file's rewards are not read.

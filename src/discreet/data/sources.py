@@ -125,9 +125,8 @@ class Place(Protocol):
     ) -> Iterator[pa.Table]:
         """Yield the wanted columns, in pieces.
 
-        Text is read as ``types``, and as text from the first cell on that does not have its type. ``spread``:
-        reads
-        parts of a file in threads, in order.
+        Text is read as ``types``, and as text from the first cell on that does not have its type.
+        ``spread`` : reads parts of a file in threads, in order.
         """
         ...
 

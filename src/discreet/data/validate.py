@@ -220,7 +220,7 @@ def check(source: Source, **how: Any) -> Totals:
 def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
     """Return whether keys never decrease: by value, and (texts only) by length then value.
 
-    ``free``: where they may. Of many equal consecutive keys the first is enough.
+    ``free`` : positions where keys may decrease. Of many equal consecutive keys the first is enough.
     """
     if len(keys) < 2:
         return True, True

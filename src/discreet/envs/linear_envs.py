@@ -3,7 +3,7 @@ r"""Environments with public features: linear mixtures, the hypercube, random an
 Families of linear mixtures and linear MDPs. Each is a function of its options
 and a seed, drawn by ``numpy.random.default_rng(seed)`` in the order that its docstring states. ``X_mdp`` is
 the model with its weights. ``X`` is the same MDP as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with
-the features. A simulation runs it, and a learner receives nothing else.
+the features. A simulation runs it. A learner receives the public facts and the features only.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ privacy statement, can write that line by hand.
 *Signed limits.* A limit may be signed with an owner's key (:mod:`discreet.ledger.signatures`). The signature
 covers the entry except the signature (with its number and the hash of the entry before it) and the
 ledger's identity, so that it is valid only in this ledger and at this place. From then on, a limit of that
-dataset by any other key, or a reservation that bypasses the limit, is rejected, and a chain that holds one is
-damaged. Operators can spend, but not change the limit. Signed limits cannot be opened without
-``cryptography``.
+dataset without a signature or with another key, or a reservation that bypasses the limit, is rejected. A
+chain that holds one is damaged. Operators can spend, but not change the limit. Signed limits cannot be
+opened without ``cryptography``.
 
 *Handing over.* Keys are lost, and owners leave. An entry ``owner`` names the key that may change a dataset's
 limit from then on. It is signed, as a limit is, with the key that could do so until then, or with the

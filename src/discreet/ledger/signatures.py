@@ -217,9 +217,8 @@ def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase
     """Read the private key in the file ``path``; ``name`` is the argument's name in messages.
 
     passphrase : passphrase of an encrypted file, or a function that asks for it; a plain file needs none.
-    Raises ``ValueError`` if the file is not a key, others than its owner can read it, or the passphrase is
-    wrong
-    (:class:`PassphraseMissing` if none was given).
+    Raises ``ValueError`` if the file is not a key, others than its owner can read it, or the passphrase
+    is wrong (:class:`PassphraseMissing` if none was given).
     """
     ed25519, serialization = _ed25519()
     path = Path(path)

@@ -56,8 +56,7 @@ def sign(
     ----------
     folder : folder made by :func:`discreet.pipeline.learn.learn` or
         :func:`discreet.pipeline.state_codebook.fit_codebook`. Fill in its free lines before: every later
-        change
-        breaks the signature.
+        change breaks the signature.
     key : :func:`discreet.ledger.signatures.read_private_key`
     name : holder of the key, one line; as declared, because a key does not identify its holder
     ledger, learner : as for :func:`discreet.pipeline.verify.verify`

@@ -1,10 +1,11 @@
 r"""Release of a fit of centres or cut points: noisy integers, and all numbers that follow from them.
 
-A fit releases only noisy sums over users (:mod:`discreet.mechanisms.linear.per_user_means`), in whole units
-of 2^-20. They stay in the fit's folder, ``sums.csv``, beside the public start of k-means, ``start.csv``.
-Centres, cut points and shares are functions of these two and of public sizes (:class:`Asked`). So anyone who
-has the folder can compute them again (:func:`discreet.pipeline.state_codebook.verify_codebook`). This finds
-numbers that do not follow from the noisy sums, for example exact counts.
+The only function of users' records that a fit releases is noisy sums
+(:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. They stay in the fit's folder,
+``sums.csv``, beside the public start of k-means, ``start.csv``. Centres, cut points and shares are functions
+of these two and of public sizes (:class:`Asked`). So anyone who has the folder can compute them again
+(:func:`discreet.pipeline.state_codebook.verify_codebook`). This finds numbers that do not follow from the
+noisy sums, for example exact counts.
 
 For k-means with released sums (z-part S_j, weight W_j) of cell j, R the radius and sigma the noise:
 
@@ -146,7 +147,7 @@ class Asked:
 
     @cached_property
     def radius(self) -> float:
-        """R, the radius of a ball that holds every z and the weight of one user; 1 for quantiles."""
+        """R: radius of a ball that holds every z, and also the weight of one user; 1 for quantiles."""
         return float(np.linalg.norm(self.half)) if self.what == "centres" else 1.0
 
     @property

@@ -27,9 +27,9 @@ optimistic bound.
 
 Number of users. An episode visits one pair a step. With visits spread evenly over the R' reachable
 pairs of a step (a share of the R admissible ones, by default all), R' n users are needed. Real behaviour is
-never that even: this is a lower bound for a learner that must know every pair. An episode visits H pairs of
-counts that are pooled over steps. For first visits (decision points) an episode is assumed to visit one pair,
-the smallest possible number; rewards are then the returns of the rest of the episode.
+never that even: this is a lower bound for a learner that must know every pair. For counts that
+are pooled over steps, an episode visits H pairs. For first visits (decision points) an episode is assumed to
+visit one pair, the smallest possible number; rewards are then the returns of the rest of the episode.
 
 Support. A pair is supported if its estimated visits exceed the learner's threshold T. With N users,
 spread evenly, they are normal about lambda = N / R' with variance lambda (1 - 1/R') + sigma_v^2, sigma_v
@@ -87,7 +87,7 @@ class FamilyNoise:
     """Noise of one released table, or of the linear sums of one kind.
 
     std : largest standard deviation of one cell
-    half_width : distance from the exact value that a cell keeps with probability 0.95 or more
+    half_width : a cell is within this distance of the exact value with probability 0.95 or more
     cells : number of cells of all steps
     """
 
@@ -127,8 +127,8 @@ class SchemaForecast:
     noise : noise by table.
     share : given share c of the statistical error.
     successors : k in (2), at most S.
-    needed_for_transitions, needed_for_rewards : fewest visits of a pair at which privacy costs no more than
-    that.
+    needed_for_transitions, needed_for_rewards : fewest visits of a pair at which privacy costs no more
+        than ``share``.
     visits_needed : the larger of both; for first visits the smaller, because either one evaluates an action.
     users_needed : users if visits are spread evenly over the reachable pairs of a step.
     pairs : number of admissible (h, s, a).

@@ -123,11 +123,10 @@ class SitePlan:
         Who draws it: once in the sum, or a share at every site (then the budget must allow Gaussian noise).
     needed : int, optional
         k, the number of sites that a sum must hold to be decrypted; default: all. A site that drops out after
-        the key exchange is then left out; before the key exchange, no site sends anything.
+        the key exchange is then left out; if a site drops out before it, no site sends anything.
     colluding : int
         c, the number of sites that may pass on their own noise and the shares dealt to them, but not the
-        sites'
-        key. 2 k > n + c.
+        sites' key. 2 k > n + c.
     name : str
         Name of the run. A site with a ledger answers a plan once; use another name to repeat the run.
 

@@ -22,9 +22,9 @@ plans cannot read each other's shares. Then the round fails, and nothing is sent
 - Sizes and ranges are those of the site's plan.
 - The site is shown one pair of keys for each of the n sites, and was dealt shares by each of them.
 - The site is asked for its sums once in a run.
-- At the end every site is either in the sum or dropped out. This site is in the sum, with at least k sites,
-  and is asked once. (Flower may serve two messages at a time: a file in the machine's temporary folder
-  decides which is first.)
+- At the end every site is either in the sum or dropped out. At least k sites are in the sum, this site
+  among them. The site is asked this once. (Flower may serve two messages at a time: a file in the machine's
+  temporary folder decides which is first.)
 
 On anything else the site raises, and Flower sends the error instead. Flower's own checks also apply.
 

@@ -1,8 +1,8 @@
 """Files that are a function of a release: policy, report, figures.
 
-:func:`write_plan` writes all files that :func:`discreet.pipeline.learn.learn` adds after ``release.parquet``.
-:mod:`discreet.pipeline.verify` writes them again and compares. They depend only on the release, the schema,
-the learner's options and :class:`Settings`.
+:func:`write_plan` writes policy, report and figures, which :func:`discreet.pipeline.learn.learn` adds after
+``release.parquet``. :mod:`discreet.pipeline.verify` writes them again and compares. They depend only on the
+release, the schema, the learner's options and :class:`Settings`.
 """
 
 from __future__ import annotations
@@ -491,10 +491,9 @@ _LEARNERS: dict[str, type[Any]] = {
 
 
 def default_algorithm(schema: Schema) -> str:
-    """Return the default learner of `discreet learn` and `discreet forecast`.
+    """Return the name of the default learner of `discreet learn` and `discreet forecast`.
 
-    If the dynamics are the same at every step: few changes with a demonstrated gain. Otherwise a whole
-    policy.
+    If the MDP is the same at every step: few changes with a demonstrated gain. Otherwise a whole policy.
     """
     return "decision-points" if schema.stationary else "dp-apvi"
 

@@ -176,7 +176,7 @@ def linear_people_needed(
     draws: int = 40,
     seed: int = 0,
 ) -> int | None:
-    """Return roughly the fewest users (to a fifth) with a gain in this share of draws; None: above 3e6.
+    """Return roughly the fewest users (to a fifth) at which this share of draws shows a gain; None: over 3e6.
 
     world, features, learner, draws, seed : as for :func:`forecast_linear`.
     chance : that share, in (0, 1).
@@ -209,7 +209,12 @@ def linear_epsilon_needed(
     ----------
     world, features, users, draws, seed : as for :func:`forecast_linear`
     learner : with any epsilon
-    chance : that share, in (0, 1). Raises ``ValueError`` out of range
+    chance : that share, in (0, 1)
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
     for epsilon in epsilons:

@@ -280,7 +280,7 @@ def people_needed(
     draws: int = 60,
     seed: int = 0,
 ) -> int | None:
-    """Return roughly the fewest users (to a fifth) with a gain in this share of draws; None: above 1e9.
+    """Return roughly the fewest users (to a fifth) at which this share of draws shows a gain; None: over 1e9.
 
     Parameters
     ----------

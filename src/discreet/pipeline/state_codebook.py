@@ -12,8 +12,8 @@ sums over users of one vector each, the mean over the user's own steps of e_(cel
 
 **Lloyd's rounds** are adaptive. The centres of a round follow from released sums alone, so rho adds up
 over rounds (``levels`` of the record), and so does the ledger's total. The start is public: points of a
-Halton sequence in the declared ranges, or a file. A cell keeps its centre if its noisy count is not above
-the noise. The fit reads nothing else of the data.
+Halton sequence in the declared ranges, or a file. A cell keeps its centre if its noisy count is not clearly
+above the noise (:data:`.codebook_sums.STANDS_OUT`). The fit reads nothing else of the data.
 
 **Verification.** The noisy sums stay in the folder, and all published numbers follow from them
 (:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes everything again: what one user

@@ -36,9 +36,8 @@ class TrajectoryWriter:
     path : ends in ``.parquet`` or ``.csv``
         An existing file is replaced when the new one is complete.
     schema : Schema
-        Column names, labels, first step, and the range to which rewards are scaled back. Users are assigned
-        to
-        its groups in turn.
+        Column names, labels, first step, and the range to which rewards are scaled back. Users are
+        assigned to its groups in turn.
     trim : bool
         Leave out the steps that begin in a terminal state of the schema (except an episode's first step).
     """
@@ -207,7 +206,7 @@ def write_cohort(
 ) -> None:
     """Simulate users of a behaviour policy in an MDP and write them, ``chunk`` at a time.
 
-    policy : (H, S) int or (H, S, A) probabilities. Equal (seed, run) give equal rows for every chunk.
+    policy : (H, S) int or (H, S, A) probabilities. Equal (seed, run) give equal rows, whatever ``chunk`` is.
 
     Raises
     ------

@@ -129,7 +129,7 @@ Block = Heading | Paragraph | Bullets | Pairs | Table | Picture | Blank
 
 @dataclass(frozen=True)
 class Written:
-    """Line of a page that users may fill in, between two fixed ends.
+    """Free line of a page, which readers may fill in, between two fixed ends.
 
     ``allowed`` : a regular expression of the accepted text.
     """

@@ -50,7 +50,7 @@ class TradeOff:
     """Bounds on every test between two neighbours.
 
     points : pairs (epsilon >= 0, delta in [0, 1)) that hold together; empty with mu and rho None: no
-    guarantee.
+        guarantee.
     mu, rho : of Gaussian DP and zCDP, if they hold.
     """
 

@@ -1,7 +1,7 @@
 """The service over HTTP.
 
-Every answer to a users' device is in the database before it is sent. A refusal repeats nothing of what was
-sent. No request is logged.
+Everything that a user's device is told is in the database before it is sent. A refusal repeats nothing of
+what was sent. No request is logged.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class Service:
             try:
                 if now - checked >= min(1.0, self.study.answer_within / 4):
                     checked = now
-                    await asyncio.to_thread(self._hold)  # deadlines do not advance while no process held it
+                    await asyncio.to_thread(self._hold)  # deadlines did not advance while no process held it
                     if self.takes_people:
                         closes = self.study.closes_after
                         self.lost.inc(await asyncio.to_thread(self.store.expire, time.time(), closes))

@@ -97,7 +97,7 @@ def _httptools() -> Any:
                 self._begin()
             self._raw += len(data)
             super().data_received(data)
-            if self._raw > HEAD_BYTES + _FRAMING * self._body:  # endless head, or data after a body
+            if self._raw > HEAD_BYTES + _FRAMING * self._body:  # endless head or body
                 self._refuse(b"oversized")
 
         def on_headers_complete(self) -> None:

@@ -736,7 +736,7 @@ class Store:
     def lease(self, holder: str, now: float, lasts: float) -> int | None:
         """Return the token of a new lease, if the last one is over; else None.
 
-        Users' deadlines do not advance while no process holds the lease: due times are moved by the gap. An
+        Users' deadlines do not advance while no process holds the lease: due times move later by the gap. An
         expiry later than a lease can last was written by a clock that was ahead, and is over. Due times,
         which that clock wrote too, are then moved earlier.
         """

@@ -159,8 +159,7 @@ class Writer(LeaseHolder):
 
     clock : seconds, for leases.
     before_commit : called between a release's noise and its transaction. For tests, which kill the process
-    there,
-        or let another one come first.
+        there, or let another one come first.
     """
 
     def __init__(

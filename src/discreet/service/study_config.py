@@ -45,8 +45,8 @@ TOML. All of it is public, and fixed before the first user comes::
     options = { rewards = "bernoulli" }
     seed = 0
 
-The *identity* of a study is a hash of everything except ``service``, ``rehearsal`` and the source of noise: a
-database serves one study.
+The *identity* of a study is a hash of everything except ``service`` and ``rehearsal``. The source of noise
+is part of the hash. A database serves one study.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ class Study:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def path(self, name: str) -> Path:
-        """Return the path of a file that the study names, relative to the study file."""
+        """Return the path of a file that the study names; a relative one is beside the study file."""
         return self.folder / name
 
     # ------------------------------------------------------------------------ rehearsals

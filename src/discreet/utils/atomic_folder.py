@@ -175,9 +175,8 @@ def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> 
     """Yield a hidden folder that takes the name ``out`` when the block succeeds, and is synced to disk.
 
     If the block raises after the file ``paid``, a release that was paid for, was written, the hidden folder
-    is kept, and the error gives its path and the command that finishes it; else it is removed. ``ledger`` :
-    the
-    file of the ledger that was charged.
+    is kept, and the error gives its path and the command that finishes it; else it is removed.
+    ``ledger`` : the file of the ledger that was charged.
     """
     hidden = hidden_beside(out)
     hidden.parent.mkdir(parents=True, exist_ok=True)

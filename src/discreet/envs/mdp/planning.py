@@ -38,7 +38,9 @@ def evaluate(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
 
 
 def value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
-    """Return the expected return of a policy (H, S) or (H, S, A) in ``mdp``, a number in [0, H].
+    """Return the expected return in [0, H] of a policy (H, S) or (H, S, A) in ``mdp``.
+
+    The first state follows the initial distribution.
 
     Raises ``ValueError`` as :func:`evaluate` does.
     """

@@ -58,7 +58,7 @@ class SessionKernel:
 
 
 def handed_over(session: CountSession) -> SessionKernel:
-    """Return flat arrays for the fused driver, and end stepwise use, so that noise has one user.
+    """Return flat arrays for the fused driver, and end stepwise use: two callers must not share one noise.
 
     Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
     """

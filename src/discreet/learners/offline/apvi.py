@@ -113,7 +113,7 @@ class OfflinePolicy:
     guarantee : of the release; it covers this policy too.
     heuristics : reasons why ``values`` are not proven bounds, as text.
     behaviour : (H, S) int, the most frequent action by the estimated visits (before they are truncated and
-        projected); noise at pairs without users.
+        projected); noise at states without users.
     """
 
     __repr__ = brief
@@ -577,7 +577,7 @@ class DPAPVI(_Pessimistic):
     def _errors(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> tuple[float, float]:
         """Return (E, E_r): 2 x the bound of the noises of visits and transitions, and that of rewards."""
         failure, pairs = self.failure or 0.05, layout.horizon * layout.rows
-        moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # the largest number in both tables
+        moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # at most this many in both tables
         reward = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)
         if self.E_mode == "published" and VISITS in laws:
             error = 2 * max(_published_bound(law, noises, failure) for law in (laws[VISITS], moves))

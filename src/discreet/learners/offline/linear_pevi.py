@@ -186,9 +186,9 @@ class Linear(Knobs):
         """Return all questions, fixed before data.
 
         layout, features : of the problem. exact : True for discrete noise (secure randomness). known_rewards
-        : True if rewards will be given to the planner. episodes : m, the largest number of one user; it has
-        an effect where noise is printed and not set for a budget. Raises ``ValueError`` if ``judged`` and
-        known rewards are asked together, and as the learner's own questions do.
+        : True if rewards will be given to the planner. episodes : m, the largest number of episodes of one
+        user; it has an effect where noise is printed and not set for a budget. Raises ``ValueError`` if
+        ``judged`` and known rewards are asked together, and as the learner's own questions do.
         """
         plan = self._learning(layout, features, exact, known_rewards, episodes)
         if not self.judged:

@@ -75,7 +75,7 @@ _LEAST_FIRST = 8
 _ROW_STD, _REWARD_STD, _REWARD_MEAN = 3.0, 4.0, -1.0  # prior of logits
 _ALARM = 5.0  # standard deviations of the misfit: see tests/learners/online/test_joint_misfit.py
 _ALARM_RELEASES = 3  # releases before the first misfit test
-_STARTS = 2**20  # first index of their random streams, after those of samples
+_STARTS = 2**20  # first index of the random streams of a repeated fit, after those of samples
 _CAREFUL = 0.1  # factor of the rate for the second fit after a fit that became less likely
 _AGAIN = 3  # fits with three times the steps; the most likely one is tested again
 _UNKNOWN_NOISE = 4.2247  # standard deviation over sensitivity at (1, 1e-6), used if the budget is not known
@@ -496,7 +496,7 @@ def _handed_over(state: JointState, share: float) -> JointState:
     """Pass all measurements to the noise-aware learner, which plans after this.
 
     Clipped rewards are not sums per step. They are replaced by their expectation under the fit, with the
-    noise of centred rewards. Their weight falls as the square of the users.
+    noise of centred rewards. Their weight falls as 1 / users^2.
     """
     spec, evidence, work = state.spec, state.evidence, _scratch(state)
     kernels.decode(state.theta, work)

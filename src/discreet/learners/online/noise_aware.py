@@ -34,11 +34,11 @@ known standard deviation of every measurement instead.
 
 Proved: privacy, for all values of the options, because all of this is post-processing of releases. Not
 proved: regret. The bonus is not a confidence bound (weights, rows and shrinkage come from the same noisy
-data), and the explorers' distributions are not an exact posterior. docs/tuning.md lists the late regret per
-environment.
+data), and the explorers' distributions are not an exact posterior. benchmarks/default_learner.md lists the
+late regret per environment.
 
 The defaults were chosen on declared training environments without RiverSwim (:mod:`studies.tuning`,
-docs/tuning.md).
+benchmarks/default_learner.md).
 
 Source of posterior sampling: Osband, Russo and Van Roy 2013.
 """
@@ -100,7 +100,8 @@ _NONE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0,
     "explore_share": 1 / 16,
 }  # fmt: skip
-# A bandit has no transitions to learn, so the share of rewards was tuned separately (docs/tuning.md)
+# A bandit has no transitions to learn, so the share of rewards was tuned separately
+# (benchmarks/default_learner.md)
 _BANDIT_SHARE, _BANDIT_LOCAL_SHARE = 0.5, 0.65
 _POOLED_UNTIL = 800.0
 

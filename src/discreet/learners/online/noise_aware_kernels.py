@@ -507,7 +507,7 @@ def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float,
 
 @inlined
 def _visits(model: Cells, half: float, predicted: bool) -> None:
-    """Combine noisy counts and predicted flow to visits, each by its precision; rewards follow.
+    """Combine noisy counts and predicted flow into visits, each by its precision; rewards follow.
 
     A count is the sum of S noisy cells. The flow of public policies in a rough model is known up to a factor.
     It is the flow of one average policy, in which the actions of a state are as frequent as its expected
@@ -1102,7 +1102,7 @@ def _hope_for(
 
 @inlined
 def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells, scratch: Floats) -> None:
-    """Return expected visits per cell: of the average policy in a rough model; else positive counts.
+    """Write expected visits to ``model.expected``: average policy in a rough model, else positive counts.
 
     ``first`` : the pooled family holds a user's first visits to each state.
     """

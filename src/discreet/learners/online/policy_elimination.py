@@ -354,7 +354,7 @@ class SDPPE(StagedLearner):
     def _explore(
         self, state: StageState, memory: EliminationMemory, layers: tuple[int, ...], size: int, number: int
     ) -> Plans:
-        """Return the plans of a batch: each pair of these layers has its best visitor, ``size`` users."""
+        """Return the plans of a batch: the best visitor of each pair of these layers, ``size`` users each."""
         spec, everyone = state.spec, self.enumeration(state.spec)
         rows = spec.layout.rows
         users: dict[int, int] = {}

@@ -1,4 +1,4 @@
-r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): optimism until counts exceed the noise.
+r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): Q is the cap until counts exceed the noise.
 
 With n = N-hat and E = max(E1, E2, E3),
 

@@ -138,7 +138,7 @@ class RLSVI(RandomizedLearner):
         return float(self.noise_const or 0.0) * np.arange(spec.horizon, 0.0, -1.0)
 
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """Return the empirical model with one pseudo-visit, with Gaussian noise added as rewards.
+        """Return the empirical model with one pseudo-visit, with Gaussian noise added to the rewards.
 
         ``state`` : the newest release's sums. ``coins`` : public random generator, from the state's ties.
         """

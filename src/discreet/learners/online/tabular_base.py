@@ -117,7 +117,8 @@ class TabularLearner(Knobs, ABC):
         Do not ask for visits: N = sum over s' of N3, whose error is that of S noises.
     center_rewards : bool
         Ask for sums of r - 1/2, which one user can change by half as much. With ``derive_visits`` (both are
-        the default) one user changes the l1 norm by 3 H instead of 6 H: half the noise at the same guarantee.
+        the default) one user changes the sums by 3 H in l1 norm instead of 6 H: half the noise at the same
+        guarantee.
     known_rewards : bool
         Use the public rewards of the spec, and ask for none.
     failure : float

@@ -61,7 +61,7 @@ privacy.
 
 Ends whose outcome is not known (``Returns.censored``) pay the middle of the range in both estimates, as in
 the release. The test then checks that leaving fits the chain like any other end. It cannot be made at other
-outcomes of the users who left, because returns are not released by the end of an episode.
+outcomes of the users who left, because returns are not released by how an episode ended.
 
 The test cannot detect three kinds of cause. A cause that is drawn again at every step (such an environment
 has the distribution of one without hidden causes). Any cause at a decision after which the episode ends,

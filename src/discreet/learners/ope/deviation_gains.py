@@ -294,7 +294,7 @@ class Path:
         for _ in range(_REFITS):
             again, visits = told.sampled(moves, draw)
             off += np.square(self._in_model(told.consistent(again, visits), counts)[0] - found) / _REFITS
-        hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # noise hides this part of r, at most twice
+        hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # half of the largest part of r that noise can hide
         error = np.sqrt(off) + 0.5 * np.abs(hidden)
         return list(zip((found - hidden).tolist(), error.tolist(), np.sqrt(weights).tolist(), strict=True))
 
