@@ -29,8 +29,7 @@ class BinomialRecord(BatchRecord):
     ----------
     mechanism : its name as text.
     batches : the flips of every counter, by family, one entry for each batch. Batches that another one
-    certainly
-        dominates may be left out. A user is in one of them.
+        certainly dominates may be left out. A user is in one batch.
     ways : every way to replace a user that no other one dominates, as moves (family, by, counters).
 
     Raises

@@ -2,8 +2,7 @@
 
 Closed forms (:mod:`discreet.accounting.budget`, :mod:`discreet.core.guarantee`) are checked by Google's
 dp-accounting: numerical privacy-loss distributions (PLD) and a Renyi accountant. If dp-accounting itself
-makes the
-guarantee (:func:`composed_epsilon`: noise that was set by its privacy loss), a separate convolution
+makes the guarantee (:func:`composed_epsilon`: noise that was set by its privacy loss), a separate convolution
 (:mod:`discreet.accounting.pld_convolution`) checks it. :func:`verify` compares. dp-accounting takes seconds
 to import and is imported inside functions.
 
@@ -432,8 +431,8 @@ def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
 
     Coin flips of the shuffle protocol: composed PLDs of two mass functions (within 0.002). Amplified
     responses: the PLD of the numbers of clones (within 0.002). Noise that was set by its privacy loss: the
-    worst way to replace a user, convolved by :mod:`discreet.accounting.pld_convolution` (within 0.1 %); no
-    way may move less, in the norm of the noise, than the record's joint sensitivity says of the worst.
+    worst way to replace a user, convolved by :mod:`discreet.accounting.pld_convolution` (within 0.1 %); the
+    ways must not all move less, in the norm of the noise, than the record's joint sensitivity.
     Randomized response: composed PLDs of what a response says about two elements, at most the stated epsilon.
     Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (except 1e-12 of
     mass and 0.1 % of epsilon). The function then returns the epsilon below which all mass except 1e-12 lies.

@@ -2,7 +2,7 @@ r"""Least noise that meets (epsilon, delta), by numerical privacy-loss distribut
 
 Closed forms set the noise of continuous Gaussians (exact) and of Laplace variables at delta = 0 (exact). Two
 cases need numerical computation. Discrete Gaussian noise has the closed form of zCDP (7 % too much noise at
-epsilon = 1, delta = 1e-6). Laplace noise at delta > 0 needs, for H >= 5, far less noise than the pure one.
+epsilon = 1, delta = 1e-6). Laplace noise at delta > 0 can, for H >= 5, be far smaller than in the pure case.
 
 Changes by one replaced user. At each step of the horizon the user's record and its replacement differ either
 in the pair (s, a), which moves two cells of every family, or only in s' and r, which moves two transition
@@ -85,7 +85,7 @@ def _patterns(names: Collection[str], horizon: int, levels: int, chained: bool =
 
 
 def extremes(ways: Sequence[T]) -> tuple[T, ...]:
-    """Return the ends of the ways to replace a user, k = H down to 0, and where transitions bend.
+    """Return the ways (k = H down to 0) at both ends, and those where the number of transitions bends.
 
     The worst way was one of them in every case that was examined. No epsilon depends on that: the final
     epsilon is computed from all ways.

@@ -1,9 +1,9 @@
-r"""Recompute epsilon of independent noise by direct convolution, as an independent check.
+r"""Recompute epsilon of independent noise by a separate convolution, as an independent check.
 
 The code that makes a guarantee must not be the code that checks it.
 :func:`discreet.accounting.pld.composed_epsilon` states the epsilon of noise that was set by its privacy loss,
-and :func:`discreet.accounting.pld.verify` checks it with this module. It imports only NumPy, SciPy's normal
-distribution function and the argument checks.
+and :func:`discreet.accounting.pld.verify` checks it with this module. It imports only NumPy, SciPy (normal
+distribution function and linear filter) and the argument checks.
 
 One coordinate. Noise z of a symmetric distribution is moved by ``shift``: Q is the distribution of z, P that
 of z + shift, and the privacy loss of an outcome is l = ln P/Q. Outcomes are sorted into cells [ih, (i+1)h) of
@@ -54,7 +54,7 @@ _NOISES = ("laplace", "gaussian", "pure", "discrete_laplace", "discrete_gaussian
 _BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale, and often exactly that
 _REACH = 12.0  # standard deviations of Gaussian noise: the 4e-33 beyond counts as no privacy
 _FINE = 2e4  # sigma above which integers are treated as continuous
-_PARTS = 100  # fraction of the root mean square loss: one step of the grid
+_PARTS = 100  # at least so many steps of the grid in the root mean square loss
 _MOST = 1 << 25  # points of a transform
 
 

@@ -30,8 +30,7 @@ class AmplifiedRecord(BatchRecord):
     ----------
     mechanism : its name as text.
     batches : (honest users, epsilon0 of one user's whole message), one entry for each batch. Batches that
-    another
-        one certainly dominates may be left out. A user is in one of them.
+        another one certainly dominates may be left out. A user is in one batch.
 
     Raises
     ------

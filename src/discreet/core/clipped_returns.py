@@ -1,5 +1,4 @@
-r"""Group returns and clipped rewards: families of counts whose scales depend on plans, and their privacy
-loss.
+r"""Group returns and clipped rewards: families of counts with scales set by plans, and their privacy loss.
 
 A plain query has neither and does not import this module. "Cut" is the name of the clipping threshold of
 rewards in code.
@@ -68,10 +67,10 @@ their scale. The family that is left out has an infinite scale: it is not releas
 continue.
 
 - *C may depend on earlier releases if it never decreases.* The C of a batch is fixed before its users act and
-  holds for all of them. A user of batch j adds x with ||x||_1 <= C_j. At release i >= j this moves
-  a lambda^(i-j) times at most 2 C_j in l1 and sqrt(2) C_j in l2, against noise in proportion to C_i >= C_j:
-  at most (a lambda^(i-j))^2 s L of the loss. (Laplace: lambda = 0, so i = j alone.) A smaller C_i would
-  give users of earlier batches, who are still in the decaying sum, too little noise: it is rejected.
+  holds for all of them. A user of batch j adds x with ||x||_1 <= C_j. Replacing x moves release i >= j by
+  a lambda^(i-j) times at most 2 C_j in l1 and sqrt(2) C_j in l2, against noise in proportion to C_i >= C_j.
+  That costs at most (a lambda^(i-j))^2 s L of the loss. (Laplace: lambda = 0, so i = j alone.) A smaller C_i
+  would give users of earlier batches, who are still in the decaying sum, too little noise: it is rejected.
 - *The family may change permanently, by a choice that depends on earlier releases.* Both running sums contain
   every user with the same weights. Given the past, release i is one mechanism on what a user of batch j moves
   in it. Its cost is at most (a lambda^(i-j))^2 L for either family: constants that are fixed in advance, with

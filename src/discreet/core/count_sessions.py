@@ -232,7 +232,7 @@ class CountSession(StreamSession):
         return noise_vector(query, mechanism, factor, SecureCoins(), scales)
 
     def _on_grid(self, cells: Floats) -> Floats:
-        """Return the cells. Raises ``RuntimeError`` if they are off the grid of exact noise."""
+        """Return the cells. Raises ``RuntimeError`` if they are off the grid of exact noise, or too large."""
         for f, name in enumerate(self._query.row_families):
             grid = self._mechanism.data_grid(name)
             if grid is not None:

@@ -77,8 +77,9 @@ class MechanismRecord:
     ------
     ValueError
         If a value is out of range, the families differ, or a joint sensitivity is impossible: below the
-        largest family's own, or above that of all families together. Also for exchanges that do not match
-        this noise, these scales and that joint sensitivity
+        largest family's own, or above what the families' own allow together (their sum for l1, the root of
+        the sum of their squares for l2). Also for exchanges that do not match this noise, these scales and
+        that joint sensitivity
         (:func:`discreet.accounting.pld_calibration.check_listed`).
     """
 

@@ -1,8 +1,8 @@
 """Guarantees, computed only from the records of mechanisms.
 
 A :class:`Guarantee` holds numbers; :mod:`discreet.accounting.text.guarantee_sentences` makes its sentences,
-which no code reads. It is computed in this module. A guarantee contains the records that its numbers follow
-from: the numbers are computed again whenever one is built.
+from which no number is read. It is computed in this module. A guarantee contains the records that its numbers
+follow from: the numbers are computed again whenever one is built.
 
 A :class:`MechanismRecord` describes what one mechanism did to one user: the noise family, its scale per
 family of the query, the joint sensitivity in units of that noise, and the number of noisy sums that the user
@@ -61,11 +61,10 @@ _NUMBERS = ("epsilon", "delta", "rho", "mu")
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Privacy statement, always computed by :func:`guarantee_of`.
+    """Privacy statement: computed by the functions of this module, never entered by hand.
 
     trust : who sees raw data ("joint": the server that users interact with; "central": the curator of an
-    offline
-        data set, while all others see the release; "local": no party; "none": no guarantee).
+        offline data set, while all others see the release; "local": no party; "none": no guarantee).
     epsilon, delta : true values of this object's own noise; epsilon None: no guarantee.
     rho, mu : zCDP and Gaussian-DP parameters, None if there is none.
     epsilon_nominal : value that the user asked for; differs under calibration "published".
@@ -74,7 +73,7 @@ class Guarantee:
     randomness : "secure" (operating system, exact) or "seeded" (simulation only).
     records : what each mechanism did to the same users.
     kinds : instead of records if batches of disjoint users have other mechanisms: (which users, their
-    guarantee).
+        guarantee).
     reason : instead of both if there is no guarantee: why.
 
     Raises

@@ -48,7 +48,7 @@ def family_begins(query: CountQuery) -> Ints:
     """Return (7,) first cells of the families in the flat vector, -1 where a family is absent.
 
     Entries 0 to 4 belong to visits, transitions, rewards, pooled transitions and pooled rewards; 6 to clipped
-    rewards. The flag is 1 if only first visits to a state are pooled, 2 if only first visits are counted,
+    rewards. Entry 5 is 1 if only first visits to a state are pooled, 2 if only first visits are counted,
     else 0.
     """
     begins = np.full(7, -1, np.int64)
@@ -115,7 +115,7 @@ class RawEncoder:
 
     __repr__ = brief
 
-    number: int  # of the plan that it was made for; messages for later plans are late
+    number: int  # of the plan that it was made for; a message that it makes after that plan is late
     guarantee: ClassVar[None] = None  # of its message: none, because the server is trusted with it
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:

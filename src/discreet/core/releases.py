@@ -52,9 +52,8 @@ class Plan:
         plan's share applies; 0: not released; None: the query's share.
     forget : that release is the last one that includes any user so far; later ones start again.
     cut : for a query with clipped rewards: C of this batch, in [C of the last one, H]. Infinite: centred
-    rewards
-        replace clipped ones from that release on, permanently. None: unchanged. The first plan of a batch
-        sets it; further plans give the same value or None.
+        rewards replace clipped ones from that release on, permanently. None: unchanged. The first plan of a
+        batch sets it; further plans give the same value or None.
     """
 
     __repr__ = brief
@@ -82,9 +81,9 @@ class Schedule:
     """Public times of release, fixed before data (or limited in advance and then triggered by releases).
 
     ``users`` is K, or None if it is unknown. With neither ``times`` nor ``growth`` there is a release after
-    every user. ``max_releases`` limits the number that releases trigger. ``answers`` is the number of answers
-    about stored users. ``reads`` ("sums", "measurements") is what the learner will use. ``plans`` ("any",
-    "deterministic", "stochastic") is the kind of its policies. Both choose the mechanism.
+    every user. ``max_releases`` limits the number of releases that earlier ones trigger. ``answers`` is the
+    number of answers about stored users. ``reads`` ("sums", "measurements") is what the learner will use.
+    ``plans`` ("any", "deterministic", "stochastic") is the kind of its policies. Both choose the mechanism.
 
     ``times`` holds the number of users submitted at each release, ascending, starting with 0 (release 0 is
     made before any user: zeros, no noise). ``growth`` is geometric: next = max(k + 1, ceil(growth * k)); 1.0

@@ -203,7 +203,7 @@ class StreamSession(Saveable, ABC):
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add simulated users of the open plan at once, from their exact sums.
 
-        The noise of their devices is drawn from the exact distribution of its sum. For simulation only:
+        The draws of their devices are made from the exact distribution of their sum. For simulation only:
         raises ``ValueError`` under secure randomness, where each user's own record must pass the checks.
         """
         with self._call():

@@ -48,7 +48,7 @@ def _log_moment(components: Components, t: float) -> float:
 
 
 def _chernoff(components: Components, p: float) -> float:
-    """Return the x at which Chernoff's bound on either tail of X - E X equals p / 2."""
+    """Return the least x at which Chernoff's bound on each of the two tails of X - E X is at most p / 2."""
     variance = sum(n * q * (1 - q) for n, q in components)
     wanted = -math.log(0.5 * p)
     worst = 0.0

@@ -46,7 +46,7 @@ def neighbours(episodes: int) -> str:
 
 
 def up(x: float, digits: int = 4) -> str:
-    """Return ``x`` with ``digits`` digits, rounded up (except by 1e-9 of it): never below the true value."""
+    """Return ``x`` with ``digits`` digits, rounded up: below the true value by at most 1e-9 of it."""
     if x == 0.0 or not math.isfinite(x):
         return f"{x:g}"
     exact = Decimal(x) * (1 - Decimal(10) ** -9)

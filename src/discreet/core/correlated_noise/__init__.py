@@ -21,8 +21,7 @@ whole stream is mu-GDP, with nothing lost. Proof: shifts s_i (in units of sigma_
 Append one unpublished release, so that the squares add up to mu^2 exactly. Then exp(i u sum s_i g_i + u^2
 mu^2 / 2) has mean 1 for every u, so sum s_i g_i is normal with variance mu^2, and the loss is that of N(0, 1)
 against N(mu, 1). Dropping the last release is post-processing. A matrix that is not lower-triangular but
-fixed in
-advance (noise that is used early) becomes lower-triangular after a rotation of the noise.
+fixed in advance (noise that is used early) becomes lower-triangular after a rotation of the noise.
 
 (c) *Numerical losses* (discrete Gaussian or binomial noise, Laplace noise at delta > 0). Suppose that the
 noise of every coordinate that a user changes is drawn after the user's record is in, and that distribution
@@ -34,8 +33,7 @@ The statements need the following, which the named modules enforce. A user's pol
 before the user starts, and the user's record belongs to the batch that was open then
 (:mod:`discreet.core.stream_session`). Ends of batches depend on no data
 (:class:`~discreet.core.releases.Schedule`). The random bits of policies and environments are separate from
-the
-noise (:mod:`discreet.core.rng`). No noise is drawn twice and no state continues twice
+the noise (:mod:`discreet.core.rng`). No noise is drawn twice and no state continues twice
 (:mod:`discreet.core.lifecycle`). One person is one user. Neighbours replace, so the number of users is
 public. Per-pair schedules need more (:mod:`discreet.core.correlated_noise.per_pair_schedule`).
 

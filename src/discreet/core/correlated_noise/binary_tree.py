@@ -7,10 +7,9 @@ parts of a batch are not needed, and fewer leaves mean fewer levels.
 
 Privacy. Each user is in one leaf. Only prefixes n <= N - 1 of N leaves are ever released. A node therefore
 has at most 2^(L-1) leaves with L = bit_length(N - 1), and a leaf is in at most one released node of each of
-the L
-levels (the first leaf attains it). Replacing one user therefore moves at most L node sums, each by one user's
-change. With independent noise in each node the losses of the nodes add up, l1 in pure epsilon (L times one
-user's), l2 in squares (mu^2 adds up). The boundaries of the leaves are fixed before data. Node noise is
+the L levels (the first leaf attains it). Replacing one user therefore moves at most L node sums, each by one
+user's change. With independent noise in each node the losses of the nodes add up, l1 in pure epsilon (L times
+one user's), l2 in squares (mu^2 adds up). The boundaries of the leaves are fixed before data. Node noise is
 addressed by the node's end and never drawn twice. Later users' data may depend on what was released (Laplace
 and Gaussian noise compose adaptively, :mod:`discreet.core.correlated_noise`).
 
@@ -34,8 +33,7 @@ class Tree(Walk):
     """Binary tree (Chan, Shi and Song 2011): a prefix is a sum of few nodes, each with one noise.
 
     leaves : N >= 1, batches of users or users; the last one is never released. None: unknown, and scales grow
-    with
-        the epochs. Raises ``ValueError`` below 1.
+        with the epochs. Raises ``ValueError`` below 1.
     gaussian : kind of noise; sets the growth of scales if N is unknown.
     """
 

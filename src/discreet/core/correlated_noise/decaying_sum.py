@@ -44,8 +44,8 @@ data of later users). The bound on the sum of squares holds for all of them, and
 alpha, step by step. B is the length of the schedule, which is finite, and no stream has more than B
 measurements: one is kept in the same indivisible step that makes its release, and a release without new users
 is the previous one. After an interrupt before that step, S and x are unchanged, and the next release rounds
-the same sums with other noise (the first draw was never used). After an interrupt behind that step, the
-release is made. The second term is about 1e-4 of the first; the scales are widened by it.
+the same sums with other noise (the first draw was never used). An interrupt after that step finds the
+release made. The second term is about 1e-4 of the first; the scales are widened by it.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def walk_ops(
 
 @inlined
 def walk_next(code: int, held: Ints, leaf: int) -> int:
-    """Return the next leaf to make before ``leaf``; only the plain tree can skip leaves."""
+    """Return the next leaf to make, at most ``leaf``; only the plain tree can skip leaves."""
     return leaf if code == TREE else held[held.shape[0] - 1] + 1
 
 
@@ -234,7 +234,7 @@ def walk_register(code: int, ints: Ints, leaf: int) -> int:
 def next_ops(
     code: int, ints: Ints, floats: Floats, held: Ints, leaf: int, links: Ints, weights: Floats
 ) -> tuple[int, int]:
-    """Return (next leaf to make before ``leaf``, number of its operations)."""
+    """Return (next leaf to make, at most ``leaf``; number of its operations)."""
     at = walk_next(code, held, leaf)
     return at, walk_ops(code, ints, floats, held, at, links, weights)
 

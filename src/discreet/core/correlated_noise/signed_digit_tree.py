@@ -15,10 +15,10 @@ Privacy, pure epsilon only. The release is the exact prefix sum plus B z. With C
 leaves, B C = A by telescoping. For fixed outputs o the neighbouring streams are therefore hidden by noise
 vectors z = z(o) and z + C (x - x') whose densities differ by at most exp(|C (x - x')|_1 / b). This is
 pointwise in o and the map from noise to outputs has unit Jacobian. Later users' data may therefore depend on
-o; the schedule may depend only on the clock. epsilon = L * (one draw's), since a leaf is in one block of each
-level, and the first leaf in a used one of each (:mod:`discreet.core.correlated_noise`, a). Early noise is
-correlated with what was released before a user came; (epsilon, delta) accounting draw by draw would be wrong,
-and Gaussian noise is therefore rejected.
+o; the boundaries of the leaves are fixed before data. epsilon = L * (one draw's), since a leaf is in one
+block of each level, and the first leaf in a used one of each (:mod:`discreet.core.correlated_noise`, a).
+Early noise is correlated with what was released before a user came; (epsilon, delta) accounting draw by draw
+would be wrong, and Gaussian noise is therefore rejected.
 
 Every draw is used once. At a new base the registers of a level are filled with the noise of the prefixes
 before it, and are then only read.

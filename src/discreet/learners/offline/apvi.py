@@ -101,9 +101,8 @@ class OfflinePolicy:
     values : (H + 1, S), max over actions of q; lower bounds of the policy's values under the theory's
         constants (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
     supported : (H, S), True if there are users behind the policy's action: its estimated visits are above T,
-    and
-        above ``support`` standard deviations of their noise, before they are truncated and projected. This
-        estimate is unbiased. In contrast, n~ of a pair that no user played is up to E / 2 (the positive
+        and above ``support`` standard deviations of their noise, before they are truncated and projected.
+        This estimate is unbiased. In contrast, n~ of a pair that no user played is up to E / 2 (the positive
         halves of S noises), so that the planner may play it. A single pair that no user played passes with
         probability 0.00135 at the default of 3; the planner chooses among A. If the pessimistic values of the
         best two actions are equal (for example all clipped to 0), the first one is not a recommendation and

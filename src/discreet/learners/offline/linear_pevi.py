@@ -117,8 +117,7 @@ class Learned:
     guarantee : of the session that answered; None when solved without a session.
     heuristics : reasons why ``values`` are not proven lower bounds, as text.
     gain : over the behaviour policy, for a learner with ``judged``. None also if the holdout half is too
-    small,
-        or if a release was planned from again and this is not the policy that it evaluates.
+        small, or if a release was planned from again and this is not the policy that it evaluates.
     """
 
     __repr__ = brief
@@ -724,8 +723,8 @@ class DPPEVI(_Pessimist, _Private):
     joint : account Gram and response by lemma 3; else by their separate worst cases.
     centre : centre targets (needs 1 in the span of the features); None: if that holds.
     noise : "gaussian", or "laplace" for a pure epsilon (no delta). Laplace scales follow l1 sensitivities,
-    which
-        is much more noise unless ||phi||_1 is small (one-hot, simplex); declare it by ``Features(l1=...)``.
+        which is much more noise unless ||phi||_1 is small (one-hot, simplex); declare it by
+        ``Features(l1=...)``.
     ridge : in multiples of the noise's spectral edge 2 s sqrt(d), or "bound" (Gaussian noise only); None: 2
         (requery), 1 (model).
     simplex : project rows of the model onto the simplex.

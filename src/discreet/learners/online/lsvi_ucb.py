@@ -10,9 +10,9 @@ the last release, backward over h,
 Users play greedily. ``response`` chooses the data of the estimate.
 
 * ``"requery"``: c + phi^T Lambda^-1 u, u the sum of phi (r + V_{h+1}(s') - c) over *all* users so far,
-  queried
-  again for each V (``ask``; the trusted core stores trajectories). Without privacy and with c = 0 this is
-  LSVI-UCB. Each of J rounds of queries gets a J-th of the answers' budget: their noise grows as sqrt(J).
+  queried again for each V (``ask``; the trusted core stores trajectories). Without privacy and with c = 0
+  this is LSVI-UCB. Each of J rounds of queries gets a J-th of the answers' budget: their noise grows as
+  sqrt(J).
 * ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, beside the
   Gram matrix, and r^ + P^ V is planned from them
   (:func:`~discreet.learners.estimation.linear_regression.model_values`): any V is free, and local users can

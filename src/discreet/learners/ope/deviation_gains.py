@@ -31,11 +31,10 @@ distribution, including skewed and heavy-tailed ones (for normal errors the halv
 and Young 2022; Leiner et al. 2023, data fission). A selection by the errors of one half therefore has no
 error on average in the other half. u is noise of the release's distribution. w is noise of the release's
 distribution plus the sampling error of binomial(N, V_b) outcomes, which have the largest variance of returns
-between 0 and
-1. All selections, also of the visits that exceed the noise, use the first half, all evaluations the second.
-Selected errors also have a larger variance. The variance of an evaluation therefore uses the mean of V (1 -
-V) and of Q (1 - Q) in the choosing half where that is larger. (u, w) come from the hash of the released
-table, so that planning again from the same release gives the same halves.
+between 0 and 1. All selections, also of the visits that exceed the noise, use the first half, all evaluations
+the second. Selected errors also have a larger variance. The variance of an evaluation therefore uses the mean
+of V (1 - V) and of Q (1 - Q) in the choosing half where that is larger. (u, w) come from the hash of the
+released table, so that planning again from the same release gives the same halves.
 
 The path. Gains A_choose are shrunk towards 0 by empirical Bayes (normal, variance from moments, at least 0.02
 of the range). Each state offers its best action. States are sorted by falling gain per unit of variance of
