@@ -54,7 +54,7 @@ _NOISES = ("laplace", "gaussian", "pure", "discrete_laplace", "discrete_gaussian
 _BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale, and often exactly that
 _REACH = 12.0  # standard deviations of Gaussian noise: the 4e-33 beyond counts as no privacy
 _FINE = 2e4  # sigma above which integers are treated as continuous
-_PARTS = 100  # at least so many steps of the grid in the root mean square loss
+_PARTS = 100  # the root mean square loss has at least this number of steps of the grid
 _MOST = 1 << 25  # points of a transform
 
 

@@ -1,6 +1,6 @@
 """The service over HTTP.
 
-Everything that a user's device is told is in the database before it is sent. A refusal repeats nothing of
+All that the service sends to a user's device is in the database before. A refusal repeats nothing of
 what was sent. No request is logged.
 """
 

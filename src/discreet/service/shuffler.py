@@ -3,7 +3,7 @@
 It is between devices and the service (:mod:`discreet.service.app`):
 
 - It **relays** the service's plans as they were signed. Before, it checks that they are batches of the
-  study's schedule and that devices are told to draw as many coins as the study's guarantee requires. It
+  study's schedule and that devices must draw as many random bits as the study's guarantee requires. It
   reads the same study file, and derives the mechanism itself. So the service cannot request less noise or
   smaller batches.
 - It **makes and spends tickets**, gives places, and takes messages, by the same store as the service under
@@ -84,9 +84,8 @@ def _is_receipt(content: bytes, turn: int) -> bool:
 class Forwarder(LeaseHolder):
     """Shuffler's writer: adopts plans, adds batches up and sends the sums, while it holds the lease.
 
-    service_key : the service's public key. http : client for requests to the service.
-    before_commit, before_send : attributes for tests; called between a sum and its transaction, and between
-    that and sending.
+    The attributes ``before_commit`` and ``before_send`` are for tests. They are called between a sum and its
+    transaction, and between the transaction and sending.
     """
 
     def __init__(
