@@ -61,7 +61,7 @@ def test_options_say_what_they_are() -> None:
         said["priv_scale"]
         == "c_p, factor of the privacy part of the bonus, in standard deviations of the noise"
     )
-    assert said["replan_every"].startswith("Release and replan after every")  # of a base class
+    assert said["replan_every"].startswith("Release and replan after this number")  # of a base class
     assert "zCDP" in document("options", "central")["descriptions"]["epsilon"]
     assert "every action repeated" in call("options", "noise-aware").stdout
 
