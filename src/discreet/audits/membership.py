@@ -15,7 +15,7 @@ run (the assumption of a shadow-model attack [#]_).
 *Scores.* The first two are learned from shadow runs of both kinds, which the adversary can make, because the
 algorithm is public: log-ratios of frequencies, or a linear discriminant
 (:func:`discreet.audits.games.fit_events`, :func:`~discreet.audits.games.fit_linear`). The one with the
-greater AUC is used, on runs that are not evaluated later. Policies without noise under known others are two
+greater AUC on runs that are not evaluated later is used. Policies without noise under known others are two
 constants, and the adversary compares. The third, under known others, is the log-likelihood ratio of the noise
 distribution, the most powerful test by Neyman and Pearson. With Gaussian noise it attains the trade-off curve
 of mu-GDP at mu = the l2 norm of the change over the scales, exactly. Under unknown others it is the

@@ -5,8 +5,8 @@ refutation costs hundreds of users. The return of a policy is a much cheaper sta
 This explorer has three stages.
 
 1. *Probe*. The first batch plays the A policies "always action a", n users each. It spends most of its
-   budget on their clipped returns (:class:`discreet.core.count_query.CountQuery`, groups). The batch has
-   its own noise and is not added to earlier batches (``Plan.forget``). The best of these policies is the
+   budget on their clipped returns (:class:`discreet.core.count_query.CountQuery`, groups). The batch
+   stands alone: later batches are not added to it (``Plan.forget``). The best of these policies is the
    *anchor* if its mean is ``_FOUND`` standard deviations above 0. If none is, the plain learner follows with
    all of the budget, and only the probe was spent.
 2. *Watch*. The learner plays, and a share of the budget measures the *total* return of its users, with an
