@@ -10,6 +10,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from discreet.accounting.serialization import of_guarantee, same_up_to_rounding
@@ -97,6 +98,10 @@ def test_other_numbers_are_not_rounding():
     assert not same_up_to_rounding(text, "epsilon = 0.195913699728484 at delta 1e-07")
     assert not same_up_to_rounding([1.0, 2], [1.0, 3])
     assert not same_up_to_rounding({"a": None}, {"a": 0.0})
+    assert same_up_to_rounding(np.float64(0.5), 0.5)  # a number of NumPy and what JSON gives back
+    assert not same_up_to_rounding(1, True)
+    assert not same_up_to_rounding(10**12, 10**12 + 1)
+    assert not same_up_to_rounding("1.0", 1.0)
 
 
 @pytest.mark.parametrize("name", GUARANTEES)

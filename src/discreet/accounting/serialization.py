@@ -192,10 +192,12 @@ def same_up_to_rounding(own: Any, stored: Any) -> bool:
         return set(own) == set(stored) and all(same_up_to_rounding(own[name], stored[name]) for name in own)
     if isinstance(own, list | tuple) and isinstance(stored, list | tuple):
         return len(own) == len(stored) and all(map(same_up_to_rounding, own, stored))
-    if type(own) is not type(stored):
-        return False
-    if isinstance(own, float):
-        return own == stored or math.isclose(own, stored, rel_tol=_ROUNDING)
+    if isinstance(own, bool | str) or isinstance(stored, bool | str):
+        if type(own) is not type(stored):
+            return False
+    elif isinstance(own, int | float) and isinstance(stored, int | float):
+        whole = isinstance(own, int) and isinstance(stored, int)
+        return own == stored or (not whole and math.isclose(own, stored, rel_tol=_ROUNDING))
     if isinstance(own, str):
         numbers = zip(_DECIMAL.findall(own), _DECIMAL.findall(stored), strict=False)
         return _DECIMAL.sub("#", own) == _DECIMAL.sub("#", stored) and all(
