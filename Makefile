@@ -91,7 +91,7 @@ goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault 
 
 mutate: warmup ## Put small faults into the trusted core: do the tests notice? (benchmarks/mutants.md; an hour or two)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,mutate]'
-	$(BIN)/python -m studies.mutants --out results/mutants
+	$(BIN)/python -m benchmarks.studies.mutants --out results/mutants
 
 lint: $(STAMP) ## Style
 	$(BIN)/ruff check .

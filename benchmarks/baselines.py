@@ -5,9 +5,10 @@
 
 ``suite``: mean final regret of UCB-VI with either bonus, PSRL, RLSVI and the noise-aware learner, all under
 ``NoPrivacy`` ("pooled": told that all steps are alike, where they are, which noise-aware finds out itself),
-on the worlds of ``discreet.experiments.suite.SUITE``, as a share of what the uniform policy loses (per cent),
-and the geometric mean over worlds. Beside RLSVI stands the epsilon (delta = 1e-6) that arXiv 2606.01952
-claims for it: that paper's number, no guarantee of this library (``discreet.learners.online.rlsvi``).
+on the worlds of ``benchmarks.leaderboard.env_suites.SUITE``, as a share of what the uniform policy loses (per
+cent), and the geometric mean over worlds. Beside RLSVI stands the epsilon (delta = 1e-6) that arXiv
+2606.01952 claims for it: that paper's number, no guarantee of this library
+(``discreet.learners.online.rlsvi``).
 
 ``tuning``: how the knobs of PSRL and RLSVI were chosen, on ``TRAINING``, which has none of the suite's worlds
 (8 seeds): once through the knobs in the order of the grid, every value of one with the others as they stand;
@@ -24,8 +25,8 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
+from benchmarks.leaderboard.env_suites import SUITE, SUITE_SEED, TRAINING, geometric_mean
 from discreet.experiments.simulate import Setup
-from discreet.experiments.suite import SUITE, SUITE_SEED, TRAINING, geometric_mean
 from discreet.learners.online.rlsvi import claimed_epsilon
 
 TUNING_SEED = 57

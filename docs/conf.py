@@ -309,7 +309,10 @@ _HERE_AND_THERE = (  # what a link leads to in the repository, and on the site
     (r"\]\(((?:\.\./)*)gallery/README\.txt\)", r"](\1made/gallery/index.rst)"),
     (r"\]\(((?:\.\./)*)gallery/(\w+)\.py\)", r"](\1made/gallery/\2.rst)"),
     (r"\]\(((?:\.\./)*)reference\.py\)", r"](\1made/reference/index.rst)"),
-    (r"\]\(((?:\.\./)+benchmarks/\w+\.md)(?:#[\w-]+)?\)", r"](path:\1)"),  # not pages of the site: files
+    (
+        r"\]\(((?:\.\./)+(?:benchmarks|papers)/[\w/]+\.(?:md|toml))(?:#[\w-]+)?\)",
+        r"](path:\1)",
+    ),  # not pages of the site: files
 )
 
 

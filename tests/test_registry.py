@@ -231,12 +231,15 @@ def test_presets_go_to_each_that_knows_them() -> None:
     assert world == (1, "deterministic")
     assert (learner.preset, learner.scale) == ("paper", 3.0)
     assert privatizer == ToyPrivatizer(epsilon=2.0)
-    with pytest.raises(ValueError, match="preset = 'poster': must be one of 'default', 'paper', 'code:cz22'"):
+    with pytest.raises(ValueError, match="preset = 'poster': must be one of 'default', 'paper'"):
         build_run.objects(build_run.resolved(RunConfig(env="toy-world", learner="toy", preset="poster")))
     with pytest.raises(ValueError, match="preset = 'code:unknown'"):
         build_run.prepare(RunConfig(preset="code:unknown"))
+    registry.load_plugin("papers.presets")
     with pytest.raises(ValueError, match="takes no options"):
         build_run.prepare(RunConfig(preset="code:cz22", options={"learner.scale": 1.0}))
+    with pytest.raises(ValueError, match="preset = 'cz22': must be a text that begins with code:"):
+        registry.register_published_code("cz22", lambda: None)
 
 
 def test_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from discreet import registry
-from discreet.experiments import build_run
-from discreet.experiments.run_config import RunConfig
 from discreet.registry import Entry
 
 if TYPE_CHECKING:
@@ -945,10 +943,6 @@ def run_every_combination() -> int:
                 continue
             count += 1
     _by_the_way()
-    published = RunConfig(preset=f"{registry.CODE_PREFIX}cz22", privatizer="central", epsilon=1.0, episodes=3)
-    for learner in ("private-ucb-vi", "private-ucb-po"):
-        build_run.prepare(dataclasses.replace(published, learner=learner)).run(0, 0)
-        count += 1
     with TemporaryDirectory() as scratch:
         for entry in registry.entries("offline learner"):
             _learn_offline(entry.name, Path(scratch), secure=entry.baseline is not None)

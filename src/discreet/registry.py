@@ -195,6 +195,7 @@ _GYM = Entry(
 )
 
 _added: dict[tuple[Kind, str], Entry] = {}
+_published_code: dict[str, Callable[..., Any]] = {}  # by preset
 _loaded_entry_points = False
 
 
@@ -294,6 +295,29 @@ def register(
 def _origin(target: Any) -> tuple[str | None, str | None]:
     """Where a factory was defined: a module imported twice may register its own names again."""
     return getattr(target, "__module__", None), getattr(target, "__qualname__", None)
+
+
+def register_published_code(preset: str, setup: Callable[..., Any]) -> None:
+    """Register a paper's published code as a preset of runs.
+
+    preset : a text that begins with ``code:``; another one raises ``ValueError``.
+    setup : a function of (learner, privatizer, environment, users, epsilon) that returns a
+        :class:`discreet.experiments.simulate.Setup`. Learner and privatizer are names of the command line.
+    """
+    if not isinstance(preset, str) or not preset.startswith(CODE_PREFIX) or preset == CODE_PREFIX:
+        raise ValueError(f"preset = {preset!r}: must be a text that begins with {CODE_PREFIX}")
+    _published_code[preset] = setup
+
+
+def published_code(preset: str) -> Callable[..., Any]:
+    """Return what was registered for a preset; raise ``ValueError`` if nothing was."""
+    if preset not in _published_code:
+        known = f"must be one of {', '.join(_published_code)}" if _published_code else "none is registered"
+        raise ValueError(
+            f"preset = {preset!r}: unknown; {known} (the repository's papers register theirs: run it in a "
+            "checkout with --plugin papers.presets)"
+        )
+    return _published_code[preset]
 
 
 def load_plugin(module: str) -> tuple[Entry, ...]:

@@ -43,7 +43,7 @@ def test_version_and_help() -> None:
 
     assert call("--version").stdout == f"discreet {discreet.__version__}\n"
     shown = call("--help").stdout
-    for name in ("list", "run", "sweep", "compare", "plot", "check", "reproduce", "warmup"):
+    for name in ("list", "run", "sweep", "compare", "plot", "check", "warmup"):
         assert name in shown
 
 
@@ -140,7 +140,8 @@ def test_paper_preset_and_what_it_really_buys() -> None:
 
 
 def test_public_code_preset_is_not_private() -> None:
-    run = ["run", "--episodes", "50", "--learner", "private-ucb-vi", "--preset", "code:cz22"]
+    run = ["run", "--episodes", "50", "--learner", "private-ucb-vi", "--plugin", "papers.presets"]
+    run += ["--preset", "code:cz22"]
     out = document(*run, "--privatizer", "central", "--epsilon", "1")
     assert out["guarantee"]["epsilon"] is None
     assert "preset" in call(*run, "--preset", "code:other", code=2).stderr
@@ -313,6 +314,8 @@ def test_the_public_codes_statement_says_why_it_is_none() -> None:
         "20",
         "--learner",
         "private-ucb-vi",
+        "--plugin",
+        "papers.presets",
         "--preset",
         "code:cz22",
         "--epsilon",
@@ -594,12 +597,6 @@ def test_mechanisms_are_every_combination_that_fits() -> None:
     assert names["local gaussian"].delta == 1e-6
     assert names["local krr"].delta is None
     assert not any(name.startswith("none") for name in names)
-
-
-def test_reproduce_knows_its_papers() -> None:
-    said = call("reproduce", "no-such-paper", code=2).stderr
-    assert "must be one of bai-2024, chowdhury-zhou-2021, luyo-2021" in said
-    assert "qiao-wang-2023-offline, price-of-privacy" in said
 
 
 def test_warmup_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:

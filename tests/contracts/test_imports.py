@@ -109,7 +109,7 @@ def test_modules_import_in_no_circle() -> None:
 
 
 # Ceilings between rooms, the folders and files directly under src/discreet. Lower them, never raise them.
-ROOMS, ARROWS, LAYERS = 19, 97, 10
+ROOMS, ARROWS, LAYERS = 18, 89, 9
 UPWARD = {("core", "accounting"), ("core", "mechanisms")}  # known circles; the next issue removes them
 
 
@@ -167,8 +167,11 @@ def test_every_room_is_under_contract() -> None:
 def test_every_file_of_kernels_is_typed_as_such() -> None:
     overrides = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
     listed = {name for override in overrides for name in override["module"] if name.endswith("kernels")}
-    source = ROOT / "src"
-    files = {".".join(path.relative_to(source).with_suffix("").parts) for path in source.rglob("*kernels.py")}
+    files = {
+        ".".join(path.relative_to(source).with_suffix("").parts)
+        for source, folder in ((ROOT / "src", "discreet"), (ROOT, "papers"))
+        for path in (source / folder).rglob("*kernels.py")
+    }
     assert files == listed
 
 

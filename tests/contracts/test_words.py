@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "pyproject.toml", "Makefile"]
-FOLDERS = ["docs", "src", "studies", "benchmarks"]
+FOLDERS = ["docs", "src", "papers", "benchmarks"]
 SUFFIXES = {".md", ".py", ".toml", ".cff", ".rst", ".txt", ".html"}
 INNER = re.compile(
     r"\b(issues?|specifications?|another code|figures? to reach|to_reach|goals? (?:set|to reach)|"

@@ -21,6 +21,7 @@ from discreet.experiments.sweep import Sweep
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES += [*sorted((ROOT / "papers").glob("**/README.md")), ROOT / "benchmarks" / "leaderboard" / "README.md"]
 PUBLIC = sorted({*dr.__all__} - {"__version__"})
 
 

@@ -16,16 +16,16 @@ from dying import Dying, dividing
 from one_killed import check_survival
 
 import discreet as dr
-from discreet import reproductions
+import papers
 from discreet.experiments import build_run, sweep
 from discreet.experiments.engine import Engine, EngineError, Job, open_engine, results
 from discreet.experiments.results import Result
 from discreet.experiments.run_config import made_by
 from discreet.experiments.worker import Play
-from discreet.reproductions.chowdhury_zhou_2021 import figure as chowdhury
-from discreet.reproductions.luyo_2021 import runs as luyo
-from discreet.reproductions.price_of_privacy import runs as price
-from discreet.reproductions.study import Job as Asked
+from papers.chowdhury_zhou_2021 import figure as chowdhury
+from papers.luyo_2021 import runs as luyo
+from papers.price_of_privacy import runs as price
+from papers.study import Job as Asked
 
 pytestmark = [
     pytest.mark.engines,
@@ -173,7 +173,7 @@ def test_200_runs_survive_a_worker_that_is_killed_at_random(trial: int, tmp_path
 # ------------------------------------------------------------------------------------- reproductions
 @pytest.mark.parametrize("name", ["dask", "ray", "slurm"])
 def test_a_reproduction_on_an_engine_is_the_reproduction(name: str, tmp_path: Path) -> None:
-    study = reproductions.load("luyo-2021")
+    study = papers.load("luyo-2021")
     size = luyo.Size(users=120, instances=(0, 1), seeds=2, printed_seeds=1, worlds=2, batches=(3, 6))
     found = {}
     with ENGINES[name]() as engine, pytest.MonkeyPatch.context() as patch:

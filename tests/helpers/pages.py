@@ -80,10 +80,6 @@ class Block:
         """Why it is not run, or None."""
         if self.order.startswith("not"):
             return self.order.partition(",")[2].strip()
-        if (
-            self.page.parent.name == "reproductions" and self.kind == "commands"
-        ):  # pages that the command writes
-            return "minutes to hours at full size; tests/reproductions runs it with --quick"
         return None
 
     def __str__(self) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.studies.value_intervals import Drawn, Setting, draw, setting_of
 from discreet.learners.offline.apvi import DPAPVI, OfflinePolicy
 from discreet.reports.policy_report import Report, report_of
-from studies.value_intervals import Drawn, Setting, draw, setting_of
 
 
 def made(users: int, epsilon: float | None, seed: int = 1) -> tuple[Setting, Drawn, OfflinePolicy]:

@@ -25,12 +25,12 @@ import numpy as np
 import pytest
 from serving import a_study, table
 
+from benchmarks.studies.service_kills import PACE, uninterrupted
 from discreet.device.http_client import Client, Place, Turned
 from discreet.service import encoding as codec
 from discreet.service.database import ANSWERED, Store
 from discreet.service.dry_run import people_of, promised_by
 from discreet.service.study_config import study_of
-from studies.service_kills import PACE, uninterrupted
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(3600)]
 

@@ -1,4 +1,5 @@
-"""Service, shuffler and database killed at random under load: a few rounds of ``studies/service_kills.py``.
+"""Service, shuffler and database killed at random under load: a few rounds of
+``benchmarks/studies/service_kills.py``.
 
 ``DISCREET_KILLS`` says how many kills (default 12).
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import serving  # noqa: F401  (skips where the service's packages are missing)
 
-from studies.service_kills import trial
+from benchmarks.studies.service_kills import trial
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(3600)]
 

@@ -1,6 +1,6 @@
 """A deploy: the service is killed and started again behind nginx while everybody sends; nothing is lost.
 
-``python -m studies.service_restart`` does so with 1 000 people.
+``python -m benchmarks.studies.service_restart`` does so with 1 000 people.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import serving  # noqa: F401  (skips where the service's packages are missing)
 
-from studies.service_restart import CLIENTS, NGINX, NODE, trial
+from benchmarks.studies.service_restart import CLIENTS, NGINX, NODE, trial
 
 pytestmark = [
     pytest.mark.service,

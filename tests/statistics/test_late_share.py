@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from discreet.experiments.suite import BROAD, World
+from benchmarks.leaderboard.env_suites import BROAD, World
+from benchmarks.studies.broad import BUDGETS, curves
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI
-from studies.broad import BUDGETS, curves
 
 pytestmark = pytest.mark.statistics
 

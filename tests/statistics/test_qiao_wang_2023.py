@@ -8,7 +8,7 @@ instances): this is a check of these numbers, not a monitor.
 import numpy as np
 import pytest
 
-from discreet.reproductions.qiao_wang_2023_offline import icu, linear, pages
+from papers.qiao_wang_2023_offline import icu, linear, pages
 
 pytestmark = pytest.mark.statistics
 

@@ -9,8 +9,8 @@ import pytest
 
 import discreet as dr
 from discreet.experiments.simulate import iterate_runs
-from discreet.reproductions.chowdhury_zhou_2021.figure import REFERENCE
-from discreet.reproductions.chowdhury_zhou_2021.public_code import published_code_setup
+from papers.chowdhury_zhou_2021.figure import REFERENCE
+from papers.chowdhury_zhou_2021.public_code import published_code_setup
 
 NAMES = {"VI": "private-ucb-vi", "PO": "private-ucb-po"}
 

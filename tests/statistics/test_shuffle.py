@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import binom, chi2
 
 import discreet as dr
+from benchmarks.studies.shuffle_regret import compare, setups
 from discreet.accounting.binomial_noise import pmf
 from discreet.audits.games import bounds_of
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, CountQuery
@@ -18,7 +19,6 @@ from discreet.device.shuffle_payload import Family
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.mechanisms.shuffle.shuffle_session import Shuffler, form_of
-from studies.shuffle_regret import compare, setups
 
 pytestmark = pytest.mark.statistics
 

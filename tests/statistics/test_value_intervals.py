@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 from scipy.stats import binom
 
-from studies.value_intervals import setting_of, trial
+from benchmarks.studies.value_intervals import setting_of, trial
 
 pytestmark = pytest.mark.statistics
 DRAWS = 120

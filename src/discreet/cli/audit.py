@@ -1,28 +1,24 @@
-"""Commands that give evidence: check, audit, reproduce, records; and warmup."""
+"""Commands that give evidence: check and audit; and warmup."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from discreet.cli.common import (
-    EngineOption,
     JsonFlag,
     PluginOption,
-    WorkersOption,
     announce_compilation,
     command,
     console,
     new_table,
     pairs,
     print_json,
-    progress_bar,
     say,
 )
 
@@ -188,186 +184,7 @@ def _audit_all(
         raise typer.Exit(1)
 
 
-# -------------------------------------------------------------------------- reproduce, warmup
-@command
-def reproduce(
-    paper: Annotated[
-        str,
-        typer.Argument(
-            help="bai-2024, chowdhury-zhou-2021, luyo-2021, qiao-wang-2023-offline or price-of-privacy."
-        ),
-    ],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small version, for a first look and for CI.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder (default: results/PAPER).")] = None,
-    workers: WorkersOption = None,
-    engine: EngineOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Reproduce a paper's figure with the guarantee that its noise really buys, or price-of-privacy."""
-    from discreet import reproductions
-    from discreet.experiments.engine import open_engine
-    from discreet.reproductions.study import Job, reproduce
-
-    found, folder = reproductions.load(paper), out or Path("results") / paper
-    announce_compilation()
-    with ExitStack() as stack:
-        local = engine in (None, "local")
-        there = None if local else stack.enter_context(open_engine(str(engine), workers))
-        progress = None
-        if found.planned is not None:
-            progress = stack.enter_context(progress_bar(paper, found.planned(quick), "runs"))
-        document = reproduce(found, Job(folder, quick, workers, say, progress, there))
-    if as_json:
-        print_json(document)
-        return
-    for one in document["tables"]:
-        console().print(one["title"], style="bold")
-        shown = new_table(*one["head"])
-        for row in one["rows"]:
-            shown.add_row(*(cell.replace("*", "") for cell in row))  # emphasis of the page
-        console().print(shown)
-    if quick:
-        say("discreet: --quick has too few users and seeds for verdicts: those of the full version count")
-
-
-# ----------------------------------------------------------------------------------- records
-@command
-def records(
-    what: Annotated[
-        str,
-        typer.Argument(
-            help="verify: check submissions. fill: run one. broad: make them. table, tasks: show."
-        ),
-    ],
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="Submissions, or folders of them (TOML or JSON).")
-    ] = None,
-    rerun: Annotated[bool, typer.Option("--rerun", help="verify: run one of the seeds again.")] = False,
-    out: Annotated[Path | None, typer.Option(help="fill: the file to write; broad: the folder.")] = None,
-    page: Annotated[Path | None, typer.Option(help="table: a page, whose tables are replaced.")] = None,
-    seeds: Annotated[
-        int | None, typer.Option(help="fill: number of runs (default: the task's least).")
-    ] = None,
-    about: Annotated[
-        Path | None, typer.Option(help="broad: TOML with system, who, code, commit, date ...")
-    ] = None,
-    workers: WorkersOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Records of private RL: verify submissions, make them, show the tables (docs/records.md)."""
-    from discreet.core import checks
-
-    checks.choice("what", what, ("verify", "fill", "broad", "table", "tasks"))
-    if what == "verify":
-        _verify_records(_submissions(files), rerun, as_json)
-    elif what == "fill":
-        _fill_record(files, out, seeds, workers)
-    elif what == "broad":
-        _broad_records(files, about, out)
-    else:
-        _show_records(files, page, what == "tasks")
-
-
-def _prepare(config: Any) -> Any:
-    from discreet.experiments import build_run
-
-    return build_run.prepare(build_run.resolved(config))
-
-
-def _submissions(files: Sequence[Path] | None) -> list[Path]:
-    found = []
-    for file in files or ():
-        inside = (
-            (one for one in file.iterdir() if one.suffix in (".toml", ".json")) if file.is_dir() else [file]
-        )
-        found += sorted(inside)
-    if not found:
-        raise ValueError("files: must name submissions, or folders that hold some")
-    return found
-
-
-def _verify_records(files: Sequence[Path], rerun: bool, as_json: bool) -> None:
-    from discreet.experiments import records as rows
-
-    everything, document = True, []
-    for file in files:
-        given = rows.read(file)
-        found = rows.verify(given, _prepare, rerun)
-        everything &= all(one.ok is not False for one in found)
-        document.append(
-            {"file": str(file), "task": given.task.name, "checks": [one.to_json() for one in found]}
-        )
-        if not as_json:
-            print(f"{file}: {given.task.name}, {given.system}")
-            for one in found:
-                word = {True: "as stated", False: "NOT AS STATED", None: "not recomputed"}[one.ok]
-                print(f"  {one.name}: {word}: {one.words}", flush=True)
-    if as_json:
-        print_json(document)
-    raise typer.Exit(0 if everything else 1)
-
-
-def _one(files: Sequence[Path] | None, words: str) -> Path:
-    if files is None or len(files) != 1:
-        raise ValueError(f"files: must be one file, {words}")
-    return files[0]
-
-
-def _fill_record(
-    files: Sequence[Path] | None, out: Path | None, seeds: int | None, workers: int | None
-) -> None:
-    from discreet.experiments import records as rows
-    from discreet.utils.atomic_file import write_aside
-
-    file = _one(files, "a submission without results")
-    announce_compilation()
-    text = rows.fill(file, _prepare, seeds, workers)
-    write_aside(out or file, text.encode())
-    say(f"discreet: {out or file}")
-
-
-def _broad_records(files: Sequence[Path] | None, about: Path | None, out: Path | None) -> None:
-    from discreet.experiments import records as rows
-    from discreet.utils.atomic_file import write_aside
-    from discreet.utils.toml_file import read_toml
-
-    file = _one(files, "the JSON lines of `python -m studies.broad --out`")
-    if about is None or out is None:
-        raise ValueError(
-            "about, out: must be a TOML file (name, budget, system, who, ..., guarantee) and a folder"
-        )
-    facts = read_toml(about)
-    name, budget = facts.pop("name", None), facts.pop("budget", None)
-    if not (isinstance(name, str) and isinstance(budget, str)):
-        raise ValueError(f"{about}: must have name, of the files, and budget, as the study calls it")
-    guarantee = facts.pop("guarantee", {})
-    texts, missing = rows.broad(file.read_text("utf-8").splitlines(), budget, facts, guarantee)
-    for task, text in texts.items():
-        out.mkdir(parents=True, exist_ok=True)
-        write_aside(out / f"{task}-{name}.toml", text.encode())
-        say(f"discreet: {out / f'{task}-{name}.toml'}")
-    for words in missing:
-        say(f"discreet: not made: {words}")
-    raise typer.Exit(0 if texts else 1)
-
-
-def _show_records(files: Sequence[Path] | None, page: Path | None, tasks: bool) -> None:
-    from discreet.experiments import records as rows
-    from discreet.utils.atomic_file import write_aside
-    from discreet.utils.markdown_table import markdown
-
-    if tasks:
-        print(markdown(rows.tasks_table()))
-        return
-    given = [rows.read(file) for file in _submissions(files)]
-    if page is None:
-        print(rows.table(given), end="")
-        return
-    write_aside(page, rows.written(page.read_text("utf-8"), given).encode())
-
-
+# ------------------------------------------------------------------------------------ warmup
 @command
 def warmup(as_json: JsonFlag = False) -> None:
     """Compile every kernel once, so that later runs start at once."""

@@ -92,15 +92,6 @@ def _value_of(param: Any, given: Sequence[str]) -> str | None:
     return None
 
 
-app = typer.Typer(
-    name="discreet",
-    cls=OneLine,
-    help="Differentially private reinforcement learning, with guarantees that can be checked.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 WorkersOption = Annotated[int | None, typer.Option(help="Parallel runs (default: all processors).")]
 OutOption = Annotated[Path | None, typer.Option(help="Result folder; seeds that it holds are not run again.")]
@@ -132,8 +123,21 @@ PluginOption = Annotated[
 _KEEP_SEEDS = ("run", "sweep", "compare")  # with --out; a reproduction always
 
 
-def command(function: F) -> F:
-    """A command of the application: errors at the door are one line and exit status 2."""
+def new_app(name: str, about: str) -> typer.Typer:
+    """Return an application without commands; an error of its parser is one line and exit status 2."""
+    return typer.Typer(
+        name=name, cls=OneLine, help=about, no_args_is_help=True, add_completion=False,
+        pretty_exceptions_enable=False,
+    )  # fmt: skip
+
+
+app = new_app(
+    "discreet", "Differentially private reinforcement learning, with guarantees that can be checked."
+)
+
+
+def command(function: F, to: typer.Typer | None = None) -> F:
+    """Add a command to an application, by default ``discreet``; bad input is one line and exit status 2."""
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -170,7 +174,7 @@ def command(function: F) -> F:
             _say_notes(error)
             raise typer.Exit(130) from None
 
-    app.command(function.__name__.rstrip("_"))(guarded)
+    (app if to is None else to).command(function.__name__.rstrip("_"))(guarded)
     return function
 
 

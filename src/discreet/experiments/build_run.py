@@ -5,7 +5,6 @@ Names and options are looked up in :mod:`discreet.registry`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from discreet import registry
-from discreet.core import checks
 from discreet.experiments.run_config import RunConfig
 from discreet.registry import Kind, build, entry, options_of, presets_of, typed
 from discreet.utils.toml_file import OptionValue
@@ -102,11 +100,8 @@ def _presets(config: RunConfig) -> dict[str, str | None]:
     known = {kind: presets_of(one.factory(), one.fixed) for kind, one in found.items()}
     if not any(config.preset in offered for offered in known.values()):
         offered = dict.fromkeys(preset for presets in known.values() for preset in presets)
-        raise ValueError(f"preset = {config.preset!r}: {registry.must_be_one_of((*offered, 'code:cz22'))}")
+        raise ValueError(f"preset = {config.preset!r}: {registry.must_be_one_of(offered)}")
     return {kind: config.preset if config.preset in offered else None for kind, offered in known.items()}
-
-
-_PUBLISHED_CODE = {"code:cz22": "discreet.reproductions.chowdhury_zhou_2021.public_code"}
 
 
 def prepare(config: RunConfig) -> Setup:
@@ -166,12 +161,9 @@ def sweep(
 
 def _published_code(config: RunConfig) -> Setup:
     """Build the set-up that repeats a paper's public code; it carries no guarantee."""
-    checks.choice("preset", config.preset, _PUBLISHED_CODE)
+    made = registry.published_code(str(config.preset))
     if config.options:
         raise ValueError(f"option {next(iter(config.options))!r}: preset {config.preset!r} takes no options")
-    module = importlib.import_module(_PUBLISHED_CODE[str(config.preset)])
     mdp = build("environment", config.env, None, config.env_options)
-    setup: Setup = module.published_code_setup(
-        config.learner, config.privatizer, mdp, config.episodes, config.epsilon
-    )
+    setup: Setup = made(config.learner, config.privatizer, mdp, config.episodes, config.epsilon)
     return setup

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks.studies.decision_points import Study
+from benchmarks.studies.decision_points import cut_off as cut_off_world
+from benchmarks.studies.hidden_causes import PERSISTENT, Releases
 from discreet.learners.ope import consistency_test as consistency
 from discreet.learners.ope.consistency_test import consistency_of
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.mechanisms.interfaces import Returns
 from discreet.pipeline.power_analysis import PublicWorld
-from studies.decision_points import Study
-from studies.decision_points import cut_off as cut_off_world
-from studies.hidden_causes import PERSISTENT, Releases
 
 from .test_deviation_gains import QUESTION, told, truth, world
 
@@ -149,7 +149,7 @@ def test_the_covariance_is_that_of_played_releases() -> None:
 
 
 def _ward() -> object:
-    from studies.decision_points import ward
+    from benchmarks.studies.decision_points import ward
 
     return ward()
 

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import discreet as dr
+from benchmarks.studies.value_intervals import Drawn, Setting, draw, played, setting_of
 from discreet.accounting.noise_distributions.distributions import NoNoise
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.envs.mdp.planning import evaluate, occupancy, value
@@ -15,7 +16,6 @@ from discreet.learners.offline.apvi import DPAPVI
 from discreet.learners.ope import count_estimates as evaluation
 from discreet.learners.ope.count_estimates import BEHAVIOUR, Candidate, uniform, values_of
 from discreet.mechanisms.interfaces import Returns, Spec
-from studies.value_intervals import Drawn, Setting, draw, played, setting_of
 
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]], bool)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.studies.hidden_causes import Sick, Valid, _scales, random_valid, two_kinds
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
@@ -27,7 +28,6 @@ from discreet.learners.ope.verdict import verdict_of
 from discreet.mechanisms.dataset.partial_aggregate import Tally
 from discreet.mechanisms.interfaces import Returns, Spec
 from discreet.reports.verdict_text import first_sentence
-from studies.hidden_causes import Sick, Valid, _scales, random_valid, two_kinds
 
 NAMES = (VISITS, TRANSITIONS, CENTERED_REWARDS)
 

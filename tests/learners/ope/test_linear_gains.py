@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.studies import linear_gains as study
 from discreet.core.rng import Secure, Seeded
 from discreet.envs.mdp.linear import LinearMDP
 from discreet.envs.mdp.planning import value
@@ -15,7 +16,6 @@ from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, 
 from discreet.learners.ope.linear_gains import _unbent, followed
 from discreet.mechanisms.features import Features, one_hot
 from discreet.mechanisms.linear.adaptive_queries import Answer
-from studies import linear_gains as study
 
 S, A, H, D, PEOPLE = 6, 3, 4, 4, 1e5
 RNG = np.random.default_rng(4)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from benchmarks.leaderboard.env_suites import TRAINING
 from discreet.audits import reports as audit_reports
 from discreet.audits.games import black_box
 from discreet.audits.identities import white_box
@@ -22,7 +23,6 @@ from discreet.core.rng import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.experiments.estimate import forecast_run
 from discreet.experiments.simulate import Setup
-from discreet.experiments.suite import TRAINING
 from discreet.learners.online.ucrl_vtr import UCRLVTR
 from discreet.mechanisms.interfaces import Budget, Message, Plan, Schedule, Spec
 from discreet.mechanisms.local import randomized_response_session as reported_session

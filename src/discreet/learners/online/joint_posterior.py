@@ -26,7 +26,7 @@ Proved: privacy, since policies, C and the hand-over are functions of public fac
 Not proved: regret. Samples are narrower than the posterior, and the fit is a local one.
 
 Origin of the defaults. The rate of a fit, the wide sample and the size of the first batch were chosen on the
-training environments of :mod:`discreet.experiments.suite` and on random MDPs of seeds 100 to 199 in which
+training environments of ``benchmarks.leaderboard.env_suites`` and on random MDPs of seeds 100 to 199 in which
 all pairs reward. Priors, ``width``, shares and the rule of C come from a prototype that was tried on
 environments of the suite, including RiverSwim. They were not searched again, and not on the suite.
 

@@ -14,8 +14,8 @@ less noisy while the learner does not yet know what to do:
   a twentieth of the users, against the noise of batches that grow by 2 %, 10 sqrt(2) 2 H / (0.8 epsilon). For
   few users that is u^2 epsilon <= 0.35 H, with a margin.
 
-The 1 % was measured: over the training worlds (:data:`discreet.experiments.suite.TRAINING`), at epsilon 1 to
-14 and 20,000 users, no other bound on u^2 epsilon / H did better by regret than 0.375, for a learner that
+The 1 % was measured: over the training worlds (``benchmarks.leaderboard.env_suites.TRAINING``), at epsilon 1
+to 14 and 20,000 users, no other bound on u^2 epsilon / H did better by regret than 0.375, for a learner that
 else asks for counts pooled over steps (:mod:`discreet.learners.online.noise_aware`). So was the twentieth, at
 epsilon 10: over those worlds and four random lakes noisy sums have 1.05 times the regret of reports at 20,000
 users, 1.03 times at 200,000 (.66 times in the last quarter), .65 times at two million (.27 times).

@@ -1,0 +1,1 @@
+"""Measurements: scripts, studies, the leaderboard, results (``*.md``). Not in the distribution."""

@@ -1,0 +1,1 @@
+"""Measurements: ``python -m benchmarks.studies.NAME`` in the root of the repository."""

@@ -1,0 +1,360 @@
+"""``python -m benchmarks.studies.mutants``: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.studies.mutants import mutations, server
+from benchmarks.studies.mutants.mutations import Mutant
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("src", "tests", "studies", "docs", "benchmarks", "README.md", "CHANGELOG.md", "pyproject.toml")
+# Beside what the session imports: mechanisms that are no plain sums of counts, and what words are made by.
+MORE = (
+    "core.fresh_noise_session", "core.clipped_returns", "mechanisms.linear.linear_mechanism",
+    "mechanisms.linear.adaptive_queries", "mechanisms.linear.linear_queries",
+    "accounting.randomized_response_event", "mechanisms.local.randomized_response_strategy",
+    "mechanisms.local.randomized_response", "mechanisms.batch_queries",
+    "accounting.shuffle_amplification_event",
+    "accounting.binomial_noise_event", "mechanisms.shuffle.shuffle_mechanisms",
+    "accounting.text.mechanism_names", "accounting.serialization",
+    "accounting.text.guarantee_sentences",
+)  # fmt: skip
+TESTS = tuple(
+    f"tests/{name}"
+    for name in (
+        "core", "laws", "local", "linear", "shuffle", "accounting", "storage", "sessions", "attacks",
+        "audits", "device", "data", "mdp", "goldens", "test_conformance.py", "offline", "stored",
+        "estimation", "written",
+    )
+)  # fmt: skip
+KERNELS = {  # compiled lines are not followed: the tests of what calls them
+    "discreet/core/correlated_noise/factorization_kernels.py": (
+        "tests/core/correlated_noise/test_binary_tree.py",
+        "tests/core/continual/test_w",
+        "tests/core/continual/",
+    ),
+    "discreet/core/decaying_sum_kernels.py": ("tests/core/correlated_noise/test_fixed_point.py",),
+    "discreet/core/count_kernels.py": (
+        "tests/core/test_count_query.py",
+        "tests/core/test_count_sessions.py",
+        "tests/core/correlated_noise/test_per_pair_schedule.py",
+        "tests/core/test_pooled.py",
+        "tests/core/correlated_noise/test_binary_tree.py",
+    ),
+    "discreet/core/noise/discrete_samplers_kernels.py": ("tests/core/noise/test_exact.py",),
+    "discreet/core/trajectory_checks_kernels.py": (
+        "tests/core/test_submit_many.py",
+        "tests/core/test_count_sessions.py",
+    ),
+    "discreet/core/trajectory_sums_kernels.py": (
+        "tests/core/test_submit_many.py",
+        "tests/mechanisms/dataset/test_dataset_session.py",
+    ),
+}
+CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/user_data_dir.py")
+FIRST, SECOND = 20.0, 60.0  # seconds of tests, as they take on the code itself; the second: ``--again``
+QUICK = 1.0  # seconds: of a test that runs again with a file that may have changed
+LIMIT = 400.0  # seconds for one mutant
+Covered = Mapping[str, Mapping[str, Any]]
+
+
+def core(source: Path) -> list[str]:
+    """The files of the trusted core, below the source folder."""
+    found, waiting = set(), ["discreet.core.count_sessions", *(f"discreet.{name}" for name in MORE)]
+    extra = set(waiting[1:])
+    while waiting:
+        name = waiting.pop()
+        file = source.joinpath(*name.split(".")).with_suffix(".py")
+        if name in found or not file.exists():
+            continue
+        found.add(name)
+        waiting += [] if name in extra else _imported(file)
+    return sorted(f"{name.replace('.', '/')}.py" for name in found)
+
+
+def _imported(file: Path) -> list[str]:
+    """Modules of ours that a file imports, not for types alone."""
+    tree = ast.parse(file.read_text())
+    types = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    hidden = {id(one) for node in types for one in ast.walk(node)}
+    names = []
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    return [name for name in names if name.startswith("discreet.")]
+
+
+# ------------------------------------------------------------------------------ before the first mutant
+
+
+def environment(out: Path) -> dict[str, str]:
+    """Of every process that runs the tree: its sources, its own cache, byte code by digests."""
+    tree = out / "tree"
+    path = [str(tree / "src"), str(tree), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1",
+        "NUMBA_CACHE_DIR": str(out / "cache"), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+
+
+def prepare(out: Path) -> None:
+    """The tree, its byte code and its compiled kernels."""
+    tree = out / "tree"
+    if tree.exists():
+        return
+    aside = out / "tree.partial"
+    shutil.rmtree(aside, ignore_errors=True)
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, aside / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(ROOT / name, aside / name)
+    aside.rename(tree)
+    run = [sys.executable, "-m"]
+    names = [name for name in COPIED if (tree / name).is_dir()]
+    subprocess.run(
+        [*run, "compileall", "-q", "--invalidation-mode", "checked-hash", *names], cwd=tree, check=True
+    )
+    subprocess.run([*run, "discreet", "warmup"], cwd=tree, env=environment(out), check=True)
+
+
+def follow(out: Path, files: Sequence[str]) -> Covered:
+    """Which test runs which lines of the code as it is. One that does not pass here kills nothing later."""
+    kept = out / "covered.json"
+    if not kept.exists():
+        tree = out / "tree"
+        every = "\n".join(str(tree / "src" / file) for file in files)
+        env = environment(out) | {"MUTANTS_FILES": every, "MUTANTS_COVERED": str(kept)}
+        command = [
+            "pytest",
+            "-p",
+            "benchmarks.studies.mutants.covered",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            "-n",
+            "0",
+        ]
+        command += ["-m", "not statistics", *TESTS]
+        subprocess.run([sys.executable, "-m", *command], cwd=tree, env=env, check=False)
+    found: Covered = json.loads(kept.read_text())
+    return {test: one for test, one in found.items() if one["passed"] and "lines" in one}
+
+
+# ------------------------------------------------------------------------------ which tests
+
+
+def chosen(mutant: Mutant, source: Path, covered: Covered) -> list[str]:
+    """Tests that run the mutant's statement, in the order of their worth: own files and quick ones first.
+
+    Of a statement that runs when modules are loaded: tests that run anything of the module.
+    """
+    file = mutant.file
+    lines = set(mutations.statement((source / file).read_text(), mutant.line))
+    if mutant.file in KERNELS:
+        fitting = [test for test in covered if test.startswith(KERNELS[mutant.file])]
+    else:
+        fitting = [test for test, one in covered.items() if lines & set(one["lines"].get(file, ()))]
+        fitting = fitting or [test for test, one in covered.items() if file in one["lines"]]
+    stem = Path(mutant.file).stem.removesuffix("_kernels")
+    if mutant.file in CACHE_KEEPERS:  # they work while modules are loaded, and in processes that tests start
+        fitting = [test for test in covered if f"/test_{stem}.py" in test or test in fitting]
+    calls: Counter[str] = Counter()
+    order = []
+    for test in sorted(fitting, key=lambda test: (covered[test]["seconds"], test)):
+        path, _, name = test.partition("::")
+        near = f"test_{stem}" in path
+        calls[f"{path}{name.split('[')[0]}"] += 1
+        order.append((not near, calls[f"{path}{name.split('[')[0]}"] // 3, covered[test]["seconds"], test))
+    return [test for *_, test in sorted(order)]
+
+
+def parts(tests: Iterable[str], covered: Covered) -> tuple[list[str], list[str]]:
+    """Tests of the first look, and those that are left for the second, each up to its time."""
+    total, looks = 0.0, ([], [])  # type: tuple[float, tuple[list[str], list[str]]]
+    for test in tests:
+        total += covered[test]["seconds"]
+        if total > FIRST + SECOND:
+            break
+        looks[total > FIRST].append(test)
+    return looks
+
+
+def judge(
+    mutant: Mutant, out: Path, look: server.Look, limit: float, source_text: str, text: str
+) -> server.Verdict:
+    """Put the mutant in its place, run its tests, take it away. limit : seconds for one look."""
+    tree = out / "tree"
+    file = tree / "src" / mutant.file
+    cache = None
+    if mutant.file in KERNELS or mutant.file in CACHE_KEEPERS:
+        cache = out / "work" / "cache"
+    module = mutant.file.removesuffix(".py").replace("/", ".")
+    shutil.rmtree(out / "work", ignore_errors=True)
+    file.write_text(text)
+    try:
+        if cache is not None and mutant.file in CACHE_KEEPERS:
+            shutil.copytree(out / "cache", cache)
+        return server.judge(tree, module, look, out / "work" / "run", limit, cache)
+    finally:
+        file.write_text(source_text)
+
+
+# ------------------------------------------------------------------------------ the run
+
+
+def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> None:
+    """Judge the mutants that are not judged yet, in random turns: a run that is stopped is a sample too."""
+    tree = out / "tree"
+    source = tree / "src"
+    files = core(source)
+    covered = follow(out, files)
+    drawn = mutations.ordered(files, source, seed)
+    wanted = mutations.quotas({file: len(every) for file, every in drawn.items()}, total, least)
+    turns = [file for file in files for _ in range(wanted[file])]
+    random.Random(seed).shuffle(turns)
+    left = {file: iter(every) for file, every in drawn.items()}
+    kept = out / "mutants.jsonl"
+    done = {_key(row): row for row in rows(out)}
+    server.load()
+    for file in turns:
+        if only not in file or (skip and skip in file):
+            continue
+        text = (source / file).read_text()
+        for mutant in left[file]:
+            row = done.get(_key(asdict(mutant)))
+            if row is None:
+                code = mutant.code(text)
+                if code is None:
+                    continue
+                look = server.Look(parts(chosen(mutant, source, covered), covered)[0])
+                verdict = judge(mutant, out, look, LIMIT, text, code)
+                before, after = mutations.shown(text, code)
+                row = {**asdict(mutant), "before": before, "after": after, **asdict(verdict)}
+                with kept.open("a") as stream:
+                    stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+                print(
+                    f"{row['outcome']:10} {file}:{mutant.line} {mutant.operator} {row['seconds']} s",
+                    flush=True,
+                )
+            if row["outcome"] != "unloadable":
+                break
+
+
+def again(out: Path, given: Sequence[str], only: str) -> None:
+    """Judge the survivors once more, by the tests of their lines that were left out and by what was written.
+
+    That are the tests of their own files and of ``given``, as they stand now, but those known to be slow.
+    """
+    tree = out / "tree"
+    source = tree / "src"
+    shutil.rmtree(tree / "tests")
+    shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    covered = follow(out, core(source))
+    every = rows(out)
+    server.load()
+    for i, row in enumerate(every):
+        if row["outcome"] != "survived" or only not in row["file"]:
+            continue
+        mutant = Mutant(**{name: row[name] for name in ("file", "operator", "occurrence", "line")})
+        text = (source / mutant.file).read_text()
+        own = sorted((tree / "tests").rglob(f"test_{Path(mutant.file).stem.removesuffix('_kernels')}.py"))
+        files = list(dict.fromkeys([*(file.relative_to(tree).as_posix() for file in own), *given]))
+        slow = {test for test, one in covered.items() if one["seconds"] > QUICK}
+        look = server.Look(parts(chosen(mutant, source, covered), covered)[1], files, slow)
+        verdict = judge(mutant, out, look, LIMIT, text, mutant.code(text) or text)
+        print(
+            f"{verdict.outcome:10} {mutant.file}:{mutant.line} {verdict.by} {verdict.seconds} s", flush=True
+        )
+        every[i] = row | {"outcome": verdict.outcome, "by": verdict.by, "again": True}
+        lines = [json.dumps(one, ensure_ascii=False) for one in every]
+        (out / "mutants.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    return row["file"], row["operator"], row["occurrence"]
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """What was judged so far."""
+    with contextlib.suppress(FileNotFoundError):
+        return [json.loads(line) for line in (out / "mutants.jsonl").read_text().splitlines()]
+    return []
+
+
+def page(judged: Sequence[Mapping[str, Any]]) -> str:
+    """The table by module, and every survivor."""
+    from discreet.utils.markdown_table import (
+        markdown,  # children of the server must find nothing of ours loaded
+    )
+
+    counted = [row for row in judged if row["outcome"] != "unloadable"]
+    table = []
+    for file in sorted({row["file"] for row in counted}):
+        every = [row for row in counted if row["file"] == file]
+        alive = sum(row["outcome"] == "survived" for row in every)
+        table.append([file.removeprefix("discreet/"), len(every), len(every) - alive, alive])
+    alive = sum(row["outcome"] == "survived" for row in counted)
+    table.append(["in all", len(counted), len(counted) - alive, alive])
+    head = ["module", "mutants", "killed", "survivors"]
+    text = markdown([head, *([str(cell) for cell in row] for row in table)])
+    text += f"\n\nKilled: {100 * (1 - alive / max(1, len(counted))):.1f} %.\n\n## Survivors\n\n"
+    for row in sorted(counted, key=lambda row: (row["file"], row["line"])):
+        if row["outcome"] == "survived":
+            place = f"{row['file'].removeprefix('discreet/')}:{row['line']}"
+            text += f"- `{place}` ({row['operator']}, {row['tests']} tests)\n"
+            text += f"  - `{row['before']}`\n  - `{row['after']}`\n"
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw, judge, write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.mutants", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/mutants"))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mutants", type=int, default=400)
+    parser.add_argument("--least", type=int, default=4, help="mutants of every file")
+    parser.add_argument("--only", default="", help="files whose name holds this")
+    parser.add_argument("--skip", default="", help="not files whose name holds this")
+    parser.add_argument(
+        "--again",
+        nargs="*",
+        metavar="FILE",
+        help="survivors alone, by their own tests and these files of tests",
+    )
+    given = parser.parse_args(arguments)
+    out = given.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    prepare(out)
+    os.environ.update(environment(out))
+    if given.again is None:
+        run(out, given.seed, given.mutants, given.least, given.only, given.skip)
+    else:
+        again(out, given.again, given.only)
+    (out / "mutants.md").write_text(page(rows(out)))
+
+
+if __name__ == "__main__":
+    main()

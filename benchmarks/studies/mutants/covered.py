@@ -1,0 +1,60 @@
+"""A pytest plugin: which test runs which lines of the core, and how long each test takes.
+
+``python -m pytest -p benchmarks.studies.mutants.covered``, with two variables of the environment:
+``MUTANTS_FILES`` (the files that are followed, one a line) and ``MUTANTS_COVERED`` (the JSON file that is
+written: outcome, seconds and lines a test). What runs while modules are imported or tests are collected
+belongs to no test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import coverage
+import pytest
+
+_files = os.environ["MUTANTS_FILES"].split("\n")
+_tests: dict[str, dict[str, Any]] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Follow one test with its fixtures, by a tracer of its own: tests may set one themselves."""
+    seen = coverage.Coverage(data_file=None, config_file=False, include=_files, messages=False)
+    seen.set_option("run:disable_warnings", ["trace-changed", "no-data-collected", "module-not-measured"])
+    began = time.perf_counter()
+    seen.start()
+    try:
+        return (yield)
+    finally:
+        seen.stop()
+        data = seen.get_data()
+        lines = {name: sorted(data.lines(file) or ()) for name, file in _named(data.measured_files())}
+        one = _tests.setdefault(item.nodeid, {"passed": False})
+        one |= {
+            "seconds": round(time.perf_counter() - began, 4),
+            "lines": {f: v for f, v in lines.items() if v},
+        }
+
+
+def _named(files: Iterable[str]) -> list[tuple[str, str]]:
+    """Each file with its name below the folder of sources."""
+    return [(file.rpartition("/src/")[2], file) for file in files]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A test counts as passed where its body did; a skipped one did not."""
+    if report.when == "call":
+        _tests.setdefault(report.nodeid, {})["passed"] = report.passed
+    elif report.failed:
+        _tests.setdefault(report.nodeid, {})["passed"] = False
+
+
+def pytest_sessionfinish() -> None:
+    """Write what was seen."""
+    Path(os.environ["MUTANTS_COVERED"]).write_text(json.dumps(_tests))
