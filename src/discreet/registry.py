@@ -251,7 +251,7 @@ def register(
     baseline: str | None = None,
     **fixed: Any,
 ) -> None:
-    """Add a name of one's own.
+    """Register a name.
 
     Parameters
     ----------
