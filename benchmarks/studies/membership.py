@@ -1,7 +1,7 @@
 """Membership attacks as evidence: ``python -m benchmarks.studies.membership --out DIR``.
 
 One small world, drawn anew for no one: S = 5, A = 3, H = 5, a random MDP whose people act uniformly. APVI on
-exact counts and DP-APVI on noisy ones are attacked by :func:`discreet.audits.membership.membership_attack`;
+exact counts and DP-APVI on noisy ones are attacked by :func:`discreet.audit.membership_inference.membership_attack`;
 the folder gets the numbers (``membership.json``), their tables (``membership.md``) and the figure
 (``membership.png``): ROC curves on logarithmic axes, beside the curve that the guarantee implies.
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discreet.audits.membership import AttackResult, Knowledge, Target, membership_attack
+from discreet.audit.membership_inference import AttackResult, Knowledge, Target, membership_attack
 from discreet.core.guarantee import Guarantee
 from discreet.core.rng import Seeded
 from discreet.envs.mdp.tabular import TabularMDP

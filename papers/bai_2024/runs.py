@@ -37,7 +37,9 @@ from numpy.typing import NDArray
 from benchmarks.leaderboard.env_suites import tuning_shares
 from discreet.core.count_query import TRANSITIONS, CountQuery
 from discreet.core.rng import Seeded
-from discreet.envs import combination_lock, random_mdp, riverswim
+from discreet.envs import combination_lock
+from discreet.envs import riverswim
+from discreet.envs import random_mdp
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI, chosen

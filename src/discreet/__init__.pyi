@@ -16,10 +16,10 @@ from discreet.experiments.features_fit import FeaturesFit as FeaturesFit
 from discreet.experiments.features_fit import features_fit as features_fit
 from discreet.core.layout import Layout as Layout
 from discreet.envs import expert_policy as expert_policy
-from discreet.envs import from_gymnasium as from_gymnasium
+from discreet.envs import from_gymnasium
 from discreet.envs import synthetic_linear_behaviour as synthetic_linear_behaviour
 from discreet.envs import synthetic_linear_mdp as synthetic_linear_mdp
-from discreet.envs import to_gymnasium as to_gymnasium
+from discreet.envs import to_gymnasium
 
 # exact planning, and people who follow a policy
 from discreet.envs.mdp.planning import evaluate as evaluate
@@ -143,8 +143,8 @@ from discreet.experiments.sweep import load_results as load_results
 from discreet.experiments.plots import regret_figure as regret_figure
 from discreet.experiments.estimate import Forecast as Forecast
 from discreet.experiments.estimate import forecast_run as forecast_run
-from discreet.audits.run import Audit as Audit
-from discreet.audits.run import audit as audit
+from discreet.audit.run import Audit as Audit
+from discreet.audit.run import audit as audit
 
 # files and records of people
 from discreet.data.schema import Schema as Schema
@@ -215,10 +215,10 @@ from discreet.ledger.signatures import new_key as new_key
 from discreet.ledger.signatures import read_private_key as read_private_key
 from discreet.ledger.signatures import read_public_key as read_public_key
 from discreet.ledger.owner_rules import require_ledger as require_ledger
-from discreet.audits.membership import membership_attack as membership_attack
+from discreet.audit.membership_inference import membership_attack as membership_attack
 from discreet.ledger.ledger import Ledger as Ledger
 
-from discreet import conformance as conformance
+from discreet.audit import conformance
 
 __version__: str
 _HOMES: dict[str, str]

@@ -23,7 +23,8 @@ from discreet.core.noise.seeded_rng import SeededCoins
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.envs.rollouts.fused_session import SessionKernel
-from discreet.experiments import build_run, simulate
+from discreet.experiments import build_run
+from discreet.experiments import simulate
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.features import Features

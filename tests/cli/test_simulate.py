@@ -16,12 +16,15 @@ import pytest
 from commands import call
 from waiting import LIMIT, wait_until
 
-from discreet import conformance, registry
-from discreet.audits import replay
-from discreet.audits import run as audits
+from discreet.audit import conformance
+from discreet import registry
+from discreet.audit import replay_audit as replay
+from discreet.audit import run as audits
 from discreet.cli import simulate as simulations
 from discreet.core.layout import Layout
-from discreet.experiments import engine, simulate, timing
+from discreet.experiments import engine
+from discreet.experiments import simulate
+from discreet.experiments import timing
 from discreet.experiments import sweep as sweeps
 from discreet.experiments.results import Result as RunResult
 

@@ -10,7 +10,11 @@ import pytest
 
 from discreet import envs
 from discreet.core.noise.random_streams_kernels import run_key
-from discreet.envs import combination_lock, expert_policy, icu_sepsis, random_mdp, riverswim, switching_chain
+from discreet.envs import combination_lock
+from discreet.envs import icu_sepsis
+from discreet.envs import riverswim
+from discreet.envs import switching_chain
+from discreet.envs import expert_policy, random_mdp
 from discreet.envs.mdp.planning import evaluate, optimal_values, uniform_policy, value
 from discreet.envs.rollouts.rollout import batch_counts, rollouts
 

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.envs import from_gymnasium, random_mdp, riverswim, to_gymnasium
+from discreet.envs import from_gymnasium
+from discreet.envs import riverswim
+from discreet.envs import to_gymnasium
+from discreet.envs import random_mdp
 from discreet.envs.mdp.planning import optimal_values, uniform_policy, value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollouts

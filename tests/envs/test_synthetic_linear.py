@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from discreet.envs import synthetic_linear, synthetic_linear_behaviour, synthetic_linear_mdp
+from discreet.envs import synthetic_linear
+from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
 from discreet.envs.mdp.planning import optimal_values, value
 
 

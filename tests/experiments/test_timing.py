@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.experiments import simulate, timing
+from discreet.experiments import simulate
+from discreet.experiments import timing
 from discreet.experiments.timing import Moments, moments
 
 EACH = np.arange(1001)  # a release before each of 1 000 users

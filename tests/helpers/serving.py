@@ -22,9 +22,9 @@ MISSING = [
 if MISSING:
     pytest.skip(f"no {', '.join(MISSING)}: pip install 'discreet[serve]'", allow_module_level=True)
 
-from discreet.device import http_client as people  # noqa: E402
+from discreet.device import http_client as people
 from discreet.ledger.signatures import PrivateKey, new_key, read_private_key  # noqa: E402
-from discreet.service import encoding as codec  # noqa: E402
+from discreet.service import encoding as codec
 from discreet.service.database import Place, Store, hashed  # noqa: E402
 from discreet.service.dry_run import people_of, promised_by  # noqa: E402
 from discreet.service.release_worker import Writer, begin_study  # noqa: E402

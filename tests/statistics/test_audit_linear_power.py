@@ -1,7 +1,7 @@
 """The audit's black box on linear sums, end to end: below every true claim, above every false one.
 
 Specification linear-and-offline, section 12, test 7. Confidence 1 - 1e-6 a bound where nothing else is said.
-Bugs are those of tests/audits/test_linear.py that can be seen from outside.
+Bugs are those of tests/audit/test_linear.py that can be seen from outside.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.audits.games import Evidence, black_box, half_scale_power
-from discreet.audits.linear import LinearPeople, Probe, canary, game_of
-from discreet.audits.run import audit
+from discreet.audit.black_box import Evidence, black_box, half_scale_power
+from discreet.audit.linear_games import LinearPeople, Probe, canary, game_of
+from discreet.audit.run import audit
 from discreet.device import linear_device as device
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus

@@ -1,6 +1,6 @@
 """The audit's black box, end to end at H = 1: below every true claim, above every false one.
 
-Confidence 1 - 1e-6 a bound. Bugs are those of tests/audits/test_games.py that a noise law or a fitted score
+Confidence 1 - 1e-6 a bound. Bugs are those of tests/audit/test_games.py that a noise law or a fitted score
 can see from outside.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.audits.games import People, Reactive, black_box, half_scale_power
+from discreet.audit.black_box import People, Reactive, black_box, half_scale_power
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.mechanisms.interfaces import Schedule, Spec

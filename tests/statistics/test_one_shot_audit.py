@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.audits.games import bounds_of
+from discreet.audit.black_box import bounds_of
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, Seeded

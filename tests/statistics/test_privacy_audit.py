@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.audits.games import bounds_of
+from discreet.audit.black_box import bounds_of
 from discreet.core.count_kernels import LAPLACE, tree_parent
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout

@@ -10,7 +10,7 @@ from scipy.stats import binom, chi2
 import discreet as dr
 from benchmarks.studies.shuffle_regret import compare, setups
 from discreet.accounting.binomial_noise import pmf
-from discreet.audits.games import bounds_of
+from discreet.audit.black_box import bounds_of
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.rng import Seeded

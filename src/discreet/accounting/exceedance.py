@@ -111,7 +111,7 @@ def _numerical(record: Any) -> Curve:
     For listed exchanges it is read on the coarse grid, which is never too low.
     """
     if isinstance(record, MechanismRecord):
-        from discreet.accounting import pld as numerical  # dp-accounting takes a second to load
+        from discreet.accounting import pld as numerical
 
         return lambda delta: max(numerical.coarse_epsilons(record.exchanges, delta))
     return cast("Composable", record).epsilon

@@ -31,7 +31,7 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Check learners, privatizers and environments against the public contract."""
-    from discreet import conformance
+    from discreet.audit import conformance
 
     announce_compilation()
     outcomes = []
@@ -90,7 +90,7 @@ def audit(
             "that takes a budget"
         )
     learns, protects = _audited(privatizer, learner, epsilon, delta, preset, pairs("option", option))
-    from discreet.audits import run as audits
+    from discreet.audit import run as audits
 
     found = audits.audit(
         protects, learns, runs=runs, seed=seed, alarm=alarm, names=(privatizer, learner or "")
@@ -160,7 +160,7 @@ def _print_audit(found: Any) -> None:
 def _audit_all(
     mechanisms: Sequence[tuple[str, Any]], runs: int, seed: int, alarm: float, out: Path | None, as_json: bool
 ) -> None:
-    from discreet.audits import run as audits
+    from discreet.audit import run as audits
 
     done, fitting = [], []
     for name, privatizer in mechanisms:
@@ -188,7 +188,7 @@ def _audit_all(
 @command
 def warmup(as_json: JsonFlag = False) -> None:
     """Compile every kernel once, so that later runs start at once."""
-    from discreet.conformance import run_every_combination
+    from discreet.audit.conformance import run_every_combination
     from discreet.core.compile import cache_folder
 
     folder = cache_folder()

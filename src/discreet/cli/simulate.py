@@ -330,7 +330,8 @@ def _run_all(
     chosen: Callable[[int, int], bool] | None,
 ) -> list[Result]:
     """Configurations (with folder and title each), one after the other here, all together on an engine."""
-    from discreet.experiments import build_run, sweep
+    from discreet.experiments import build_run
+    from discreet.experiments import sweep
     from discreet.experiments.engine import open_engine
 
     made = []

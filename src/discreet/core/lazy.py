@@ -24,7 +24,7 @@ Part = Literal[
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.pld",  # numerical privacy losses
     "calibration": "discreet.accounting.pld_calibration",  # changes of each cell when one user is replaced
-    "contributions": "discreet.audits.contributions",  # summand of a user, recomputed for audits
+    "contributions": "discreet.audit.one_user_sums",  # summand of a user, recomputed for audits
     "exceeding": "discreet.accounting.exceedance",  # probability that a loss exceeds epsilon
     "laws": "discreet.accounting.noise_distributions.count_noise",  # public; reads no cell of a sum
     "questions": "discreet.mechanisms.query_checks",  # batches that answer queries of their own

@@ -78,9 +78,7 @@ def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
     number. Data are copied first and the copies are checked: what is added is what was checked, even if the
     original changes.
     """
-    from discreet.core import (
-        trajectory_checks_kernels as trajectories_kernels,  # compiled code, loaded only when used
-    )
+    from discreet.core import trajectory_checks_kernels as trajectories_kernels
 
     name, many = "trajectory" if users is None else "trajectories", () if users is None else (users,)
     copies: list[NDArray[Any]] = []

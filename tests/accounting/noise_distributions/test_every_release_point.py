@@ -26,8 +26,8 @@ from fixed_bytes import fixed_bytes
 from noise_laws import LEAST, Law, Piece, flips_law, law_of, off
 
 import discreet as dr
-from discreet.audits.noise import expected, expected_answer, readings, summand
-from discreet.audits.walks import noise_matrix
+from discreet.audit.noise_model import expected, expected_answer, readings, summand
+from discreet.audit.noise_matrix import noise_matrix
 from discreet.core import count_sessions as core_session
 from discreet.core.count_query import COUNTS, CountQuery
 from discreet.core.layout import Layout
@@ -1055,7 +1055,7 @@ NO_NOISE_LEAVES = {
         "pipeline.learn", "pipeline.power_analysis",
     ),
     "draws for an audit, a test of conformance or a forecast of time, which release nothing": (
-        "audits.secure", "conformance", "pipeline.estimate",
+        "audit.secure_noise", "audit.conformance", "pipeline.estimate",
     ),
     "hands coins to a device's code": ("experiments.offline_runs",),
     "draws names, keys, nonces and waiting times": (

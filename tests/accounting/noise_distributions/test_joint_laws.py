@@ -1,6 +1,6 @@
 """Nothing shares noise: cells, families, releases, people, blocks of one message; seeded and secure alike.
 
-What is released is taken apart into single draws (:func:`discreet.audits.secure.noise_table`) and each
+What is released is taken apart into single draws (:func:`discreet.audit.secure_noise.noise_table`) and each
 pair of draws is compared in every run, by sign and by size. Each of at most 200 comparisons of tables gives a
 false alarm with probability 5e-9 at most: 1e-6 in all.
 """
@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.audits import linear as audit_linear
-from discreet.audits import secure as audit_secure
-from discreet.audits.noise import expected_answer, scale_of
-from discreet.audits.secure import NoiseTable, enough_runs, law_of_draws, noise_table, secure_box, sharing
+from discreet.audit import linear_games as audit_linear
+from discreet.audit import secure_noise as audit_secure
+from discreet.audit.noise_model import expected_answer, scale_of
+from discreet.audit.secure_noise import NoiseTable, enough_runs, law_of_draws, noise_table, secure_box, sharing
 from discreet.core import count_sessions as session
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout

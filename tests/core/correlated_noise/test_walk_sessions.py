@@ -14,7 +14,7 @@ from discreet.accounting.noise_distributions.distributions import (
     LaplaceSumLaw,
     WeightedLaplaceLaw,
 )
-from discreet.audits.walks import noise_matrix
+from discreet.audit.noise_matrix import noise_matrix
 from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits

@@ -9,7 +9,7 @@ from scipy.special import gammaln
 from discreet.accounting.noise_distributions.count_noise import bound_of, bound_steps
 from discreet.accounting.noise_distributions.prefix_variance import best_digits, noise_of
 from discreet.accounting.noise_distributions.prefix_variance import digits as digits_of
-from discreet.audits.walks import noise_matrix
+from discreet.audit.noise_matrix import noise_matrix
 from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.factorization import Walk, program

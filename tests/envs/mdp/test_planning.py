@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from discreet.envs import random_mdp, riverswim
+from discreet.envs import riverswim
+from discreet.envs import random_mdp
 from discreet.envs.mdp.planning import evaluate, occupancy, optimal_values, uniform_policy, value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.policy_rows import policy_rows

@@ -7,7 +7,9 @@ import pytest
 from joint_runs import CENTRAL, DeclaredStationary, lived
 
 import discreet as dr
-from discreet.envs import combination_lock, random_mdp, switching_chain
+from discreet.envs import combination_lock
+from discreet.envs import switching_chain
+from discreet.envs import random_mdp
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import joint_posterior as joint
 

@@ -11,7 +11,8 @@ from joint_runs import CENTRAL, DeclaredStationary, lived
 
 import discreet as dr
 from discreet.core.count_query import CUT_REWARDS
-from discreet.envs import random_mdp, switching_chain
+from discreet.envs import switching_chain
+from discreet.envs import random_mdp
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import joint_posterior as joint
 from discreet.learners.online import joint_posterior_kernels as joint_kernels

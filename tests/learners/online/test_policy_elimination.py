@@ -12,7 +12,7 @@ from staged import batches
 
 import discreet as dr
 from discreet import envs
-from discreet.conformance import small_world
+from discreet.audit.conformance import small_world
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import run_key

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from discreet.audits.games import epsilon_bound, rate_limits
+from discreet.audit.black_box import epsilon_bound, rate_limits
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, generator_at
 from discreet.learners.online.randomized_base import RandomizedState

@@ -12,10 +12,10 @@ from scipy import stats
 
 import discreet as dr
 from discreet.accounting import pld_calibration as calibration
-from discreet.audits.games import Reactive, black_box
-from discreet.audits.identities import white_box
-from discreet.audits.run import saved_and_restored
-from discreet.conformance import worst_loss
+from discreet.audit.black_box import Reactive, black_box
+from discreet.audit.white_box import white_box
+from discreet.audit.run import saved_and_restored
+from discreet.audit.conformance import worst_loss
 from discreet.core import clipped_returns as steered
 from discreet.core.clipped_returns import taking_turns
 from discreet.core.count_query import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS, CountQuery

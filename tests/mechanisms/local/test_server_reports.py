@@ -12,9 +12,9 @@ import pytest
 
 import discreet as dr
 from benchmarks.leaderboard.env_suites import TRAINING
-from discreet.audits import reports as audit_reports
-from discreet.audits.games import black_box
-from discreet.audits.identities import white_box
+from discreet.audit import local_output_law as audit_reports
+from discreet.audit.black_box import black_box
+from discreet.audit.white_box import white_box
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededCoins

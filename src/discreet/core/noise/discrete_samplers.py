@@ -185,9 +185,7 @@ def _low_bits(scale: Fraction) -> int:
 def _draw(
     scale: Fraction, sigma: Fraction | None, size: int | tuple[int, ...], source: ByteSource
 ) -> NDArray[np.int64]:
-    from discreet.core.noise import (
-        discrete_samplers_kernels as kernels,  # compiled code, loaded only when used
-    )
+    from discreet.core.noise import discrete_samplers_kernels as kernels
 
     out = np.empty(size, np.int64)
     flat = out.reshape(-1)

@@ -13,13 +13,13 @@ import pytest
 from covering import by_turns, every_second
 from scipy import stats
 
-from discreet.audits import games as audit
-from discreet.audits import noise as audit_noise
-from discreet.audits import reports as audit_reports
-from discreet.audits import run as experiment
-from discreet.audits.games import People, Reactive, black_box, play, respond
-from discreet.audits.identities import white_box
-from discreet.audits.run import saved_and_restored
+from discreet.audit import black_box as audit
+from discreet.audit import noise_model as audit_noise
+from discreet.audit import local_output_law as audit_reports
+from discreet.audit import run as experiment
+from discreet.audit.black_box import People, Reactive, black_box, play, respond
+from discreet.audit.white_box import white_box
+from discreet.audit.run import saved_and_restored
 from discreet.core import clipped_returns as steered
 from discreet.core import stream_session
 from discreet.core.count_mechanism import CountMechanism

@@ -11,8 +11,8 @@ from scipy import stats
 
 import discreet as dr
 from discreet.accounting import budget
-from discreet.audits import membership
-from discreet.audits.membership import LEVELS, AttackResult, Point, Roc, Tradeoff, membership_attack
+from discreet.audit import membership_inference as membership
+from discreet.audit.membership_inference import LEVELS, AttackResult, Point, Roc, Tradeoff, membership_attack
 from discreet.core.guarantee import Guarantee, no_guarantee
 from discreet.learners.offline.apvi import APVI, DPAPVI
 

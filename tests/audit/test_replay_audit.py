@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.audits import games as audit
-from discreet.audits.games import Reactive, endless
-from discreet.audits.identities import white_box
-from discreet.audits.replay import replay_box
+from discreet.audit import black_box as audit
+from discreet.audit.black_box import Reactive, endless
+from discreet.audit.white_box import white_box
+from discreet.audit.replay_audit import replay_box
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.fresh_noise_session import DecayingSession

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from discreet.audits import linear as audit_linear
-from discreet.audits import replay
-from discreet.audits import run as experiment
-from discreet.audits.games import People, reactive
-from discreet.audits.run import as_asked, audit
+from discreet.audit import linear_games as audit_linear
+from discreet.audit import replay_audit as replay
+from discreet.audit import run as experiment
+from discreet.audit.black_box import People, reactive
+from discreet.audit.run import as_asked, audit
 from discreet.core.layout import Layout
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.mechanisms.interfaces import Spec

@@ -15,11 +15,11 @@ known noise distribution, if there is one; a linear score; and counts of events 
 number falls into each of its intervals), both fitted to the separate quarter. The last two need no noise
 distribution. They detect effects outside any model: policies, clocks and weights that follow raw data.
 
-Linear learners play in separate worlds (:mod:`discreet.audits.linear`). There the recorded
+Linear learners play in separate worlds (:mod:`discreet.audit.linear_games`). There the recorded
 numbers are Gram matrices, responses and, if stored users are queried again, every answer. For the shuffle
-model the transcript has what the shuffler releases, batch by batch (:mod:`discreet.audits.shuffle`).
+model the transcript has what the shuffler releases, batch by batch (:mod:`discreet.audit.shuffle_likelihood`).
 
-The white box, at full size, is :mod:`discreet.audits.identities`.
+The white box, at full size, is :mod:`discreet.audit.white_box`.
 
 .. [#] f-DP, Dong, Roth and Su 2022: a mu-GDP test of size a has power at most Phi(Phi^-1(a) + mu).
 """
@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from discreet.accounting.noise_distributions.binomial import BinomialLaw
-from discreet.audits import reports as audit_reports
-from discreet.audits import shuffle as audit_shuffle
-from discreet.audits.noise import (  # fmt: skip
+from discreet.audit import local_output_law as audit_reports
+from discreet.audit import shuffle_likelihood as audit_shuffle
+from discreet.audit.noise_model import (  # fmt: skip
     Asked,
     AuditQuery,
     Noise,

@@ -2,7 +2,7 @@ r"""White-box audits: identities that a session of any privatizer must satisfy, 
 
 They use the same session API as all other code. Two sessions under one seed differ by one user's
 record only, so the noise cancels: which numbers move, and by how much, is exact. Let B_f be the matrix that
-mixes independent noises of scale 1 into the releases of family f (:mod:`discreet.audits.noise`) and u_k the
+mixes independent noises of scale 1 into the releases of family f (:mod:`discreet.audit.noise_model`) and u_k the
 releases' response to a unit change of user k. The user's loss is their change in family f times the l1
 (Laplace: the least ||s||_1 with B_f s = u_k) or l2 norm of B_f^+ u_k, all families together, for the worst of
 all users and of many changes. Whitened residuals B_f^-1 (release - sums) are tested against the claimed
@@ -10,10 +10,10 @@ distribution, and for independence over cells and releases.
 
 Policies alternate from release to release (all actions, the first, the last), so that clocks of rows advance
 separately; fixed trajectories follow them. Devices that report a few steps are run on every outcome of their
-random bits at a small size (:mod:`discreet.audits.reports`): their largest likelihood ratio is exact. At full
+random bits at a small size (:mod:`discreet.audit.local_output_law`): their largest likelihood ratio is exact. At full
 size they are run on seeded random bits, and reports of their own records are counted.
 
-Linear learners are tested in the worlds of :mod:`discreet.audits.linear` at H = 4, under
+Linear learners are tested in the worlds of :mod:`discreet.audit.linear_games` at H = 4, under
 contexts that change from release to release. If stored users are queried again, every answer is one more
 family: its noise is tested with that of the Gram matrices, its loss is added to theirs.
 
@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from discreet.accounting import pld as numerical
-from discreet.audits import linear as audit_linear
-from discreet.audits import reports as audit_reports
-from discreet.audits.games import (  # fmt: skip
+from discreet.audit import linear_games as audit_linear
+from discreet.audit import local_output_law as audit_reports
+from discreet.audit.black_box import (  # fmt: skip
     ALARM,
     SLACK,
     Game,
@@ -50,7 +50,7 @@ from discreet.audits.games import (  # fmt: skip
     reactive,
     uniform,
 )
-from discreet.audits.noise import (  # fmt: skip
+from discreet.audit.noise_model import (  # fmt: skip
     Asked,
     Noise,
     Readings,

@@ -485,7 +485,7 @@ def worst_loss(setup: Setup) -> Loss:
     randomized reports: the largest ratio of the randomizers' own probabilities, for every reported step.
     Raises :class:`NotApplicable` for other mechanisms, whose own tests must do this.
     """
-    from discreet.audits.walks import noise_matrix
+    from discreet.audit.noise_matrix import noise_matrix
     from discreet.core.count_sessions import CountSession
     from discreet.core.rng import Seeded
     from discreet.core.trajectories import Trajectory
@@ -645,8 +645,8 @@ def _privatizer_starts(privatizer: str) -> None:
 
 def _white_box(privatizer: str) -> None:
     """What its sessions release keeps the identities of the white-box audit, in its own law of noise."""
-    from discreet.audits.games import reactive
-    from discreet.audits.identities import white_box
+    from discreet.audit.black_box import reactive
+    from discreet.audit.white_box import white_box
     from discreet.core.layout import Layout
 
     setup = _any_learner(privatizer)

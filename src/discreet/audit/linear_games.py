@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import distance
 
-from discreet.audits.games import Start, play, session_times
-from discreet.audits.noise import expected_answer, noise_of, scale_of, summand
+from discreet.audit.black_box import Start, play, session_times
+from discreet.audit.noise_model import expected_answer, noise_of, scale_of, summand
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Plan, Release, Schedule

@@ -14,7 +14,7 @@ run (the assumption of a shadow-model attack [#]_).
 
 *Scores.* The first two are learned from shadow runs of both kinds, which the adversary can make, because the
 algorithm is public: log-ratios of frequencies, or a linear discriminant
-(:func:`discreet.audits.games.fit_events`, :func:`~discreet.audits.games.fit_linear`). The one with the
+(:func:`discreet.audit.black_box.fit_events`, :func:`~discreet.audit.black_box.fit_linear`). The one with the
 greater AUC on runs that are not evaluated later is used. Policies without noise under known others are two
 constants, and the adversary compares. The third, under known others, is the log-likelihood ratio of the noise
 distribution, the most powerful test by Neyman and Pearson. With Gaussian noise it attains the trade-off curve
@@ -57,7 +57,7 @@ from scipy import special
 from discreet.accounting import budget
 from discreet.accounting import pld as numerical
 from discreet.accounting import pld_calibration as calibration
-from discreet.audits.games import epsilon_bound, fit_events, fit_linear, mu_bound, rate_limits
+from discreet.audit.black_box import epsilon_bound, fit_events, fit_linear, mu_bound, rate_limits
 from discreet.core import checks
 from discreet.core.count_sessions import CountSession
 from discreet.core.guarantee import Guarantee

@@ -1,11 +1,11 @@
 """``discreet audit``: black box and white box of a privatizer in one report, and the tables of the page.
 
-:mod:`discreet.audits.games` documents the method and its power. The black-box games share the alarm
+:mod:`discreet.audit.black_box` documents the method and its power. The black-box games share the alarm
 probability. A short one has one release, where the likelihood ratio has most power. A longer one has
 several, where errors between releases show. In a third the number of users is not stated. A privatizer
 that chooses its mechanism would choose another one at the games' size. The games therefore use the noise and
 the release that it chooses at the size of the white box (:func:`as_asked`). If that is impossible, the report
-says so. A learner with linear features plays in separate worlds (:mod:`discreet.audits.linear`). Its short
+says so. A learner with linear features plays in separate worlds (:mod:`discreet.audit.linear_games`). Its short
 game makes its queries with the costliest contexts, and features of any sign. Its long game is the learner's
 own, with features of one sign.
 """
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
-from discreet.audits import games as core
-from discreet.audits import linear as audit_linear
-from discreet.audits.games import Evidence, Game, People, Restart, Start
-from discreet.audits.identities import Identity, white_box
-from discreet.audits.replay import replay_box
-from discreet.audits.secure import secure_box
+from discreet.audit import black_box as core
+from discreet.audit import linear_games as audit_linear
+from discreet.audit.black_box import Evidence, Game, People, Restart, Start
+from discreet.audit.white_box import Identity, white_box
+from discreet.audit.replay_audit import replay_box
+from discreet.audit.secure_noise import secure_box
 from discreet.core import checks
 from discreet.core import count_kernels as kernels
 from discreet.core.guarantee import Guarantee

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from discreet.audits import linear as audit_linear
-from discreet.audits.games import ALARM, Start, reactive
-from discreet.audits.identities import Identity
-from discreet.audits.noise import AuditQuery
+from discreet.audit import linear_games as audit_linear
+from discreet.audit.black_box import ALARM, Start, reactive
+from discreet.audit.white_box import Identity
+from discreet.audit.noise_model import AuditQuery
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededCoins
 from discreet.core.releases import Estimate, Floats, Plan, Release

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet import conformance, registry
+from discreet.audit import conformance
+from discreet import registry
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.interfaces import Estimate, Release
 

@@ -3,7 +3,7 @@ r"""Noise of exact and seeded sources as a session releases it: distribution, gr
 Two sessions under one seed cannot test secure noise: other code draws it, and never twice. Only the noise
 itself is observable. If users trust the server, all users are absent. Releases are then noise
 alone, and :func:`noise_table` decomposes them into single draws by the mixing that the mechanism claims
-(:mod:`discreet.audits.noise`). If devices add the noise, messages are used, less the record's contribution,
+(:mod:`discreet.audit.noise_model`). If devices add the noise, messages are used, less the record's contribution,
 which is recomputed (rewards of 1/4 are on every grid, so nothing is rounded).
 
 Checks of secure draws, in units of the claimed scale: they are on their public grid; they have the
@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from discreet.audits import linear as audit_linear
-from discreet.audits.games import ALARM, Start, claimed_noise, reactive, uniform
-from discreet.audits.identities import Identity, agreeing
-from discreet.audits.noise import AuditQuery, expected, families_of, readings, whitened
+from discreet.audit import linear_games as audit_linear
+from discreet.audit.black_box import ALARM, Start, claimed_noise, reactive, uniform
+from discreet.audit.white_box import Identity, agreeing
+from discreet.audit.noise_model import AuditQuery, expected, families_of, readings, whitened
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededCoins
