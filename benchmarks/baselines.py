@@ -33,18 +33,18 @@ TUNING_SEED = 57
 TUNING_USERS = 20_000
 DELTA = 1e-6
 LEARNERS: dict[str, Any] = {
-    "ucb-vi": dr.UCBVI(replan_growth=1.05),
-    "ucb-vi-bernstein": dr.UCBVI(bonus="bernstein", replan_growth=1.05),
-    "psrl": dr.PSRL(),
-    "rlsvi": dr.RLSVI(),
-    "psrl, pooled": dr.PSRL(stationary=True),
-    "rlsvi, pooled": dr.RLSVI(stationary=True),
-    "rlsvi, theory": dr.RLSVI(preset="theory", replan_growth=1.1),
+    "ucb-vi": dr.learners.UCBVI(replan_growth=1.05),
+    "ucb-vi-bernstein": dr.learners.UCBVI(bonus="bernstein", replan_growth=1.05),
+    "psrl": dr.learners.PSRL(),
+    "rlsvi": dr.learners.RLSVI(),
+    "psrl, pooled": dr.learners.PSRL(stationary=True),
+    "rlsvi, pooled": dr.learners.RLSVI(stationary=True),
+    "rlsvi, theory": dr.learners.RLSVI(preset="theory", replan_growth=1.1),
     "noise-aware": dr.NoiseAwareUCBVI(),
 }
 GRIDS: dict[str, tuple[type, dict[str, Any], dict[str, tuple[Any, ...]]]] = {
     "psrl": (
-        dr.PSRL,
+        dr.learners.PSRL,
         {"prior_visits": 1.0, "prior_rewards": 1.0, "samples": 4, "replan_growth": 1.1},
         {
             "prior_visits": (0.03, 0.1, 0.3, 1.0, "S"),
@@ -53,7 +53,7 @@ GRIDS: dict[str, tuple[type, dict[str, Any], dict[str, tuple[Any, ...]]]] = {
         },
     ),
     "rlsvi": (
-        dr.RLSVI,
+        dr.learners.RLSVI,
         {"noise_const": 0.05, "prior_value": 1.0, "samples": 4, "replan_growth": 1.1},
         {
             "prior_value": (0.0, 0.3, 0.5, 0.7, 1.0),

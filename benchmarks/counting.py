@@ -22,7 +22,7 @@ from discreet.core.trajectories import Trajectories
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Schema
 from discreet.data.validate import episodes
-from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.pipeline.trajectory_files import write_trajectories
 
 S, A, H = 716, 25, 20
@@ -38,7 +38,7 @@ def cohort(episodes: int) -> Trajectories:
 
 def tables(trajectories: Trajectories, pooled: bool, repeats: int = 5) -> float:
     """Median transitions a second into a tally that exists."""
-    tally = Tally(CountQuery(Layout(S, A, H), stationary=pooled))
+    tally = PartialAggregate(CountQuery(Layout(S, A, H), stationary=pooled))
     tally.add(trajectories)
     seconds = []
     for _ in range(repeats):
@@ -60,7 +60,7 @@ def files(trajectories: Trajectories) -> None:
             rows = sum(batch.num_rows for batch in source.batches())
             read = time.process_time() - begin
             begin = time.process_time()
-            tally = Tally(CountQuery(Layout(S, A, H), stationary=True))
+            tally = PartialAggregate(CountQuery(Layout(S, A, H), stationary=True))
             for batch in episodes(source):
                 tally.add(batch.trajectories, batch.user)
             whole = time.process_time() - begin

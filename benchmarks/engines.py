@@ -33,8 +33,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from discreet.experiments import build_run
-from discreet.experiments import sweep
+from discreet.experiments import build_run, sweep
 from discreet.experiments.engine import Engine, Job, open_engine, results
 from discreet.experiments.file_lock import Claims
 from discreet.experiments.results import About, RunFolder

@@ -29,7 +29,7 @@ from discreet.core.layout import Layout
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.learners.offline.apvi import DPAPVI
 from discreet.learners.offline.release_files import ReleaseFacts, read_release, write_release
-from discreet.mechanisms.interfaces import Spec, StepSums
+from discreet.mechanisms.interfaces import ProblemSpec, StepSums
 
 USERS = 10_000_000
 
@@ -76,7 +76,7 @@ def plan(path: str) -> None:
     for name, rewards in (("unknown", None), ("known", known)):
         begin, used, before = time.perf_counter(), time.process_time(), peak()
         with cProfile.Profile() as profile:
-            learned = learner.learn(release, Spec(release.layout, known_rewards=rewards))
+            learned = learner.learn(release, ProblemSpec(release.layout, known_rewards=rewards))
         took, used = time.perf_counter() - begin, time.process_time() - used
         print(f"{name} rewards: {took:.2f} s ({used:.2f} s of processors), peak {peak():.2f} GB "
               f"(before: {before:.2f} GB), supported {learned.supported.mean():.3f}, "

@@ -30,15 +30,15 @@ from discreet.learners.estimation.model_kernels import project_table
 from discreet.learners.online import tabular_planning_kernels as online
 
 LEARNERS = {
-    "ucb-vi": (dr.UCBVI, {}),
-    "ucb-vi-bernstein": (dr.UCBVI, {"bonus": "bernstein"}),
-    "oppo": (dr.OPPO, {}),
-    "private-ucb-vi raw": (dr.PrivateUCBVI, {"post": "raw"}),
-    "private-ucb-vi lp": (dr.PrivateUCBVI, {"post": "lp"}),
+    "ucb-vi": (dr.learners.UCBVI, {}),
+    "ucb-vi-bernstein": (dr.learners.UCBVI, {"bonus": "bernstein"}),
+    "oppo": (dr.learners.OPPO, {}),
+    "private-ucb-vi raw": (dr.learners.PrivateUCBVI, {"post": "raw"}),
+    "private-ucb-vi lp": (dr.learners.PrivateUCBVI, {"post": "lp"}),
     "dp-ucbvi": (dr.DPUCBVI, {}),
-    "private-ucb-po": (dr.PrivateUCBPO, {}),
-    "pucb": (dr.PUCB, {}),
-    "ldp-obi": (dr.LDPOBI, {}),
+    "private-ucb-po": (dr.learners.PrivateUCBPO, {}),
+    "pucb": (dr.learners.PUCB, {}),
+    "ldp-obi": (dr.learners.LDPOBI, {}),
 }
 # The papers' three families of counts: 1920 draws an episode at S=6, A=2, H=20, tree release each episode.
 FAMILIES = {"derive_visits": False, "center_rewards": False, "replan_every": 1}
@@ -197,8 +197,8 @@ def batches(repeats: int) -> list[dict[str, Any]]:
     mdp = dr.make("riverswim", rewards="bernoulli")
     gaussian = dr.Central(epsilon=1.0, delta=1e-6)
     for label, learner, privatizer in (
-        ("plain", dr.UCBVI(replan_growth=1.1), dr.NoPrivacy()),
-        ("central", dr.PrivateUCBVI(replan_growth=1.1), gaussian),
+        ("plain", dr.learners.UCBVI(replan_growth=1.1), dr.NoPrivacy()),
+        ("central", dr.learners.PrivateUCBVI(replan_growth=1.1), gaussian),
         ("noise-aware", dr.NoiseAwareUCBVI(), gaussian),
     ):
         for users in (10**6, 10**9):
@@ -217,7 +217,7 @@ def secure(repeats: int) -> dict[str, Any]:
     """
     print("\nexact secure noise, scheduled updates, K=200000, S=6 A=2 H=20, every user's record checked")
     users, mdp = 200_000, dr.make("riverswim", rewards="bernoulli")
-    spec = dr.Spec(mdp.layout, users, mdp.stationary)
+    spec = dr.mechanisms.ProblemSpec(mdp.layout, users, mdp.stationary)
     learner, privatizer = dr.NoiseAwareUCBVI(replan_growth=1.1), dr.Central(epsilon=1.0, delta=1e-6)
     parts = ("world", "checks and sums", "noise", "plan")
     times: list[list[float]] = []
@@ -231,7 +231,7 @@ def secure(repeats: int) -> dict[str, Any]:
             released = time.thread_time()
             plan, state = learner.plan(state, release, session.answer)
             planned = time.thread_time()
-            trajectories = dr.rollouts(mdp, plan.policy, plan.users, 0, r, session.users)
+            trajectories = dr.envs.rollout_batch(mdp, plan.policy, plan.users, 0, r, session.users)
             played = time.thread_time()
             session.begin(plan)
             session.submit_many(trajectories, session.open_plan.number)
@@ -273,7 +273,7 @@ def main() -> None:
     print("\nwhole processes, seconds (wall)")
     run = (
         "import discreet as dr\n"
-        "learner, private = dr.PrivateUCBVI(replan_every=1), dr.Central(epsilon=1.0)\n"
+        "learner, private = dr.learners.PrivateUCBVI(replan_every=1), dr.Central(epsilon=1.0)\n"
         "dr.simulate(dr.make('riverswim'), learner, private, {}, workers=1)"
     )
     codes = {

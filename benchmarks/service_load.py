@@ -27,7 +27,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from discreet.core.rng import SecureCoins
+from discreet.core.rng import SecureRng
 from discreet.device.http_client import Client, Place
 from discreet.service.database import Store
 from discreet.service.dry_run import promised_by
@@ -96,7 +96,7 @@ def bodies(trust: str, places: list[Place]) -> list[bytes]:
         states = draw.integers(0, SIZES["states"], SIZES["horizon"] + 1).tolist()
         actions = [place.action(h, s) for h, s in enumerate(states[:-1])]
         rewards = draw.integers(0, 2, SIZES["horizon"]).astype(float)
-        coins = SecureCoins() if trust == "local" else None
+        coins = SecureRng() if trust == "local" else None
         found.append(json.dumps(dict(place.message(states, actions, rewards, coins).table)).encode())
     return found
 

@@ -109,8 +109,12 @@ def main() -> None:
     options = {"reward_models": 5} if given.rewards else {}
     worlds = [dr.make(given.world, seed=int(i), **options) for i in given.instances.split(",")]
     best = [float(w.initial @ planning.optimal_values(w)[0][0]) for w in worlds]
-    gaps = [b - planning.value(w, planning.uniform_policy(w)) for w, b in zip(worlds, best, strict=True)]
-    myopic = [b - planning.value(w, w.rewards.argmax(axis=2)) for w, b in zip(worlds, best, strict=True)]
+    gaps = [
+        b - planning.policy_value(w, planning.uniform_policy(w)) for w, b in zip(worlds, best, strict=True)
+    ]
+    myopic = [
+        b - planning.policy_value(w, w.rewards.argmax(axis=2)) for w, b in zip(worlds, best, strict=True)
+    ]
     k = given.episodes
     uniform, greedy = k * np.mean(gaps), k * np.mean(myopic)
     print(f"regret of {k} users: uniform policy {uniform:.0f}, largest reward at once {greedy:.0f}")

@@ -26,7 +26,7 @@ def losses(mdp: TabularMDP, learner: Any, privatizer: Any) -> dict[str, float]:
         policy = learner.plan(state, session.release(), session.answer)[0].policy
     played = (planning.uniform_policy(mdp), mdp.rewards.argmax(axis=2), policy)
     return {
-        name: setup.optimal_value - float(planning.value(mdp, one))
+        name: setup.optimal_value - float(planning.policy_value(mdp, one))
         for name, one in zip(REFERENCES, played, strict=True)
     }
 

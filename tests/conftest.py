@@ -22,8 +22,8 @@ chance.install()  # before the library is imported, which takes the source of ra
 from hypothesis import HealthCheck, settings  # noqa: E402
 from typer import testing  # noqa: E402
 
-from discreet.ledger import ledger
-from discreet.mechanisms.saved_state import state_file as saved_state
+from discreet.ledger import ledger  # noqa: E402
+from discreet.mechanisms.saved_state import state_file as saved_state  # noqa: E402
 
 # The same examples in every run, and no clock: neither a deadline nor the check for slow generation.
 settings.register_profile(

@@ -22,12 +22,16 @@ from typing import Any
 import numpy as np
 
 from discreet.core import checks
-from discreet.envs import combination_lock
-from discreet.envs import from_gymnasium
-from discreet.envs import icu_sepsis
-from discreet.envs import riverswim
-from discreet.envs import switching_chain
-from discreet.envs import bandit, gamble, random_mdp
+from discreet.envs import (
+    bandit,
+    combination_lock,
+    from_gymnasium,
+    gamble,
+    icu_sepsis,
+    random_mdp,
+    riverswim,
+    switching_chain,
+)
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from benchmarks.leaderboard.env_suites import BROAD, SUITE, TRAINING, World
 from discreet.envs.mdp import planning
 from discreet.experiments.simulate import Setup, iterate_runs
-from discreet.learners.online.joint_posterior import JointModel
+from discreet.learners.online.joint_posterior import JointPosterior
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI
 from discreet.learners.online.psrl import PSRL
 from discreet.mechanisms.privatizers.central import Central
@@ -49,7 +49,7 @@ BUDGETS: Mapping[str, Any] = {
     "shuffle (1, 1e-6)": Shuffle(epsilon=1.0, delta=1e-6),
 }
 
-LEARNERS: Mapping[str, Any] = {"noise-aware": NoiseAwareUCBVI(), "joint": JointModel(), "psrl": PSRL()}
+LEARNERS: Mapping[str, Any] = {"noise-aware": NoiseAwareUCBVI(), "joint": JointPosterior(), "psrl": PSRL()}
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def measure(
     shares, late, seconds = curves(world, learner, BUDGETS[budget], users, range(seeds), seed)
     mdp = world.build()
     optimal, uniform = planning.optimal_values(mdp)[0][0], planning.uniform_policy(mdp)
-    lost = users * (float(mdp.initial @ optimal) - planning.value(mdp, uniform))
+    lost = users * (float(mdp.initial @ optimal) - planning.policy_value(mdp, uniform))
     root = max(1, seeds - 1) ** 0.5
     return Row(
         world.name, world.kind, budget, users, seeds, float(shares.mean() * lost),

@@ -40,19 +40,19 @@ from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.data.schema import Schema
 from discreet.envs.icu_sepsis import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.ope.deviation_gains import Path as Points
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.transition_gains import path_of
 from discreet.learners.ope.verdict import verdict_of, would_show
-from discreet.mechanisms.dataset.partial_aggregate import Tally
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.mechanisms.policy_rows import policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
-from discreet.pipeline.power_analysis import PublicWorld, made_up_world
+from discreet.pipeline.power_analysis import PublicMDP, synthetic_mdp
 from discreet.utils.markdown_table import markdown
 
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ class World:
 
     mdp: TabularMDP
     behaviour: Floats
-    returns: Returns
+    returns: ReturnBounds
     labels: NDArray[np.int64] | None = None
 
 
@@ -74,7 +74,7 @@ def icu() -> World:
     """ICU-Sepsis over 20 steps."""
     mdp = icu_sepsis()
     behaviour = expert_policy(horizon=mdp.horizon, inadmissible="renormalised")
-    return World(mdp, behaviour, Returns(terminal=(DEATH, SURVIVAL, END), outcomes={SURVIVAL: 1.0}))
+    return World(mdp, behaviour, ReturnBounds(terminal=(DEATH, SURVIVAL, END), outcomes={SURVIVAL: 1.0}))
 
 
 def ward(effect: float = 0.12) -> World:
@@ -101,7 +101,7 @@ def ward(effect: float = 0.12) -> World:
         [[0.5, 0.3, 0.15, 0.05], [0.35, 0.3, 0.25, 0.1], [0.3, 0.3, 0.25, 0.15], [0.3, 0.3, 0.2, 0.2]]
     )
     rows = np.concatenate([habit, np.full((2, 4), 0.25)])
-    return World(mdp, np.repeat(rows[None], 12, axis=0), Returns(terminal=(4, 5), outcomes={5: 1.0}))
+    return World(mdp, np.repeat(rows[None], 12, axis=0), ReturnBounds(terminal=(4, 5), outcomes={5: 1.0}))
 
 
 def none_better() -> World:
@@ -131,7 +131,7 @@ def confused_ward() -> World:
     mdp = TabularMDP(big, paid, initial, horizon=12, terminal=(8, 9), name="confused ward")
     labels = np.array([min(s + wrong, 3) for s in range(4) for wrong in range(2)] + [4, 5])
     behaviour = plain.behaviour[:, labels]
-    return World(mdp, behaviour, Returns(terminal=(4, 5), outcomes={5: 1.0}), labels)
+    return World(mdp, behaviour, ReturnBounds(terminal=(4, 5), outcomes={5: 1.0}), labels)
 
 
 def clinic() -> World:
@@ -153,7 +153,7 @@ def clinic() -> World:
     initial = np.concatenate([np.full(size - 2, 1.0 / (size - 2)), [0.0, 0.0]])
     mdp = TabularMDP(moves, rewards, initial, horizon=15, terminal=(size - 2, size - 1), name="clinic")
     behaviour = np.repeat(draw.dirichlet(np.full(actions, 2.0), size)[None], 15, axis=0)
-    return World(mdp, behaviour, Returns(terminal=(size - 2, size - 1), outcomes={size - 1: 1.0}))
+    return World(mdp, behaviour, ReturnBounds(terminal=(size - 2, size - 1), outcomes={size - 1: 1.0}))
 
 
 def rare() -> World:
@@ -173,7 +173,7 @@ def rare() -> World:
     initial = np.concatenate([np.full(size - 2, 1.0 / (size - 2)), [0.0, 0.0]])
     mdp = TabularMDP(moves, rewards, initial, horizon=20, terminal=(size - 2, size - 1), name="rare")
     behaviour = np.repeat(draw.dirichlet(np.full(actions, 2.0), size)[None], 20, axis=0)
-    return World(mdp, behaviour, Returns(terminal=(size - 2, size - 1), outcomes={size - 1: 1.0}))
+    return World(mdp, behaviour, ReturnBounds(terminal=(size - 2, size - 1), outcomes={size - 1: 1.0}))
 
 
 def cut_off(by_step: bool, seed: int) -> World:
@@ -198,7 +198,7 @@ def cut_off(by_step: bool, seed: int) -> World:
     else:
         paid[:-2, :, -1] = 1.0
     mdp = TabularMDP(moves, paid, initial, horizon=horizon, terminal=ends, name="cut off")
-    return World(mdp, behaviour, Returns(terminal=ends, outcomes=None if by_step else outcomes))
+    return World(mdp, behaviour, ReturnBounds(terminal=ends, outcomes=None if by_step else outcomes))
 
 
 def made_up(gain: float) -> World:
@@ -206,7 +206,7 @@ def made_up(gain: float) -> World:
     schema = Schema(
         "made up", "person", Layout(32, 4, 20), stationary=True, terminal=(30, 31), outcomes={31: 1.0}
     )
-    world = made_up_world(schema, gain, seed=77)
+    world = synthetic_mdp(schema, gain, seed=77)
     return World(world.mdp, world.behaviour, world.returns)
 
 
@@ -232,21 +232,21 @@ class Study:
         if simulated and world.labels is not None:
             raise ValueError("simulated: needs a world whose states are seen as they are")
         self.world, self.seed = world, seed
-        self.public = PublicWorld(world.mdp, world.behaviour, world.returns) if simulated else None
+        self.public = PublicMDP(world.mdp, world.behaviour, world.returns) if simulated else None
         mdp = world.mdp
         seen = mdp.layout
         if world.labels is not None:
             seen = Layout(int(world.labels.max()) + 1, mdp.actions, mdp.horizon)
-        self.question = FirstVisits(Spec(seen, stationary=True, returns=world.returns))
+        self.question = FirstVisits(ProblemSpec(seen, stationary=True, returns=world.returns))
         self.rows = policy_rows(mdp.layout, world.behaviour)
-        self.usual = value(mdp, self.rows)
+        self.usual = policy_value(mdp, self.rows)
         self._people = lru_cache(32)(self._counted)
 
     def _counted(self, users: int, cohort: int) -> tuple[Floats, Floats, Floats]:
-        tally = Tally(self.question.query(), None)
+        tally = PartialAggregate(self.question.query(), None)
         for begin in range(0, users, _CHUNK):
             size = min(_CHUNK, users - begin)
-            played = rollouts(self.world.mdp, self.rows, size, 9000 + cohort, self.seed, begin)
+            played = rollout_batch(self.world.mdp, self.rows, size, 9000 + cohort, self.seed, begin)
             if self.world.labels is not None:
                 played = Trajectories(self.world.labels[played.states], played.actions, played.rewards)
             tally.add(self.question.told(played))
@@ -281,7 +281,7 @@ class Study:
         policy = self.world.behaviour.copy()
         changed = path.changed(count)[labels]
         policy[:, changed] = np.eye(policy.shape[2])[path.action[labels[changed]]]
-        return value(self.world.mdp, policy) - self.usual
+        return policy_value(self.world.mdp, policy) - self.usual
 
     def row(self, users: int, epsilon: float | None, draws: int, cohorts: int) -> dict[str, Any]:
         """All draws of one n and epsilon."""

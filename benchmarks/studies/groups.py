@@ -28,8 +28,8 @@ from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.group_gains import groups_of
 from discreet.learners.ope.transition_gains import TransitionPath, path_of
 from discreet.learners.ope.verdict import verdict_of
-from discreet.mechanisms.dataset.partial_aggregate import Tally
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
+from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.utils.markdown_table import markdown
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,7 @@ def released(
     question: FirstVisits, group: Ints, people: Trajectories, epsilon: float | None, seed: int
 ) -> Told:
     """Return one release, with Gaussian noise of ``epsilon``, or exact (None)."""
-    tally = Tally(question.query(), None)
+    tally = PartialAggregate(question.query(), None)
     tally.add(question.told(people, group if question.groups > 1 else None))
     cells, rows = tally.cells(), question.layout.rows
     names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
@@ -100,7 +100,7 @@ def valid(users: int, epsilon: float | None, draws: int, groups: int) -> tuple[s
         live = mdp.states - 2
         begins = np.array([np.r_[draw.dirichlet(np.ones(live)), 0.0, 0.0] for _ in range(groups)])
         group, people = play(world, begins, users, np.random.default_rng([i, 9]))
-        question = FirstVisits(Spec(mdp.layout, stationary=True, returns=world.returns, groups=groups))
+        question = FirstVisits(ProblemSpec(mdp.layout, stationary=True, returns=world.returns, groups=groups))
         path = path_of(released(question, group, people, epsilon, i))
         found = consistency_of(path.told)
         rejected += found.contrasts.rejects or found.levels.rejects
@@ -134,7 +134,7 @@ def hidden(name: str, users: int, epsilon: float | None, draws: int) -> list[tup
         spec = world.question.spec
         for kind, group in enumerate((severity, severity, mixed)):
             question = FirstVisits(
-                Spec(spec.layout, stationary=True, returns=spec.returns, groups=1 if kind == 0 else 2)
+                ProblemSpec(spec.layout, stationary=True, returns=spec.returns, groups=1 if kind == 0 else 2)
             )
             people = Trajectories(states, actions, np.zeros(actions.shape))
             path = path_of(released(question, group, people, epsilon, i))

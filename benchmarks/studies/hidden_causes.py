@@ -39,8 +39,8 @@ from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.transition_gains import path_of
 from discreet.learners.ope.verdict import KINDS, verdict_of
-from discreet.mechanisms.dataset.partial_aggregate import Tally
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.mechanisms.privatizers.central import Central
 from discreet.utils.markdown_table import markdown
 
@@ -68,8 +68,8 @@ class Confounded:
         """What is asked of its users."""
         good, bad = self.readings, self.readings + 1
         layout = Layout(self.readings + 2, self.actions, self.horizon)
-        returns = Returns(terminal=(good, bad), outcomes={good: 1.0, bad: 0.0})
-        return FirstVisits(Spec(layout, stationary=True, returns=returns))
+        returns = ReturnBounds(terminal=(good, bad), outcomes={good: 1.0, bad: 0.0})
+        return FirstVisits(ProblemSpec(layout, stationary=True, returns=returns))
 
 
 def _ended(states: Ints, last: Ints, end: Ints) -> Ints:
@@ -239,7 +239,7 @@ def random_valid(seed: int) -> Valid:
     initial = np.r_[draw.dirichlet(np.ones(live)), 0.0, 0.0]
     mdp = TabularMDP(moves, paid, initial, horizon=horizon, terminal=(live, live + 1), name=f"valid {seed}")
     behaviour = np.repeat(draw.dirichlet(np.full(actions, 3.0), size)[None], horizon, axis=0)
-    return Valid(mdp, behaviour, Returns(terminal=(live, live + 1), outcomes={live + 1: 1.0}))
+    return Valid(mdp, behaviour, ReturnBounds(terminal=(live, live + 1), outcomes={live + 1: 1.0}))
 
 
 HEALTHY = Sick(treat=(0.6, 0.2))
@@ -303,7 +303,7 @@ class Releases:
         assert isinstance(world, Confounded)
         if (users, cohort) not in self._sums:
             states, actions = world.play(users, np.random.default_rng([self.seed, users, cohort]))
-            tally = Tally(self.question.query(), None)
+            tally = PartialAggregate(self.question.query(), None)
             for begin in range(0, users, _CHUNK):
                 part = slice(begin, begin + _CHUNK)
                 people = Trajectories(states[part], actions[part], np.zeros(actions[part].shape))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from benchmarks.studies.decision_points import World
 from benchmarks.studies.hidden_causes import Releases, worlds
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.learners.ope.deviation_gains import Path as Points
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.policy_comparison import compare, policy_of, state_values
@@ -61,7 +61,7 @@ def true_gains(world: World, path: Points, count: int, table: Floats, named: Boo
     rule[:, named[labels]] = table[labels][named[labels]]
     changed = path.changed(count)[labels]
     learned[:, changed] = np.eye(rule.shape[2])[path.action[labels[changed]]]
-    usual, ours, theirs = (value(world.mdp, policy) for policy in (world.behaviour, learned, rule))
+    usual, ours, theirs = (policy_value(world.mdp, policy) for policy in (world.behaviour, learned, rule))
     return theirs - usual, ours - theirs
 
 

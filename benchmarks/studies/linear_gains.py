@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from discreet.core.rng import Seeded
 from discreet.envs.linear_envs import random_linear_mdp
 from discreet.envs.mdp.linear import LinearMDP
-from discreet.envs.mdp.planning import optimal_values, value
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.mdp.planning import optimal_values, policy_value
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.offline.linear_pevi import DPPEVI, PEVI, learn_linear
 from discreet.mechanisms.features import Features, one_hot
 from discreet.utils.markdown_table import markdown
@@ -101,16 +101,16 @@ WORLDS: dict[str, Callable[[], World]] = {
 def row(world: World, users: int, epsilon: float | None, draws: int, seed: int) -> dict[str, Any]:
     """All draws of one n and epsilon."""
     table = world.mdp.to_tabular()
-    usual = value(table, world.behaviour)
+    usual = policy_value(table, world.behaviour)
     best = float(table.initial @ optimal_values(table)[0][0]) - usual
     learner: PEVI | DPPEVI = PEVI(judged=True)
     if epsilon is not None:
         learner = DPPEVI(epsilon=epsilon, delta=DELTA, judged=True)
     found = []
     for draw in range(draws):
-        people = rollouts(table, world.behaviour, users, 7000 + seed, draw)
+        people = rollout_batch(table, world.behaviour, users, 7000 + seed, draw)
         learned = learn_linear(learner, world.mdp.layout, world.mdp.features, people, Seeded(seed, draw))
-        gain, true = learned.gain, value(table, learned.policy) - usual
+        gain, true = learned.gain, policy_value(table, learned.policy) - usual
         low, high, estimate = (-np.inf, np.inf, 0.0) if gain is None else (gain.low, gain.high, gain.estimate)
         found.append((true, estimate, low, high))
     true, estimate, low, high = np.array(found).T

@@ -1,9 +1,10 @@
 """Membership attacks as evidence: ``python -m benchmarks.studies.membership --out DIR``.
 
 One small world, drawn anew for no one: S = 5, A = 3, H = 5, a random MDP whose people act uniformly. APVI on
-exact counts and DP-APVI on noisy ones are attacked by :func:`discreet.audit.membership_inference.membership_attack`;
-the folder gets the numbers (``membership.json``), their tables (``membership.md``) and the figure
-(``membership.png``): ROC curves on logarithmic axes, beside the curve that the guarantee implies.
+exact counts and DP-APVI on noisy ones are attacked by
+:func:`discreet.audit.membership_inference.membership_attack`; the folder gets the numbers
+(``membership.json``), their tables (``membership.md``) and the figure (``membership.png``): ROC curves on
+logarithmic axes, beside the curve that the guarantee implies.
 
 Settings are named by what they vary:
 
@@ -29,7 +30,7 @@ from discreet.core.rng import Seeded
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.random_mdps import random_mdp
 from discreet.learners.offline.apvi import APVI, DPAPVI
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.utils import plot_style as style
@@ -94,7 +95,7 @@ def settings() -> list[Setting]:
 
 def _claim(options: dict[str, Any], users: int) -> Guarantee:
     """The guarantee of a budget, before any data."""
-    learner, spec = DPAPVI(), Spec(world().layout)
+    learner, spec = DPAPVI(), ProblemSpec(world().layout)
     return Central(**options).mechanism(learner.query(spec), learner.schedule(users), Seeded(0)).guarantee
 
 

@@ -36,7 +36,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI, chosen
-from discreet.mechanisms.interfaces import Schedule, Spec
+from discreet.mechanisms.interfaces import ProblemSpec, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.utils.markdown_table import markdown
@@ -62,7 +62,7 @@ def setups(
 ) -> dict[str, Setup]:
     """What is compared, the trusted server's batches first. growth : None for the default under shuffle."""
     flips = Shuffle(epsilon=epsilon, delta=delta)
-    knobs: dict[str, Any] = dict(chosen(Spec(world.layout, users, budget=flips.budget)))
+    knobs: dict[str, Any] = dict(chosen(ProblemSpec(world.layout, users, budget=flips.budget)))
     if growth is not None:
         knobs["replan_growth"] = growth
     learner = NoiseAwareUCBVI(**knobs)

@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.leaderboard.env_suites import TRAINING, tuning_shares
-from discreet.envs import from_gymnasium
-from discreet.envs import riverswim
+from discreet.envs import from_gymnasium, riverswim
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI

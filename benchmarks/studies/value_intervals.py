@@ -36,16 +36,16 @@ from discreet.core.rng import Seeded
 from discreet.envs import random_mdp
 from discreet.envs.icu_sepsis import expert_policy, icu_sepsis
 from discreet.envs.mdp import tabular_kernels as world_kernels
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.experiments.offline_runs import Simulated, release_of
+from discreet.experiments.offline_runs import SimulatedDataset, make_release
 from discreet.learners.offline.apvi import DPAPVI, OfflinePolicy
-from discreet.learners.ope.count_estimates import BEHAVIOUR, Candidate, uniform, values_of
-from discreet.mechanisms.interfaces import Estimate, NoiseLaw, Release, Spec, StepSums
+from discreet.learners.ope.count_estimates import BEHAVIOUR, PolicyEstimate, evaluate, uniform
+from discreet.mechanisms.interfaces import Estimate, NoiseDistribution, ProblemSpec, Release, StepSums
 from discreet.mechanisms.policy_rows import policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
-from discreet.reports.policy_report import report_of
+from discreet.reports.policy_report import make_report
 from discreet.utils.markdown_table import markdown
 
 Floats = NDArray[np.float64]
@@ -62,7 +62,7 @@ class Drawn:
 
     layout: Layout
     users: int
-    laws: Mapping[str, NoiseLaw]
+    laws: Mapping[str, NoiseDistribution]
     guarantee: Guarantee
     tables: Mapping[str, Floats]  # (H, R) or (H, R, S)
 
@@ -82,7 +82,7 @@ class Drawn:
 class Setting:
     """A world, its behaviour policy, and what the release may cost.
 
-    epsilon : None without privacy. known : whether rewards are public. return_bound : see ``values_of``.
+    epsilon : None without privacy. known : whether rewards are public. return_bound : see ``evaluate``.
     """
 
     mdp: TabularMDP
@@ -93,10 +93,10 @@ class Setting:
     return_bound: float | None = None
 
     @cached_property
-    def spec(self) -> Spec:
+    def spec(self) -> ProblemSpec:
         """What is public."""
         known = self.mdp.rewards if self.known else None
-        return Spec(self.mdp.layout, known_rewards=known)
+        return ProblemSpec(self.mdp.layout, known_rewards=known)
 
     @cached_property
     def noise(self) -> tuple[Mapping[str, float], Guarantee]:
@@ -113,15 +113,15 @@ class Setting:
             if self.epsilon is None
             else Central(epsilon=self.epsilon, delta=DELTA, noise="gaussian")
         )
-        people = Simulated(small, uniform(small.layout), 1)
-        query = learner.query(Spec(small.layout, known_rewards=known))
-        release = release_of(people, query, learner.schedule(1), privatizer, Seeded(0))
+        people = SimulatedDataset(small, uniform(small.layout), 1)
+        query = learner.query(ProblemSpec(small.layout, known_rewards=known))
+        release = make_release(people, query, learner.schedule(1), privatizer, Seeded(0))
         return {name: found.law.std() for name, found in release.estimates.items()}, release.guarantee
 
     @cached_property
     def references(self) -> tuple[float, float]:
         """Values of the uniform and the behaviour policy."""
-        return value(self.mdp, uniform(self.mdp.layout)), value(self.mdp, self.behaviour)
+        return policy_value(self.mdp, uniform(self.mdp.layout)), policy_value(self.mdp, self.behaviour)
 
 
 def draw(setting: Setting, seed: int) -> Drawn:
@@ -140,7 +140,7 @@ def draw(setting: Setting, seed: int) -> Drawn:
         tables[CENTERED_REWARDS] = rewards - 0.5 * visits
     deviations, guarantee = setting.noise
     random = np.random.default_rng([seed, 1])
-    laws: dict[str, NoiseLaw] = {}
+    laws: dict[str, NoiseDistribution] = {}
     for name, table in tables.items():
         scale = deviations[name]
         if scale == 0.0:
@@ -154,9 +154,9 @@ def draw(setting: Setting, seed: int) -> Drawn:
     return Drawn(layout, setting.users, laws, guarantee, tables)
 
 
-def deployed(learned: OfflinePolicy) -> Candidate:
+def deployed(learned: OfflinePolicy) -> PolicyEstimate:
     """The learned policy where supported, else the behaviour policy."""
-    return Candidate(learned.policy, ~learned.supported, chosen=True, scores=learned.q)
+    return PolicyEstimate(learned.policy, ~learned.supported, chosen=True, scores=learned.q)
 
 
 def played(setting: Setting, learned: OfflinePolicy) -> Floats:
@@ -169,14 +169,14 @@ def trial(setting: Setting, seed: int, level: float = 0.95) -> dict[str, dict[st
     """Draw, learn, evaluate: by name, the interval's numbers and the ``truth``."""
     drawn = draw(setting, seed)
     learned = DPAPVI(visits="released").learn(drawn.release, setting.spec)
-    found = values_of(
+    found = evaluate(
         drawn, setting.spec,
-        {"learned": deployed(learned), "uniform": Candidate(uniform(drawn.layout))},
+        {"learned": deployed(learned), "uniform": PolicyEstimate(uniform(drawn.layout))},
         level=level, return_bound=setting.return_bound,
     )  # fmt: skip
     of_uniform, of_behaviour = setting.references
     truth = {
-        "learned": value(setting.mdp, played(setting, learned)),
+        "learned": policy_value(setting.mdp, played(setting, learned)),
         "uniform": of_uniform,
         BEHAVIOUR: of_behaviour,
     }
@@ -262,7 +262,7 @@ def _write_report(setting: Setting, seed: int, folder: Path) -> None:
     """One draw as its owner would see it: report.md and figures."""
     drawn = draw(setting, seed)
     learned = DPAPVI(visits="released").learn(drawn.release, setting.spec)
-    report = report_of(drawn, learned, setting.spec, return_bound=setting.return_bound)
+    report = make_report(drawn, learned, setting.spec, return_bound=setting.return_bound)
     report.figures(folder)
     (folder / "report.md").write_text(report.to_markdown(), encoding="utf-8")
 

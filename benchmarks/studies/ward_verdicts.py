@@ -27,7 +27,7 @@ from discreet.data.validate import episodes
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.transition_gains import path_of
 from discreet.learners.ope.verdict import KINDS, verdict_of
-from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.mechanisms.privatizers.central import Central
 from discreet.utils.markdown_table import markdown
 
@@ -43,7 +43,7 @@ def verdicts(folder: Path, epsilon: float | None, draws: int, seed: int = 0) -> 
     schema = read_schema(folder / "schema.toml")
     question = FirstVisits(schema.spec(), schema.episodes_per_user)
     query, rows = question.query(), question.layout.rows
-    tally, users = Tally(query, None), 0
+    tally, users = PartialAggregate(query, None), 0
     for part in episodes(open_source(folder / "rows.parquet", schema)):
         tally.add(question.told(part.trajectories), part.user)
         users = max(users, int(part.user.max()) + 1)

@@ -17,13 +17,13 @@ class ImaginedVisits:
 
     prior: float = 5.0  # how many; a heuristic, without a regret theorem
 
-    def schedule(self, spec: dr.Spec) -> dr.Schedule:
+    def schedule(self, spec: dr.mechanisms.ProblemSpec) -> dr.Schedule:
         return dr.Schedule(spec.users, growth=1.5)
 
-    def query(self, spec: dr.Spec) -> dr.CountQuery:
-        return dr.CountQuery(spec.layout)
+    def query(self, spec: dr.mechanisms.ProblemSpec) -> dr.mechanisms.CountQuery:
+        return dr.mechanisms.CountQuery(spec.layout)
 
-    def begin(self, spec: dr.Spec, ties: Any) -> Any:
+    def begin(self, spec: dr.mechanisms.ProblemSpec, ties: Any) -> Any:
         return spec, np.append(self.schedule(spec).release_times, spec.users)
 
     def plan(self, state: Any, release: dr.Release, ask: Any) -> tuple[dr.Plan, Any]:
@@ -43,7 +43,7 @@ class ImaginedVisits:
 
 
 @dataclass(frozen=True)
-class MostlyTransitions(dr.Proposes):
+class MostlyTransitions(dr.mechanisms.Proposes):
     """Joint DP with most of the budget on the transitions; the core sets the scales and the guarantee."""
 
     epsilon: float = 1.0

@@ -13,7 +13,7 @@ import discreet as dr
 
 world = dr.make("random", states=4, actions=2, horizon=4, seed=4)
 played = {
-    "no privacy": (dr.APVI(), dr.NoPrivacy()),
+    "no privacy": (dr.learners.APVI(), dr.NoPrivacy()),
     "ε = 1": (dr.DPAPVI(), dr.Central(epsilon=1, delta=1e-6)),
 }
 found = {

@@ -11,7 +11,7 @@ import shown
 
 import discreet as dr
 
-audit = dr.audit(dr.Central(epsilon=1.0), runs=800, layout=dr.Layout(3, 2, 3))
+audit = dr.audit_privatizer(dr.Central(epsilon=1.0), runs=800, layout=dr.Layout(3, 2, 3))
 print(audit.verdict)
 
 # %%

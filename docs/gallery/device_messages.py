@@ -12,17 +12,17 @@ import shown
 import discreet as dr
 
 mdp = dr.make("riverswim", horizon=6)
-query = dr.CountQuery(mdp.layout, visits=False, center_rewards=True)
+query = dr.mechanisms.CountQuery(mdp.layout, visits=False, center_rewards=True)
 users, privatizer = 3000, dr.Local(epsilon=4.0, randomizer="subset")
 session = privatizer.start(query, dr.Schedule.one_shot(users), dr.Seeded(0))
 session.release()
 plan = dr.Plan(np.ones((6, mdp.states), int), users=users)  # everybody swims
 encode = session.begin(plan)
-people = dr.rollouts(mdp, plan.policy, users, seed=5)
+people = dr.envs.rollout_batch(mdp, plan.policy, users, seed=5)
 sizes = []
 for i in range(users):
     person = dr.Trajectory(people.states[i], people.actions[i], people.rewards[i])
-    message = encode(person, plan, dr.SeededCoins(np.array([7, 7], np.uint64), i))
+    message = encode(person, plan, dr.mechanisms.SeededRng(np.array([7, 7], np.uint64), i))
     sizes.append(len(message.message))
     session.submit(message)
 release = session.release()

@@ -19,7 +19,7 @@ asked = {
 }
 rows = []
 for name, (learner, privatizer) in asked.items():
-    found = dr.forecast_run(dr.Setup(mdp, learner, privatizer, 20_000))
+    found = dr.estimate_run(dr.experiments.Setup(mdp, learner, privatizer, 20_000))
     for place, option in enumerate(found.choices[:4]):
         rows.append([name if place == 0 else "", option.release, option.noise, f"{option.ratio:.2f}"])
 

@@ -11,7 +11,7 @@ import shown
 import discreet as dr
 
 mdp = dr.make("riverswim")
-query = dr.CountQuery(mdp.layout, visits=False, center_rewards=True)
+query = dr.mechanisms.CountQuery(mdp.layout, visits=False, center_rewards=True)
 schedule = dr.Schedule(20_000, growth=1.2)
 times = [int(n) for n in schedule.release_times if n >= 10]
 strategies = ["tree", "square-root", "batches"]

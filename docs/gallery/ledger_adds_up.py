@@ -13,7 +13,7 @@ import shown
 
 import discreet as dr
 
-query = dr.CountQuery(dr.Layout(states=4, actions=2, horizon=5), center_rewards=True)
+query = dr.mechanisms.CountQuery(dr.Layout(states=4, actions=2, horizon=5), center_rewards=True)
 privatizer = dr.Central(epsilon=0.5, delta=1e-7)
 spent, promised = [], None
 with tempfile.TemporaryDirectory() as folder, dr.Ledger.open(Path(folder) / "study.sqlite") as ledger:

@@ -17,7 +17,7 @@ privacy = {
     "(1, 1e-5)": dr.Central(epsilon=1, delta=1e-5),
 }
 results = {
-    name: dr.simulate(mdp, dr.UCRLVTR(), one, episodes=2000, seeds=3, workers=1)
+    name: dr.simulate(mdp, dr.learners.UCRLVTR(), one, episodes=2000, seeds=3, workers=1)
     for name, one in privacy.items()
 }
 

@@ -11,15 +11,15 @@ import shown
 
 import discreet as dr
 
-mdp = dr.synthetic_linear_mdp(seed=0)  # Qiao and Wang (2023)
+mdp = dr.envs.synthetic_linear_mdp(seed=0)  # Qiao and Wang (2023)
 table = mdp.to_tabular()
-data = dr.rollouts(table, dr.synthetic_linear_behaviour(), 3000, seed=1)
-best = float(table.initial @ dr.optimal_values(table)[0][0])
+data = dr.envs.rollout_batch(table, dr.envs.synthetic_linear_behaviour(), 3000, seed=1)
+best = float(table.initial @ dr.envs.optimal_values(table)[0][0])
 
 
 def suboptimality(learner, seed):
-    found = dr.learn_linear(learner, mdp.layout, mdp.features, data, dr.Seeded(seed))
-    return best - dr.value(table, found.policy), found.guarantee
+    found = dr.learners.learn_linear(learner, mdp.layout, mdp.features, data, dr.Seeded(seed))
+    return best - dr.envs.policy_value(table, found.policy), found.guarantee
 
 
 budgets, rows, promised = [0.1, 0.5, 2.0, 10.0], [], []
@@ -27,8 +27,8 @@ for rho in budgets:
     found = [suboptimality(dr.DPPEVI(rho=rho), seed) for seed in range(3)]
     rows.append([gap for gap, _ in found])
     promised.append(found[0][1])
-exact, _ = suboptimality(dr.PEVI(), 0)
-people = best - dr.value(table, dr.synthetic_linear_behaviour())
+exact, _ = suboptimality(dr.learners.PEVI(), 0)
+people = best - dr.envs.policy_value(table, dr.envs.synthetic_linear_behaviour())
 
 # %%
 

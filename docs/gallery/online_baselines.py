@@ -13,9 +13,9 @@ import discreet as dr
 
 mdp = dr.make("riverswim", rewards="bernoulli")
 learners = {
-    "PSRL": dr.PSRL(),
-    "RLSVI": dr.RLSVI(),
-    "UCBVI (Bernstein)": dr.UCBVI(bonus="bernstein", bonus_scale=0.1, replan_every=1),
+    "PSRL": dr.learners.PSRL(),
+    "RLSVI": dr.learners.RLSVI(),
+    "UCBVI (Bernstein)": dr.learners.UCBVI(bonus="bernstein", bonus_scale=0.1, replan_every=1),
     "noise-aware": dr.NoiseAwareUCBVI(),
 }
 results = {

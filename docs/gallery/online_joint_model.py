@@ -12,7 +12,7 @@ import discreet as dr
 
 mdp = dr.make("riverswim", rewards="bernoulli", horizon=10)
 private = dr.Central(epsilon=1, delta=1e-6)
-learners = {"noise-aware (default)": dr.NoiseAwareUCBVI(), "joint model": dr.JointModel()}
+learners = {"noise-aware (default)": dr.NoiseAwareUCBVI(), "joint model": dr.JointPosterior()}
 results = {
     name: dr.simulate(mdp, learner, private, episodes=10_000, seeds=3, workers=1)
     for name, learner in learners.items()

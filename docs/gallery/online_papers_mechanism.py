@@ -17,7 +17,7 @@ each = {"bonus_scale": 0.1, "replan_every": 1}  # a release after every user, as
 runs = {
     "DP-UCBVI, tree, ε = 1": (dr.DPUCBVI(**each), dr.Central(epsilon=1, release="tree")),
     "the same, ε = 10": (dr.DPUCBVI(**each), dr.Central(epsilon=10, release="tree")),
-    "UCBVI, no privacy": (dr.UCBVI(bonus="bernstein", **each), dr.NoPrivacy()),
+    "UCBVI, no privacy": (dr.learners.UCBVI(bonus="bernstein", **each), dr.NoPrivacy()),
     "noise-aware, (1, 1e-6)": (dr.NoiseAwareUCBVI(), dr.Central(epsilon=1, delta=1e-6)),
 }
 results = {name: dr.simulate(mdp, *parts, episodes=10_000, seeds=4) for name, parts in runs.items()}

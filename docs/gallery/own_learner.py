@@ -25,7 +25,7 @@ class ImaginedVisits:
         return dr.Schedule(spec.users, growth=1.5)
 
     def query(self, spec):
-        return dr.CountQuery(spec.layout)
+        return dr.mechanisms.CountQuery(spec.layout)
 
     def begin(self, spec, ties):
         return spec, np.append(self.schedule(spec).release_times, spec.users)

@@ -14,7 +14,7 @@ import discreet as dr
 
 
 @dataclass(frozen=True)
-class Shares(dr.Proposes):
+class Shares(dr.mechanisms.Proposes):
     """Joint privacy with a chosen share for transition counts."""
 
     epsilon: float
@@ -33,7 +33,7 @@ class Shares(dr.Proposes):
         return central.mechanism(query, schedule, randomness)
 
 
-query = dr.CountQuery(dr.make("riverswim").layout)
+query = dr.mechanisms.CountQuery(dr.make("riverswim").layout)
 schedule = dr.Schedule(20_000, growth=1.2)
 last = int(schedule.release_times[-1])
 shares = [0.1, 0.3, 0.5, 0.7, 0.9]

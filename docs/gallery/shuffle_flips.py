@@ -11,7 +11,7 @@ import shown
 
 import discreet as dr
 
-query = dr.CountQuery(dr.make("riverswim").layout, visits=False, center_rewards=True)
+query = dr.mechanisms.CountQuery(dr.make("riverswim").layout, visits=False, center_rewards=True)
 sizes = [300, 1000, 3000, 10_000, 30_000]
 forms = {"flips": [], "noise": []}
 for users in sizes:

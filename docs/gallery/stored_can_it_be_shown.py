@@ -11,12 +11,13 @@ import shown
 import discreet as dr
 
 mdp = dr.make("random", states=6, actions=3, horizon=6, seed=1)
-world = dr.PublicWorld(mdp, dr.uniform_policy(mdp), dr.Returns())
+world = dr.pipeline.PublicMDP(mdp, dr.envs.uniform_policy(mdp), dr.mechanisms.ReturnBounds())
 people = [100, 300, 1000, 3000, 10_000]
 privacy = {"no privacy": dr.NoPrivacy()}
 privacy |= {f"ε = {epsilon}": dr.Central(epsilon=epsilon, delta=1e-6) for epsilon in (10, 1)}
 chances = {
-    name: [dr.forecast_gain(world, users, one, draws=12) for users in people] for name, one in privacy.items()
+    name: [dr.pipeline.gain_power(world, users, one, draws=12) for users in people]
+    for name, one in privacy.items()
 }
 
 # %%

@@ -12,8 +12,8 @@ import shown
 import discreet as dr
 
 mdp = dr.make("random", states=6, actions=3, horizon=6, seed=1)
-behaviour = dr.uniform_policy(mdp)
-before = dr.value(mdp, behaviour)
+behaviour = dr.envs.uniform_policy(mdp)
+before = dr.envs.policy_value(mdp, behaviour)
 
 
 def true_gain(learned):
@@ -21,14 +21,16 @@ def true_gain(learned):
     mixed = np.array(behaviour)
     changed = np.eye(mdp.actions)[learned.policy]
     mixed[learned.supported] = changed[learned.supported]
-    return dr.value(mdp, mixed) - before
+    return dr.envs.policy_value(mdp, mixed) - before
 
 
 cases = [(10_000, 10), (10_000, 1), (100_000, 10), (100_000, 1)]
 found = []
 for users, epsilon in cases:
-    data = dr.Simulated(mdp, behaviour, users=users)
-    learned = dr.learn_from(data, dr.DecisionPoints(), dr.Central(epsilon=epsilon, delta=1e-6), dr.Seeded(0))
+    data = dr.learners.SimulatedDataset(mdp, behaviour, users=users)
+    learned = dr.learn_offline(
+        data, dr.DecisionPoints(), dr.Central(epsilon=epsilon, delta=1e-6), dr.Seeded(0)
+    )
     found.append((learned, true_gain(learned)))
 
 # %%

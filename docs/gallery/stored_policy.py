@@ -12,11 +12,11 @@ import shown
 import discreet as dr
 
 mdp = dr.make("random", states=5, actions=3, horizon=5, seed=3)
-behaviour = dr.uniform_policy(mdp)
-best = float(mdp.initial @ dr.optimal_values(mdp)[0][0])
+behaviour = dr.envs.uniform_policy(mdp)
+best = float(mdp.initial @ dr.envs.optimal_values(mdp)[0][0])
 people = [300, 1000, 3000, 10_000, 30_000, 100_000]
 privacy = {
-    "no privacy": (dr.APVI(), dr.NoPrivacy()),
+    "no privacy": (dr.learners.APVI(), dr.NoPrivacy()),
     "ε = 10": (dr.DPAPVI(), dr.Central(epsilon=10, delta=1e-6)),
     "ε = 1": (dr.DPAPVI(), dr.Central(epsilon=1, delta=1e-6)),
     "ε = 0.1": (dr.DPAPVI(), dr.Central(epsilon=0.1, delta=1e-6)),
@@ -26,10 +26,15 @@ for name, (learner, privatizer) in privacy.items():
     lost[name] = []
     for users in people:
         found = [
-            dr.learn_from(dr.Simulated(mdp, behaviour, users, run=run), learner, privatizer, dr.Seeded(run))
+            dr.learn_offline(
+                dr.learners.SimulatedDataset(mdp, behaviour, users, run=run),
+                learner,
+                privatizer,
+                dr.Seeded(run),
+            )
             for run in range(4)
         ]
-        lost[name].append(np.mean([best - dr.value(mdp, one.policy) for one in found]))
+        lost[name].append(np.mean([best - dr.envs.policy_value(mdp, one.policy) for one in found]))
     promised.append(found[0].guarantee)
 
 # %%
@@ -37,7 +42,7 @@ for name, (learner, privatizer) in privacy.items():
 figure, axes = shown.figure()
 for colour, (name, gaps) in zip(shown.COLOURS, lost.items(), strict=False):
     axes.plot(people, gaps, "o-", color=colour, label=name)
-axes.axhline(best - dr.value(mdp, behaviour), color="0.5", linestyle=":", label="what people did")
+axes.axhline(best - dr.envs.policy_value(mdp, behaviour), color="0.5", linestyle=":", label="what people did")
 axes.set(xscale="log", xlabel="people", ylabel="value lost (mean)")
 axes.set_yscale("symlog", linthresh=1e-3)
 axes.set_ylim(bottom=0)

@@ -37,15 +37,13 @@ from numpy.typing import NDArray
 from benchmarks.leaderboard.env_suites import tuning_shares
 from discreet.core.count_query import TRANSITIONS, CountQuery
 from discreet.core.rng import Seeded
-from discreet.envs import combination_lock
-from discreet.envs import riverswim
-from discreet.envs import random_mdp
+from discreet.envs import combination_lock, random_mdp, riverswim
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI, chosen
 from discreet.learners.online.occupancy_elimination import SDPPEOM
 from discreet.learners.online.policy_elimination import APEVE, SDPPE, EliminationMemory
-from discreet.mechanisms.interfaces import Plan, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import Plan, ProblemSpec, Release, Schedule
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
@@ -167,7 +165,7 @@ def _shared_alike(query: CountQuery) -> CountQuery:
 class SDPPEAlike(SDPPE):
     """SDP-PE whose questions get from a trusted server the noise that they get under shuffle."""
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """The learner's, with the shares of the flips."""
         return _shared_alike(super().query(spec))
 
@@ -176,7 +174,7 @@ class SDPPEAlike(SDPPE):
 class SDPPEOMAlike(SDPPEOM):
     """SDP-PE-OM whose questions get from a trusted server the noise that they get under shuffle."""
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """The learner's, with the shares of the flips."""
         return _shared_alike(super().query(spec))
 
@@ -195,7 +193,7 @@ def learner(name: str, knobs: Knobs, privacy: str = NONE) -> Any:
     if privacy != BATCHES:
         return NoiseAwareUCBVI(**knobs)
     flips = Shuffle(epsilon=EPSILON, delta=DELTA)
-    own: dict[str, Any] = {**chosen(Spec(world(0).layout, 1, budget=flips.budget)), **knobs}
+    own: dict[str, Any] = {**chosen(ProblemSpec(world(0).layout, 1, budget=flips.budget)), **knobs}
     share = own["reward_share"]
     return NoiseAwareUCBVI(**{**own, "reward_share": share / (2.0 - share)})
 
@@ -212,7 +210,7 @@ class Watched:
             raise AttributeError(name)
         return getattr(self.learner, name)
 
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
         """The learner's."""
         self.state = self.learner.begin(spec, ties)
         return self.state

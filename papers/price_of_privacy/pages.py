@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discreet.experiments import plots
-from discreet.experiments import statistics
+from discreet.experiments import plots, statistics
 from discreet.experiments.statistics import number
 from discreet.utils import plot_style as style
 from discreet.utils.markdown_table import Table, markdown

@@ -39,9 +39,7 @@ from numpy.typing import NDArray
 from benchmarks.leaderboard.env_suites import SUITE, SUITE_SEED, World, geometric_mean
 from discreet.core import checks
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.experiments import build_run
-from discreet.experiments import statistics
-from discreet.experiments import sweep
+from discreet.experiments import build_run, statistics, sweep
 from discreet.experiments.engine import Engine
 from discreet.experiments.results import Result
 from discreet.experiments.run_config import RunConfig

@@ -49,12 +49,12 @@ from discreet.core.noise.random_streams_kernels import ROLE_BATCH, ROLE_MODEL, g
 from discreet.core.rng import Seeded
 from discreet.envs.icu_sepsis import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
 from discreet.envs.mdp import tabular_kernels as world_kernels
-from discreet.envs.mdp.planning import optimal_values, uniform_policy, value
+from discreet.envs.mdp.planning import optimal_values, policy_value, uniform_policy
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.estimation import model_kernels as kernels
 from discreet.learners.offline.apvi import APVI, DPAPVI, OfflinePolicy
-from discreet.mechanisms.interfaces import Estimate, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release, Schedule
 from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
@@ -109,10 +109,10 @@ class Ward:
         first = np.repeat(mask.argmax(axis=1)[None], layout.horizon, axis=0)
         greedy = layout.from_rows(self.means, fill=-1.0).argmax(axis=-1)
         return {
-            "clinicians": value(self.mdp, self.rows),
-            "uniform": value(self.mdp, uniform_policy(self.mdp)),
-            "first admissible action": value(self.mdp, first),
-            "greedy in the mean rewards": value(self.mdp, greedy),
+            "clinicians": policy_value(self.mdp, self.rows),
+            "uniform": policy_value(self.mdp, uniform_policy(self.mdp)),
+            "first admissible action": policy_value(self.mdp, first),
+            "greedy in the mean rewards": policy_value(self.mdp, greedy),
             "optimal": float(self.mdp.initial @ optimal_values(self.mdp)[0][0]),
         }
 
@@ -158,7 +158,7 @@ def first_visits(ward: Ward, users: int, seed: int) -> Counts:
     alive = np.ones(states, dtype=bool)
     alive[list(ward.terminal)] = False
     for begin in range(0, checks.integer("users", users, 1), _CHUNK):
-        played = rollouts(ward.mdp, ward.rows, min(_CHUNK, users - begin), seed, 0, begin)
+        played = rollout_batch(ward.mdp, ward.rows, min(_CHUNK, users - begin), seed, 0, begin)
         at = played.states.astype(np.int32)
         first = alive[at[:, :-1]]
         for h in range(1, layout.horizon):
@@ -172,10 +172,10 @@ def first_visits(ward: Ward, users: int, seed: int) -> Counts:
 # ------------------------------------------------------------------------- per step: DP-APVI, APVI
 def step_release(
     ward: Ward, counts: Counts, users: int, epsilon: float | None, known: bool, noise: np.random.Generator
-) -> tuple[Release, Spec]:
+) -> tuple[Release, ProblemSpec]:
     """One release of counts per step with the noise that Central draws, by rows, and the public facts."""
     layout = ward.mdp.layout
-    spec = Spec(layout, known_rewards=layout.from_rows(ward.means) if known else None)
+    spec = ProblemSpec(layout, known_rewards=layout.from_rows(ward.means) if known else None)
     learner = DPAPVI() if epsilon is not None else APVI()
     query, schedule = learner.query(spec), Schedule.one_shot(users, plans="stochastic")
     privatizer = NoPrivacy() if epsilon is None else Central(epsilon=epsilon, delta=DELTA, noise="gaussian")
@@ -307,7 +307,7 @@ def _values(method: Method, seed: int, users: int, epsilons: Sequence[float | No
     ward = icu()
     told = (first_visits if method == "first visits" else cohort)(ward, users, seed)
     return [
-        {"epsilon": epsilon, "unsupported": unsupported, "v": value(ward.mdp, policy)}
+        {"epsilon": epsilon, "unsupported": unsupported, "v": policy_value(ward.mdp, policy)}
         for epsilon in epsilons
         for unsupported, policy in policies(ward, told, method, users, epsilon, seed).items()
     ]

@@ -31,8 +31,8 @@ from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.envs.mdp.planning import optimal_values, value
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.mdp.planning import optimal_values, policy_value
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, Linear, learn_linear
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.linear.sensitivities import gram_mu, vector_sensitivity
@@ -171,10 +171,10 @@ def gaps(curve: Curve, users: int, worlds: Worlds, runs: int) -> tuple[Floats, f
     rho = epsilon = None
     for i, run in itertools.product(range(worlds.number), range(runs)):
         table, behaviour, best, features = worlds[i]
-        data = rollouts(table, behaviour, users, worlds.first + i, run)
+        data = rollout_batch(table, behaviour, users, worlds.first + i, run)
         noise = Seeded((worlds.first + i) * 10_000 + users, run)
         learned = learn_linear(curve.learner, table.layout, features[curve.raw], data, noise)
-        found[i, run] = best - value(table, learned.policy)
+        found[i, run] = best - policy_value(table, learned.policy)
         if learned.guarantee is not None:
             rho, epsilon = learned.guarantee.rho, learned.guarantee.epsilon
     return found, rho, epsilon

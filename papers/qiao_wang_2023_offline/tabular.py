@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 from discreet.core.rng import Seeded
-from discreet.envs.mdp.planning import optimal_values, value
+from discreet.envs.mdp.planning import optimal_values, policy_value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.experiments.offline_runs import Simulated, learn_from
+from discreet.experiments.offline_runs import SimulatedDataset, learn_offline
 from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.learners.offline.interface import OfflineLearner
-from discreet.mechanisms.interfaces import Privatizer, Spec
+from discreet.mechanisms.interfaces import Privatizer, ProblemSpec
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.utils.atomic_file import write_aside
@@ -61,7 +61,7 @@ class Instance:
 
     mdp: TabularMDP
     behaviour: NDArray[np.float64]
-    spec: Spec
+    spec: ProblemSpec
     best: float
 
 
@@ -75,7 +75,7 @@ def instance(number: int, seed: int = 2023) -> Instance:
     behaviour = draw.dirichlet(np.full(ACTIONS, 0.5), shape[:2])
     mdp = TabularMDP(rows, means, horizon=HORIZON, name=f"offline-{number}")
     best = float(mdp.initial @ optimal_values(mdp)[0][0])
-    return Instance(mdp, behaviour, Spec(mdp.layout, known_rewards=means), best)
+    return Instance(mdp, behaviour, ProblemSpec(mdp.layout, known_rewards=means), best)
 
 
 def rows() -> dict[str, tuple[OfflineLearner, Privatizer]]:
@@ -109,9 +109,9 @@ def cell(
     gaps = np.empty((len(instances), runs))
     for i, one in enumerate(instances):
         for run in range(runs):
-            data = Simulated(one.mdp, one.behaviour, users, seed=i, run=run)
-            policy = learn_from(data, learner, privatizer, Seeded(i, run), one.spec).policy
-            gaps[i, run] = one.best - value(one.mdp, policy)
+            data = SimulatedDataset(one.mdp, one.behaviour, users, seed=i, run=run)
+            policy = learn_offline(data, learner, privatizer, Seeded(i, run), one.spec).policy
+            gaps[i, run] = one.best - policy_value(one.mdp, policy)
     each = gaps.mean(axis=1)
     return float(each.mean()), standard_error(each)
 

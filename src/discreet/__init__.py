@@ -8,40 +8,65 @@ Policies are learned from people's trajectories with a guarantee that can be che
     result = dr.simulate(mdp, dr.DPUCBVI(), dr.Central(epsilon=1.0), episodes=20_000, seeds=10)
     print(result.guarantee, result.final_regret.mean())
 
-Names are loaded when they are first used (PEP 562): importing the package imports nothing else.
+What most programs need is here. The rest is in packages: ``dr.envs``, ``dr.learners`` and so on. Names are
+loaded when they are first used (PEP 562): importing the package imports nothing else.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 __version__ = "0.2.0"
 
 
-def _declared() -> dict[str, str]:
-    """Public names to their modules: the lines ``from discreet.MODULE import NAME as NAME`` of the stub."""
-    stub = __spec__.loader.get_data(__file__.removesuffix("c") + "i").decode()
-    words = (line.split() for line in stub.splitlines() if line.startswith("from discreet."))
-    return {name: module.removeprefix("discreet.") for _, module, _, name, *_ in words}
+def public_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose stub lists its public names.
+
+    The stub ``__init__.pyi`` has ``from MODULE import NAME as NAME`` for each. If MODULE is the package
+    itself, NAME is a package. A name of an earlier version raises ``AttributeError`` with the new name.
+    """
+    module = sys.modules[package]
+    spec: Any = module.__spec__
+    stub = spec.loader.get_data(spec.origin.removesuffix("c") + "i").decode()
+    imports = (text.replace("(", " ").split() for text in stub.split("\nfrom discreet")[1:])
+    homes: dict[str, str] = {}
+    for first, *words in imports:  # ".module import NAME as NAME", or "import NAME as NAME" of this package
+        home = f"discreet{first}" if first.startswith(".") else "discreet"
+        homes[words[words.index("as") + 1]] = home
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            from discreet.utils.renamed import renamed
+
+            new = renamed(f"{package}.{name}")
+            said = f"module {package!r} has no attribute {name!r}"
+            if new is not None:
+                said = f"{package}.{name} was renamed in 0.3.0: {new}"
+            raise AttributeError(said, name=name, obj=module)
+        home = homes[name]
+        value = import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)
+        setattr(module, name, value)
+        return value
+
+    return load, lambda: sorted({*homes, *vars(module)}), [*homes]
 
 
-_HOMES = _declared()
-_MODULES = ("conformance",)  # that are used whole: dr.conformance.cases("my_module")
+class _EarlierModules:
+    """Finder of modules that moved in 0.3.0: an import of the old path says the new one."""
 
-__all__ = ["__version__", *_HOMES, *_MODULES]
+    @staticmethod
+    def find_spec(fullname: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        if fullname.startswith("discreet."):
+            from discreet.utils.renamed import renamed
 
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _MODULES:
-        return import_module(f"discreet.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'discreet' has no attribute {name!r}")
-    value = getattr(import_module(f"discreet.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+            new = renamed(fullname)
+            if new is not None:
+                raise ModuleNotFoundError(f"{fullname} was renamed in 0.3.0: {new}", name=fullname)
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
+sys.meta_path.append(_EarlierModules)  # after all others: asked only for modules that they did not find
+__getattr__, __dir__, __all__ = public_names(__name__)
+__all__ = ["__version__", *__all__]

@@ -108,7 +108,7 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType({
         ("noise-aware", f"{_ONLINE}.noise_aware:NoiseAwareUCBVI",
          "optimism from the noise law, rows shared over steps by empirical Bayes; no theorem",
          "any privatizer, but not trees"),
-        ("joint", f"{_ONLINE}.joint_posterior:JointModel",
+        ("joint", f"{_ONLINE}.joint_posterior:JointPosterior",
          "one stationary model fitted to all releases jointly, posterior samples; no theorem",
          "central without trees, or none; worlds declared stationary"),
         ("noise-aware-sums", f"{_ONLINE}.noise_aware_sums:NoiseAwareOnSums",

@@ -44,7 +44,7 @@ def test_the_numbers_that_pages_name():
     mu = budget.gdp_mu(1.0, 1e-6)
     assert one_sum("gaussian", 1 / mu, 1e-6).exceeds["at_most"] == 5.21e-5
     listed = dr.Central(epsilon=1.0, delta=1e-6).stored(
-        dr.CountQuery(dr.Layout(2, 2, 2), center_rewards=True), dr.Secure()
+        dr.mechanisms.CountQuery(dr.Layout(2, 2, 2), center_rewards=True), dr.Secure()
     )
     assert listed.guarantee.exceeds["at_most"] == pytest.approx(5.2e-5, rel=0.02)
     rho, epsilon = listed.guarantee.rho, listed.guarantee.epsilon

@@ -10,7 +10,7 @@ import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.interfaces import Plan, Release, Schedule
@@ -33,7 +33,7 @@ NOISY = pytest.mark.parametrize("privatizer", [BATCHES, DECAYING], ids=["batches
 def come(session: CountSession, users: int) -> None:
     encoder = session.begin(Plan(POLICY, users=users))
     for _ in range(users):
-        report = encoder(LIFE, session.open_plan, SecureCoins())
+        report = encoder(LIFE, session.open_plan, SecureRng())
         session.submit(report)
 
 
@@ -88,7 +88,7 @@ def test_who_is_counted_is_no_longer_awaited(call: str) -> None:
         session = BATCHES.start(QUERY, SCHEDULE, Seeded(0))
         session.release()
         encoder = session.begin(Plan(POLICY, users=2))
-        report = encoder(LIFE, session.open_plan, SecureCoins())
+        report = encoder(LIFE, session.open_plan, SecureRng())
 
         def one(session: CountSession = session, report: Any = report) -> None:
             session.submit(report) if call == "submit" else session.absent(1)

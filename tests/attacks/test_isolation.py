@@ -19,12 +19,11 @@ import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.envs.rollouts.fused_session import SessionKernel
-from discreet.experiments import build_run
-from discreet.experiments import simulate
+from discreet.experiments import build_run, simulate
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.features import Features
@@ -182,7 +181,7 @@ def asked(users: int = 2) -> Any:
     session.release()
     encoder = session.begin(Plan(np.zeros((2, 2), int), users=users))
     for _ in range(users):
-        session.submit(encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0)))
+        session.submit(encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0)))
     return session
 
 
@@ -208,7 +207,7 @@ def test_a_question_out_of_a_running_call_is_refused() -> None:
             return np.zeros(3, int)
 
     encoder = session.begin(Plan(np.zeros((2, 2), int), users=2))
-    report = encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0))
+    report = encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0))
     life = Trajectory(Asks(), LIFE.actions, LIFE.rewards)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="is running"):
         session.submit(dataclasses.replace(report, trajectory=life))

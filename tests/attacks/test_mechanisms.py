@@ -8,7 +8,7 @@ import pytest
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -97,7 +97,7 @@ def test_scales_of_batches_cannot_be_changed_from_outside(pooled: Any) -> None:
                 array[:] = 1e-9
         encoder = session.begin(Plan(POLICY, users=2))
         for _ in range(2):
-            session.submit(encoder(RICH, session.open_plan, SecureCoins()))
+            session.submit(encoder(RICH, session.open_plan, SecureRng()))
         measurement = session.release().measurement
         assert measurement is not None
         seen.append(measurement.estimates["visits"].value)

@@ -18,8 +18,8 @@ from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory, checked
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -36,7 +36,7 @@ def come(session: CountSession, users: int) -> None:
     """Joint sessions: so many users with the same life."""
     encoder = session.begin(Plan(POLICY, users=users))
     for _ in range(users):
-        session.submit(encoder(LIFE, session.open_plan, SecureCoins()))
+        session.submit(encoder(LIFE, session.open_plan, SecureRng()))
 
 
 def records_in(session: CountSession) -> float:
@@ -97,7 +97,7 @@ def test_an_interrupt_never_adds_a_record_that_is_not_counted(privatizer: Any) -
     for at in range(100):
         session = privatizer.start(QUERY, Schedule(8), Seeded(0))
         session.release()
-        report = session.begin(Plan(POLICY))(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0))
+        report = session.begin(Plan(POLICY))(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0))
         more = interrupted(lambda s=session, r=report: s.submit(r), at)
         assert round(records_in(session), 3) <= session.users <= 1
         if not more:
@@ -261,19 +261,19 @@ def test_exact_coins_without_a_grid_are_refused() -> None:
     session = Local(randomizer="laplace", epsilon=1.0).start(QUERY, Schedule(8), Seeded(0))
     encoder = session.begin(Plan(POLICY))
     with pytest.raises(ValueError, match="needs one"):
-        encoder(LIFE, session.open_plan, SecureCoins())
+        encoder(LIFE, session.open_plan, SecureRng())
     gaussian = Local(mu=1.0).start(QUERY, Schedule(8), Seeded(0)).begin(Plan(POLICY))
     with pytest.raises(ValueError, match="needs one"):
-        gaussian(LIFE, Plan(POLICY), SecureCoins())
+        gaussian(LIFE, Plan(POLICY), SecureRng())
     with pytest.raises(ValueError, match="needs one"):
-        SecureCoins().rounded(LIFE.rewards, None)
+        SecureRng().rounded(LIFE.rewards, None)
 
 
 def test_seeded_coins_in_a_secure_session_are_refused() -> None:
     for privatizer in (Local(epsilon=1.0), Local(mu=1.0)):
         encoder = privatizer.start(QUERY, Schedule(8), Secure()).begin(Plan(POLICY))
         with pytest.raises(ValueError, match="seeded coins have none"):
-            encoder(LIFE, Plan(POLICY), SeededCoins(Seeded(0).keys.noise, 0))
+            encoder(LIFE, Plan(POLICY), SeededRng(Seeded(0).keys.noise, 0))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_every_cell_of_every_secure_release_is_noisy_and_on_its_grid(
         session.release()
         for _ in range(1, 4):
             encoder = session.begin(Plan(POLICY))
-            session.submit(encoder(life, session.open_plan, SecureCoins()))
+            session.submit(encoder(life, session.open_plan, SecureRng()))
             release = session.release()
             for name, estimate in release.estimates.items():
                 grid = 1024.0 if "reward" in name else 1.0
@@ -344,7 +344,7 @@ def test_late_reports_of_an_unnumbered_plan_are_refused() -> None:
     """The loop of the protocol hands the encoder the learner's plan, which bears no number yet."""
     for privatizer in (NoPrivacy(), Local(epsilon=1.0)):
         session = privatizer.start(QUERY, Schedule(8), Seeded(0))
-        coins = SeededCoins(Seeded(0).keys.noise, 0)
+        coins = SeededRng(Seeded(0).keys.noise, 0)
         plan = Plan(POLICY)
         encoder = session.begin(plan)
         late = encoder(LIFE, plan, coins)
@@ -360,7 +360,7 @@ def test_late_reports_of_an_unnumbered_plan_are_refused() -> None:
 def test_raw_data_does_not_ride_along_with_a_local_message() -> None:
     session = Local(epsilon=1.0).start(QUERY, Schedule(8), Seeded(0))
     encoder = session.begin(Plan(POLICY))
-    report = encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0))
+    report = encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0))
     with pytest.raises(ValueError, match="must be None, not raw data"):
         session.submit(dataclasses.replace(report, trajectory=LIFE))
 
@@ -370,7 +370,7 @@ def test_no_local_message_drowns_the_others(mechanism: Any) -> None:
     local = Local(epsilon=1.0, delta=1e-6 if mechanism == "gaussian" else None, randomizer=mechanism)
     session = local.start(QUERY, Schedule(8), Seeded(0))
     encoder = session.begin(Plan(POLICY))
-    report = encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0))
+    report = encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0))
     for value in (1e308, -1e6 * session.mechanism.scales.max()):
         message = np.array(report.message)
         message[-1] = value
@@ -414,14 +414,14 @@ def test_releases_share_no_memory_with_private_sums_and_cannot_be_written(privat
             with pytest.raises(ValueError, match="read-only"):
                 estimate.value[...] = 0.0
         encoder = session.begin(Plan(POLICY))
-        session.submit(encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, n)))
+        session.submit(encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, n)))
 
 
 def test_absent_people_add_no_local_noise_to_the_law() -> None:
     session = Local(epsilon=1.0).start(QUERY, Schedule(100), Seeded(0))
     session.release()
     encoder = session.begin(Plan(POLICY, users=64))
-    session.submit(encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0)))
+    session.submit(encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0)))
     session.absent(63)
     law = session.release().estimates["visits"].law
     assert law.std() == pytest.approx(session.laws_at(1)["visits"].std())

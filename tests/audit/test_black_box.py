@@ -14,12 +14,12 @@ from covering import by_turns, every_second
 from scipy import stats
 
 from discreet.audit import black_box as audit
-from discreet.audit import noise_model as audit_noise
 from discreet.audit import local_output_law as audit_reports
+from discreet.audit import noise_model as audit_noise
 from discreet.audit import run as experiment
 from discreet.audit.black_box import People, Reactive, black_box, play, respond
-from discreet.audit.white_box import white_box
 from discreet.audit.run import saved_and_restored
+from discreet.audit.white_box import white_box
 from discreet.core import clipped_returns as steered
 from discreet.core import stream_session
 from discreet.core.count_mechanism import CountMechanism
@@ -614,7 +614,7 @@ def test_values_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="alarm"):
         black_box(start, runs=400, alarm=0.7)
     with pytest.raises(ValueError, match="must not explore in stages"):
-        experiment.audit(Central(epsilon=1.0), SDPPE())
+        experiment.audit_privatizer(Central(epsilon=1.0), SDPPE())
     with pytest.raises(ValueError, match="users"):
         white_box(start, users=3)
     with pytest.raises(ValueError, match="target"):

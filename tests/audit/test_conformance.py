@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.audit import conformance
 from discreet import registry
+from discreet.audit import conformance
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.interfaces import Estimate, Release
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 
 
-CASES = list(conformance.cases())
+CASES = list(conformance.plugin_cases())
 PAIRS = {case: tuple(case.subject.split(" x ")) for case in CASES if " x " in case.subject}
 
 
@@ -73,9 +73,9 @@ def test_every_two_of_learner_privatizer_and_check_meet() -> None:
 
 def test_most_checks_apply() -> None:
     """A suite that skips everything would pass: what may be skipped is known by name."""
-    pairs = {case.check for case in conformance.cases() if " x " in case.subject}
+    pairs = {case.check for case in conformance.plugin_cases() if " x " in case.subject}
     assert pairs == set(conformance.PAIR_CHECKS)
-    subjects = {case.subject for case in conformance.cases()}
+    subjects = {case.subject for case in conformance.plugin_cases()}
     assert {
         "ldp-obi x local",
         "dp-ucbvi x central gaussian",
@@ -99,7 +99,7 @@ def test_the_guides_own_module_conforms(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(registry, "_added", {})
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.delitem(sys.modules, "my_module", raising=False)
-    outcomes = [case.outcome() for case in conformance.cases("my_module")]
+    outcomes = [case.outcome() for case in conformance.plugin_cases("my_module")]
     assert not [outcome for outcome in outcomes if outcome.status == "failed"]
     passed = {(o.subject, o.check) for o in outcomes if o.status == "passed"}
     assert ("imagined-visits x mostly-transitions", "guarantee is what the noise buys") in passed
@@ -118,7 +118,7 @@ def test_the_guides_own_module_conforms(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_worst_loss_is_the_true_epsilon(privatizer: Any, epsilon: float) -> None:
-    setup = Setup(conformance.small_world(), dr.PrivateUCBVI(preset="paper"), privatizer, 100)
+    setup = Setup(conformance.small_world(), dr.learners.PrivateUCBVI(preset="paper"), privatizer, 100)
     assert conformance.worst_loss(setup).value == pytest.approx(epsilon)
     assert setup.guarantee.epsilon == pytest.approx(epsilon)
 
@@ -128,13 +128,13 @@ def test_worst_loss_is_the_true_epsilon(privatizer: Any, epsilon: float) -> None
 class Greedy:
     """A sound learner; what follows breaks it."""
 
-    def schedule(self, spec: dr.Spec) -> dr.Schedule:
+    def schedule(self, spec: dr.mechanisms.ProblemSpec) -> dr.Schedule:
         return dr.Schedule(spec.users, growth=1.0)
 
-    def query(self, spec: dr.Spec) -> dr.CountQuery:
-        return dr.CountQuery(spec.layout)
+    def query(self, spec: dr.mechanisms.ProblemSpec) -> dr.mechanisms.CountQuery:
+        return dr.mechanisms.CountQuery(spec.layout)
 
-    def begin(self, spec: dr.Spec, ties: Any) -> Any:
+    def begin(self, spec: dr.mechanisms.ProblemSpec, ties: Any) -> Any:
         return {"spec": spec}
 
     def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
@@ -185,7 +185,7 @@ class Dividing(Greedy):
 
 
 class Picky(Greedy):
-    def query(self, spec: dr.Spec) -> dr.CountQuery:
+    def query(self, spec: dr.mechanisms.ProblemSpec) -> dr.mechanisms.CountQuery:
         raise ValueError("spec: is not to my taste")
 
 
@@ -295,7 +295,7 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
         dr.register(kind, "subject", factory, **fixed)
         mine = (registry.entry(kind, "subject"),)
         monkeypatch.setattr(registry, "load_plugin", lambda module: mine)
-        asked = [case for case in conformance.cases("anything") if check in ("", case.check)]
+        asked = [case for case in conformance.plugin_cases("anything") if check in ("", case.check)]
         outcomes = [case.outcome() for case in asked]
         return {o.check: o.message for o in outcomes if o.status == "failed"}
 
@@ -306,7 +306,9 @@ def test_a_sound_learner_passes(failures: Callable[..., dict[str, str]]) -> None
     assert failures("learner", Greedy) == {}
 
 
-@pytest.mark.parametrize("inherited", [dr.DPAPVI, dr.APVI, dr.DPPEVI, dr.PEVI, dr.DecisionPoints])
+@pytest.mark.parametrize(
+    "inherited", [dr.DPAPVI, dr.learners.APVI, dr.DPPEVI, dr.learners.PEVI, dr.DecisionPoints]
+)
 def test_an_offline_learner_of_ones_own_passes(
     failures: Callable[..., dict[str, str]], inherited: type
 ) -> None:
@@ -359,7 +361,7 @@ def test_broken_privatizers_are_caught(
 
 def test_a_privatizer_that_fits_no_learner_is_caught(failures: Callable[..., dict[str, str]]) -> None:
     @dataclass(frozen=True)
-    class Never(dr.Proposes):
+    class Never(dr.mechanisms.Proposes):
         trust = "joint"
 
         def mechanism(self, query: Any, schedule: Any, randomness: Any) -> Any:
@@ -381,7 +383,7 @@ def test_a_module_that_registers_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "toy_empty_module.py").write_text("x = 1\n")
     with pytest.raises(ValueError, match="registers nothing"):
-        list(conformance.cases("toy_empty_module"))
+        list(conformance.plugin_cases("toy_empty_module"))
 
 
 def test_an_error_without_a_text_is_told_by_its_kind_and_place() -> None:

@@ -17,9 +17,9 @@ import pytest
 from covering import every_second
 
 from discreet.audit.black_box import black_box, half_scale_power, play
-from discreet.audit.white_box import white_box
 from discreet.audit.linear_games import Probe, canary, game_of
 from discreet.audit.noise_model import expected_answer
+from discreet.audit.white_box import white_box
 from discreet.core.rng import Seeded
 from discreet.device import linear_device as device
 from discreet.learners.online.lsvi_ucb import LSVIUCB

@@ -17,12 +17,12 @@ from discreet.core.guarantee import Guarantee, no_guarantee
 from discreet.learners.offline.apvi import APVI, DPAPVI
 
 WORLD = dr.make("random", states=5, actions=3, horizon=3, seed=1, stationary=False)
-UNIFORM = dr.uniform_policy(WORLD)
+UNIFORM = dr.envs.uniform_policy(WORLD)
 
 
 @cache
 def guarantee(**options: Any) -> Guarantee:
-    query = DPAPVI().query(dr.Spec(WORLD.layout))
+    query = DPAPVI().query(dr.mechanisms.ProblemSpec(WORLD.layout))
     with dr.Central(**options).start(query, DPAPVI().schedule(50), dr.Seeded(0)) as session:
         return session.guarantee
 
@@ -174,7 +174,7 @@ def test_rarest_and_likeliest_by_brute_force() -> None:
 def test_with_one_action_a_start_is_shared() -> None:
     """No trajectory avoids the canary's first pair: then the likeliest of all is taken."""
     world = dr.make("random", states=2, actions=1, horizon=2, seed=0)
-    policy = dr.uniform_policy(world)
+    policy = dr.envs.uniform_policy(world)
     common = membership.most_likely(world, policy)
     again = membership.most_likely(world, policy, common)
     np.testing.assert_array_equal(again.states, common.states)

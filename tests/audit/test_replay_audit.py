@@ -13,8 +13,8 @@ import pytest
 
 from discreet.audit import black_box as audit
 from discreet.audit.black_box import Reactive, endless
-from discreet.audit.white_box import white_box
 from discreet.audit.replay_audit import replay_box
+from discreet.audit.white_box import white_box
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.fresh_noise_session import DecayingSession

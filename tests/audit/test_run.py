@@ -11,15 +11,15 @@ from discreet.audit import linear_games as audit_linear
 from discreet.audit import replay_audit as replay
 from discreet.audit import run as experiment
 from discreet.audit.black_box import People, reactive
-from discreet.audit.run import as_asked, audit
+from discreet.audit.run import as_asked, audit_privatizer
 from discreet.core.layout import Layout
 from discreet.learners.online.lsvi_ucb import LSVIUCB
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 
-FULL, SHORT = Spec(Layout(6, 2, 20), 16), People(2).spec
+FULL, SHORT = ProblemSpec(Layout(6, 2, 20), 16), People(2).spec
 
 
 def fixed(privatizer: Any) -> Any:
@@ -38,7 +38,7 @@ def test_a_budget_with_delta_is_not_attacked_as_a_pure_one(monkeypatch: pytest.M
     assert (plays.noise, plays.release) == ("gaussian", "square-root")
     assert words == ("gaussian noise, square-root",) * 2
     assert notes == []
-    found = audit(asked, runs=800, layout=Layout(3, 2, 4))
+    found = audit_privatizer(asked, runs=800, layout=Layout(3, 2, 4))
     assert found.guarantee.delta == 1e-6
     assert found.guarantee.mu is not None
     shown = found.to_json()
@@ -104,13 +104,13 @@ def test_another_mechanism_in_the_games_is_said_plainly() -> None:
 
 @pytest.mark.statistics
 def test_what_was_not_played_is_in_the_verdict_and_the_document() -> None:
-    found = audit(Local(epsilon=1.0, randomizer="krr"), runs=800, layout=Layout(3, 2, 4))
+    found = audit_privatizer(Local(epsilon=1.0, randomizer="krr"), runs=800, layout=Layout(3, 2, 4))
     assert found.notes == ()
     told = dataclasses.replace(found, notes=("The games played something else",))
     assert "The games played something else." in told.verdict
     assert told.to_json()["notes"] == ["The games played something else"]
     assert len(found.games) == len(found.evidence) == 3
-    refused = audit(Central(mu=1.0, release="batches"), runs=800, layout=Layout(3, 2, 4))
+    refused = audit_privatizer(Central(mu=1.0, release="batches"), runs=800, layout=Layout(3, 2, 4))
     assert refused.games == ("one release", "five releases")
     assert "No game with an unknown number of users: users = None" in refused.verdict
     assert refused.failures == ()

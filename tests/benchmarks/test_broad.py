@@ -103,7 +103,7 @@ def test_late_share_of_a_learner_that_never_learns_is_one(world: World) -> None:
     16 000 independent policies of 5 users each, whose shares lie in [0, B]: by Hoeffding's inequality their
     mean is further than B sqrt(ln(2 / 1e-6) / 32 000) from 1 with a probability below 1e-6.
     """
-    learner = dr.UCBVI(bonus_scale=1e9, replan_every=20, tie_batches=4)
+    learner = dr.learners.UCBVI(bonus_scale=1e9, replan_every=20, tie_batches=4)
     shares, late, _ = curves(world, learner, BUDGETS["none"], 20_000, range(16), 11)
     setup = Setup(world.build(), learner, BUDGETS["none"], 20_000, "batch")
     mdp = setup.mdp

@@ -16,7 +16,7 @@ from benchmarks.leaderboard.env_suites import (
     fingerprint,
     geometric_mean,
 )
-from discreet.envs.mdp.planning import optimal_values, uniform_policy, value
+from discreet.envs.mdp.planning import optimal_values, policy_value, uniform_policy
 
 FROZEN = {
     "RiverSwim": "3ac6b39424c3ab10",
@@ -101,7 +101,7 @@ def test_the_suite_has_what_was_declared() -> None:
     assert built(SUITE[0]).reward_law == "bernoulli"
     for world in (*BROAD, *TRAINING):
         mdp = built(world)
-        best, uniform = optimal_values(mdp)[0][0] @ mdp.initial, value(mdp, uniform_policy(mdp))
+        best, uniform = optimal_values(mdp)[0][0] @ mdp.initial, policy_value(mdp, uniform_policy(mdp))
         least = 1.5 if world in SUITE else 1.03
         assert best > least * uniform > 0  # there is something to learn
 

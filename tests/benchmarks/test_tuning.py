@@ -7,7 +7,7 @@ import discreet as dr
 from benchmarks.studies import tuning
 from discreet.core.layout import Layout
 from discreet.learners.online.noise_aware import chosen
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 
 def test_the_search_goes_knob_by_knob() -> None:
@@ -33,7 +33,7 @@ def test_a_gain_within_noise_moves_nothing() -> None:
 def test_searches_start_inside_their_grids_and_defaults_are_points_of_them(kind: str) -> None:
     search = tuning.SEARCHES[kind]
     for privatizer in search.budgets.values():
-        spec = Spec(Layout(6, 2, 20), 20_000, budget=privatizer.budget)
+        spec = ProblemSpec(Layout(6, 2, 20), 20_000, budget=privatizer.budget)
         defaults = {**chosen(spec), "consistent": dr.NoiseAwareUCBVI().consistent}
         for knob, values in search.grid.items():
             assert search.start[knob] in values

@@ -13,8 +13,7 @@ import pytest
 from commands import RUNNER, call
 from typer.main import get_command
 
-from discreet import cli
-from discreet import registry
+from discreet import cli, registry
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema, write_schema
 from discreet.pipeline.learned_files import default_algorithm

@@ -16,15 +16,13 @@ import pytest
 from commands import call
 from waiting import LIMIT, wait_until
 
-from discreet.audit import conformance
 from discreet import registry
+from discreet.audit import conformance
 from discreet.audit import replay_audit as replay
 from discreet.audit import run as audits
 from discreet.cli import simulate as simulations
 from discreet.core.layout import Layout
-from discreet.experiments import engine
-from discreet.experiments import simulate
-from discreet.experiments import timing
+from discreet.experiments import engine, simulate, timing
 from discreet.experiments import sweep as sweeps
 from discreet.experiments.results import Result as RunResult
 
@@ -497,13 +495,13 @@ def one_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked for as JSON and in words is played once, and small: audits are tested elsewhere."""
     played: dict[str, Any] = {}
 
-    def audit(*given: Any, _audit: Any = audits.audit, **more: Any) -> Any:
+    def audit(*given: Any, _audit: Any = audits.audit_privatizer, **more: Any) -> Any:
         key = repr((given, more))
         if key not in played:
             played[key] = _audit(*given, layout=Layout(4, 2, 8), **more)
         return played[key]
 
-    monkeypatch.setattr(audits, "audit", audit)
+    monkeypatch.setattr(audits, "audit_privatizer", audit)
     monkeypatch.setattr(replay, "_FIRST", 6)
     monkeypatch.setattr(replay, "_SEEDS", 8)
     monkeypatch.setattr(replay, "_TARGETS", 2)
@@ -713,7 +711,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*_: Any, **__: Any) -> None:
         raise MemoryError("Unable to allocate 74.5 GiB")
 
-    monkeypatch.setattr("discreet.experiments.estimate.forecast_run", exhausted)
+    monkeypatch.setattr("discreet.experiments.estimate.estimate_run", exhausted)
     assert (
         call("forecast", *CENTRAL, code=1).stderr
         == "discreet: not enough memory (Unable to allocate 74.5 GiB)\n"

@@ -114,13 +114,15 @@ def test_jobs_by_their_names() -> None:
 
 
 def test_a_mechanism_is_built_and_run_by_public_names() -> None:
-    query = dr.CountQuery(dr.make("riverswim", horizon=3).layout)
+    query = dr.mechanisms.CountQuery(dr.make("riverswim", horizon=3).layout)
     schedule = dr.Schedule(8, np.array([0, 4]))
     scales = np.full(len(list(query.row_families)), 20.0)
-    built = dr.CountMechanism(query, schedule, "seeded", dr.Batches(), family=LAPLACE, scales=scales)
+    built = dr.mechanisms.CountMechanism(
+        query, schedule, "seeded", dr.mechanisms.Batches(), family=LAPLACE, scales=scales
+    )
     loss = query.sensitivity("l1", dict.fromkeys(query.row_families, 1 / 20.0))
     assert built.guarantee.epsilon == pytest.approx(loss)
-    with dr.session_of(built, dr.Seeded(0)) as session:
+    with dr.mechanisms.session_of(built, dr.Seeded(0)) as session:
         assert session.guarantee == built.guarantee
 
 
@@ -129,21 +131,21 @@ MISTAKES = """
 import discreet as dr
 
 mdp = dr.make("riverswim")
-data = dr.Simulated(mdp, dr.uniform_policy(mdp), 100)
+data = dr.learners.SimulatedDataset(mdp, dr.envs.uniform_policy(mdp), 100)
 dr.simulate(mdp, dr.Central(epsilon=1.0), dr.DPUCBVI(), 100)  # wrong
 dr.simulate(mdp, dr.DPUCBVI(), dr.DPUCBVI(), 100)  # wrong
 dr.simulate(mdp, dr.DPAPVI(), dr.Central(epsilon=1.0), 100)  # wrong
 dr.simulate(dr.DPUCBVI(), mdp, dr.Central(epsilon=1.0), 100)  # wrong
-dr.learn_from(data, dr.Central(epsilon=1.0), dr.DPAPVI(), dr.Seeded(0))  # wrong
-dr.audit(dr.DPUCBVI())  # wrong
+dr.learn_offline(data, dr.Central(epsilon=1.0), dr.DPAPVI(), dr.Seeded(0))  # wrong
+dr.audit_privatizer(dr.DPUCBVI())  # wrong
 dr.Central(1.0)  # wrong
 dr.Central(eps=1)  # wrong
 dr.Local(epsilon="1")  # wrong
 dr.nothing  # wrong
-dr.learn_from(data, dr.DPAPVI(), dr.Central(epsilon=1.0), dr.Seeded(0))
-dr.audit(dr.Local(epsilon=1.0), dr.DPUCBVI())
-mechanism = dr.Central(mu=1.0).mechanism(dr.CountQuery(mdp.layout), dr.Schedule(5), dr.Secure())
-dr.session_of(mechanism, dr.Secure()).close()
+dr.learn_offline(data, dr.DPAPVI(), dr.Central(epsilon=1.0), dr.Seeded(0))
+dr.audit_privatizer(dr.Local(epsilon=1.0), dr.DPUCBVI())
+mechanism = dr.Central(mu=1.0).mechanism(dr.mechanisms.CountQuery(mdp.layout), dr.Schedule(5), dr.Secure())
+dr.mechanisms.session_of(mechanism, dr.Secure()).close()
 """
 
 
@@ -154,7 +156,7 @@ def test_a_type_checker_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> N
     budget = {"none": "", "central": "epsilon=1.0", "local": "epsilon=1.0", "shuffle": "epsilon=1.0"}
     right = [f"dr.simulate(mdp, dr.{name(one)}(), dr.NoPrivacy(), 9)" for one in registry.entries("learner")]
     right += [
-        f"dr.simulate(mdp, dr.UCBVI(), dr.{name(one)}({budget[one.name]}), 9)"
+        f"dr.simulate(mdp, dr.learners.UCBVI(), dr.{name(one)}({budget[one.name]}), 9)"
         for one in registry.entries("privatizer")
         if one.plugin is None
     ]
@@ -187,7 +189,7 @@ def simulate(mdp: object, learner: object, privatizer: object) -> None:
         ),
         (
             dr.DPUCBVI(),
-            dr.UCBVI(),
+            dr.learners.UCBVI(),
             r"^privatizer = UCBVI\(.*: must be a privatizer, such as .*Central\(epsilon=1.0\); this is "
             r"a learner: are learner and privatizer swapped\?$",
         ),
@@ -203,13 +205,13 @@ def test_parts_in_the_wrong_place_are_named(learner: object, privatizer: object,
 
 def test_parts_in_the_wrong_place_are_named_by_the_other_jobs() -> None:
     mdp = dr.make("riverswim", horizon=2)
-    data = dr.Simulated(mdp, dr.uniform_policy(mdp), 10)
+    data = dr.learners.SimulatedDataset(mdp, dr.envs.uniform_policy(mdp), 10)
     with pytest.raises(ValueError, match="must be an offline learner, .*this is a privatizer: are learner"):
-        dr.learn_from(data, dr.Central(epsilon=1.0), dr.DPAPVI(), dr.Seeded(0))  # type: ignore[arg-type]
+        dr.learn_offline(data, dr.Central(epsilon=1.0), dr.DPAPVI(), dr.Seeded(0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"a learner: it learns from people as they come \(simulate\)"):
-        dr.learn_from(data, dr.DPUCBVI(), dr.NoPrivacy(), dr.Seeded(0))  # type: ignore[arg-type]
+        dr.learn_offline(data, dr.DPUCBVI(), dr.NoPrivacy(), dr.Seeded(0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="privatizer = DPUCBVI.*swapped"):
-        dr.audit(dr.DPUCBVI(), dr.Central(epsilon=1.0))  # type: ignore[arg-type]
+        dr.audit_privatizer(dr.DPUCBVI(), dr.Central(epsilon=1.0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^mdp = DPUCBVI\(.*: must be a TabularMDP"):
         simulate(dr.DPUCBVI(), mdp, dr.NoPrivacy())
 
@@ -237,14 +239,14 @@ PRIVATIZERS = [
 @pytest.mark.parametrize("privatizer", PRIVATIZERS, ids=lambda one: type(one).__name__)
 def test_what_a_session_is_made_of_is_shown_on_a_screen(privatizer: dr.Privatizer) -> None:
     mdp = dr.make("riverswim", horizon=12)
-    spec = dr.Spec(mdp.layout, 5000, known_rewards=mdp.rewards)
+    spec = dr.mechanisms.ProblemSpec(mdp.layout, 5000, known_rewards=mdp.rewards)
     learner = dr.DPUCBVI(replan_growth=1.2)
     query, schedule = learner.query(spec), learner.schedule(spec)
     mechanism = privatizer.mechanism(query, schedule, dr.Seeded(0))
-    session = dr.session_of(mechanism, dr.Seeded(0))
+    session = dr.mechanisms.session_of(mechanism, dr.Seeded(0))
     release = session.release()
     plan, state = learner.plan(learner.begin(spec, np.zeros(2, np.uint64)), release)
-    trajectory = dr.rollout(mdp, plan.policy, np.zeros(2, np.uint64), 0)
+    trajectory = dr.envs.rollout(mdp, plan.policy, np.zeros(2, np.uint64), 0)
     for thing in (
         spec,
         learner,
@@ -258,7 +260,7 @@ def test_what_a_session_is_made_of_is_shown_on_a_screen(privatizer: dr.Privatize
         plan,
         state,
         trajectory,
-        dr.Message(1, trajectory),
+        dr.mechanisms.Message(1, trajectory),
         session.begin(plan),
         dr.Trajectories(*np.zeros((3, 9, 9))),
         *release.estimates.values(),
@@ -272,8 +274,8 @@ def test_what_a_session_is_made_of_is_shown_on_a_screen(privatizer: dr.Privatize
 
 
 def test_a_guarantee_of_many_mechanisms_is_shown_on_a_screen() -> None:
-    mdp = dr.synthetic_linear_mdp(seed=0)
-    learner = dr.DPVAPVI(rho=1.0)
+    mdp = dr.envs.synthetic_linear_mdp(seed=0)
+    learner = dr.learners.DPVAPVI(rho=1.0)
     with learner.open(mdp.layout, mdp.features, dr.Seeded(0)) as session:
         assert len(session.guarantee.records[0].scales) > 30
         for thing in (mdp, mdp.features, learner, session, session.guarantee, session.records[0]):
@@ -282,16 +284,16 @@ def test_a_guarantee_of_many_mechanisms_is_shown_on_a_screen() -> None:
 
 def test_worlds_results_and_stored_things_are_shown_on_a_screen() -> None:
     mdp = dr.make("riverswim", horizon=12)
-    data = dr.Simulated(mdp, dr.uniform_policy(mdp), 1000)
+    data = dr.learners.SimulatedDataset(mdp, dr.envs.uniform_policy(mdp), 1000)
     privatizer = dr.Central(epsilon=1.0, delta=1e-6)
-    learned = dr.learn_from(data, dr.DPAPVI(), privatizer, dr.Seeded(0))
-    query = dr.DPAPVI().query(dr.Spec(mdp.layout))
-    release = dr.release_of(data, query, dr.Schedule.one_shot(1000), privatizer, dr.Seeded(0))
+    learned = dr.learn_offline(data, dr.DPAPVI(), privatizer, dr.Seeded(0))
+    query = dr.DPAPVI().query(dr.mechanisms.ProblemSpec(mdp.layout))
+    release = dr.learners.make_release(data, query, dr.Schedule.one_shot(1000), privatizer, dr.Seeded(0))
     result = dr.simulate(mdp, dr.DPUCBVI(replan_growth=2.0), privatizer, 300, seeds=2, workers=1)
-    setup = dr.Setup(dr.make("linear-mixture"), dr.UCRLVTR(), privatizer, 100)
+    setup = dr.experiments.Setup(dr.make("linear-mixture"), dr.learners.UCRLVTR(), privatizer, 100)
     session = setup.start(dr.Seeded(0))
-    begun = dr.UCRLVTR().begin(setup.spec, np.zeros(2, np.uint64))
-    plan, state = dr.UCRLVTR().plan(begun, session.release())
+    begun = dr.learners.UCRLVTR().begin(setup.spec, np.zeros(2, np.uint64))
+    plan, state = dr.learners.UCRLVTR().plan(begun, session.release())
     kept = privatizer.stored(query, dr.Seeded(0))
     kept.submit_many(next(data.chunks()), np.arange(1000))
     stored = kept.release().keep()
@@ -311,14 +313,14 @@ def test_worlds_results_and_stored_things_are_shown_on_a_screen() -> None:
         session,
         plan,
         state,
-        dr.forecast_run(setup),
+        dr.estimate_run(setup),
         setup.mdp,
         setup.mdp.features,
         dr.Seeded(0),
         dr.Secure(),
-        dr.report_of(stored, learned, dr.Spec(mdp.layout)),
+        dr.reports.make_report(stored, learned, dr.mechanisms.ProblemSpec(mdp.layout)),
         dr.PolicyTable.of(learned),
-        dr.SignedDigits(100, 3),
+        dr.mechanisms.SignedDigits(100, 3),
     ):
         fits(thing)
     local = dr.Local(epsilon=10.0, delta=1e-5).start(setup.query, setup.schedule, dr.Secure())

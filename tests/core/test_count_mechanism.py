@@ -427,7 +427,7 @@ def test_mechanisms_and_guarantees_reach_worker_processes() -> None:
         kinds.add(type(mechanism).__name__)
         for made in (deepcopy(mechanism), there.mechanism):
             assert "guarantee" not in vars(made), name
-            for one in (made, *(made.parts if isinstance(made, dr.BatchMechanism) else ())):
+            for one in (made, *(made.parts if isinstance(made, dr.mechanisms.BatchMechanism) else ())):
                 scales = getattr(one, "scales", None)
                 for array in scales.values() if isinstance(scales, dict) else (scales,):
                     if array is not None:

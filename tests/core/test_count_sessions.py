@@ -12,7 +12,7 @@ from discreet.accounting.noise_distributions.count_noise import report_grid
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Message, Plan, Release, Response, Schedule
@@ -35,7 +35,7 @@ def user(i: int = 0) -> Trajectory:
 def feed(session: CountSession, first: int, users: int, seed: Seeded | Secure | None = None) -> None:
     encoder = session.begin(Plan(POLICY, users=users))
     for i in range(first, first + users):
-        coins = SeededCoins(seed.keys.noise, i) if isinstance(seed, Seeded) else None
+        coins = SeededRng(seed.keys.noise, i) if isinstance(seed, Seeded) else None
         session.submit(encoder(user(i), session.open_plan, coins))  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ from discreet.core.layout import Layout
 from discreet.core.noise import discrete_samplers as exact
 from discreet.core.raw_encoder import add_record, noise_vector
 from discreet.core.releases import Estimate, Measurement, Message, Plan, Release, Schedule
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.open_session import session_of
@@ -239,8 +239,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (StreamSession.absent, {"users": 1}),
     (add_record, {"played": None, "cut": 0.0}),
     (noise_vector, {"scales": None}),
-    (SecureCoins.laplace, {"grid": None}),
-    (SecureCoins.normal, {"grid": None}),
+    (SecureRng.laplace, {"grid": None}),
+    (SecureRng.normal, {"grid": None}),
     *((draw, {"source": os.urandom}) for draw in (exact.discrete_laplace, exact.discrete_gaussian)),
     (exact.round_to_grid, {"source": os.urandom}),
     (checks.real, {"low": -math.inf, "high": math.inf, "open_low": False, "open_high": False}),

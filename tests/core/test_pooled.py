@@ -6,7 +6,7 @@ import pytest
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Budget, Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -46,7 +46,7 @@ def send(to: CountSession, users: int, rng: np.random.Generator) -> dict[str, np
         )
         for name, table in to.query.contribution(trajectory).items():
             total[name] += table
-        to.submit(encoder(trajectory, plan, SecureCoins()))
+        to.submit(encoder(trajectory, plan, SecureRng()))
     return total
 
 

@@ -26,7 +26,7 @@ from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.layout import Layout
 from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import MOST_RELEASES, Message
-from discreet.core.rng import SecureCoins, Seeded
+from discreet.core.rng import SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.open_session import session_of
@@ -157,7 +157,7 @@ def too_many() -> None:
             "family: must be LAPLACE for signed digits",
         ),
         (lambda: batches(stated=Stated(None, None, True)).guarantee, "delta"),
-        (lambda: RawEncoder(2)(LIFE, Plan(POLICY, number=1), SecureCoins()), "plan.number = 1: must be 2"),
+        (lambda: RawEncoder(2)(LIFE, Plan(POLICY, number=1), SecureRng()), "plan.number = 1: must be 2"),
         (
             lambda: guarantee_of("shuffle", (ONE_COIN,), delta=1e-9, randomness="secure"),
             "records: these batches give no epsilon at delta = 1e-09",

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from discreet.core.noise import discrete_samplers as exact
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 
-COINS = SecureCoins()
+COINS = SecureRng()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_secure_coins_and_words_are_of_as_many_bits_as_they_say(monkeypatch: pyt
     monkeypatch.setattr(secrets, "randbelow", lambda n: n - 1)
     assert COINS.below(6) == 5
     assert COINS.exact
-    assert not SeededCoins.exact
+    assert not SeededRng.exact
 
 
 def test_a_batch_has_noise_of_its_own_and_the_rest_in_common() -> None:
@@ -89,7 +89,7 @@ def test_no_source_says_that_it_is_another(source: Any, kind: str) -> None:
 
 def test_seeded_coins_take_no_grid_and_are_addressed_by_user() -> None:
     key = Seeded(5).keys.noise
-    first, again, other = SeededCoins(key, 0), SeededCoins(key, 0), SeededCoins(key, 1)
+    first, again, other = SeededRng(key, 0), SeededRng(key, 0), SeededRng(key, 1)
     for draw in ("laplace", "normal"):
         ours = getattr(first, draw)(2.0, 50)
         assert (ours == getattr(again, draw)(2.0, 50)).all()
@@ -103,7 +103,7 @@ def test_seeded_coins_take_no_grid_and_are_addressed_by_user() -> None:
     word = int(again.words(1)[0])
     assert first.below(1000) == (word * 1000) >> 64
     word = int(again.words(1)[0]) >> 11  # 53 bits
-    twin = SeededCoins(key, 0)
+    twin = SeededRng(key, 0)
     for coins in (twin,):
         coins.laplace(2.0, 50)
         coins.normal(2.0, 50)

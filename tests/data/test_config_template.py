@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from discreet.data.config_template import skeleton
+from discreet.data.config_template import schema_template
 from discreet.data.prepare import prepare
-from discreet.data.prepare_config import parse_declaration, read_declaration
+from discreet.data.prepare_config import parse_declaration, read_prepare_config
 from discreet.data.schema import read_schema
 
 PLANTED = "Zanzibar-4711"
@@ -46,7 +46,7 @@ def saved(folder: Path, kind: str) -> Any:
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz", "pandas", "arrow"])
 def test_no_value_is_in_it(tmp_path: Path, kind: str) -> None:
-    text = skeleton(saved(tmp_path, kind))
+    text = schema_template(saved(tmp_path, kind))
     for trace in TRACES:
         assert trace not in text
     content = tomllib.loads(text)
@@ -57,7 +57,7 @@ def test_no_value_is_in_it(tmp_path: Path, kind: str) -> None:
     assert set(content["prepare"]["values"]) == {"mean_bp_mmhg", "v_4th_value", "noradrenaline_dose", "ward"}
     assert content["prepare"]["actions"]["product"] == ["noradrenaline_dose"]
     (tmp_path / "P.toml").write_text(text)
-    for read in (read_declaration, read_schema):
+    for read in (read_prepare_config, read_schema):
         with pytest.raises(ValueError, match="must be|unknown key prepare"):
             read(tmp_path / "P.toml")
 
@@ -67,9 +67,9 @@ def test_a_reader_that_fails_on_rows_is_enough(tmp_path: Path, monkeypatch: pyte
     path = saved(tmp_path, "parquet")
     monkeypatch.setattr(parquet.ParquetFile, "iter_batches", None)
     monkeypatch.setattr(parquet.ParquetFile, "read", None)
-    assert "mean_bp_mmhg" in skeleton(path)
+    assert "mean_bp_mmhg" in schema_template(path)
     (tmp_path / "head.csv").write_bytes(b"patient,time,x\n" + b"\xff\xfe" * 40_000)
-    assert "[prepare.values.x]" in skeleton(tmp_path / "head.csv", encoding="latin-1")
+    assert "[prepare.values.x]" in schema_template(tmp_path / "head.csv", encoding="latin-1")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_reader_that_fails_on_rows_is_enough(tmp_path: Path, monkeypatch: pyte
 def test_a_first_line_that_is_a_row_is_not_copied(tmp_path: Path, line: str) -> None:
     (tmp_path / "x.csv").write_text(line + "\nSmith,82,1\n")
     with pytest.raises(ValueError, match="must name the columns") as error:
-        skeleton(tmp_path / "x.csv")
+        schema_template(tmp_path / "x.csv")
     said = str(error.value).replace(str(tmp_path), "")  # a folder of pytest's has a number of its own
     assert "Jones" not in said
     assert "81" not in said
@@ -94,12 +94,12 @@ def test_columns_that_number_rows_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "end.csv").write_text("patient,time,drug,outcome,\n1,2024-01-01,a,home,\n")
     frame.rename(columns={"outcome": "status"}).rename_axis("rownames").to_csv(tmp_path / "rownames.csv")
     for name in ("once", "twice", "r", "end", "rownames"):
-        text = skeleton(tmp_path / f"{name}.csv")
+        text = schema_template(tmp_path / f"{name}.csv")
         content = tomllib.loads(text)["prepare"]
         assert content["user"] == "patient"
         assert list(content["values"]) == ["drug"]
         assert "Left out, since they number rows: " in text
-    assert "'Unnamed: 0'" in skeleton(tmp_path / "twice.csv")
+    assert "'Unnamed: 0'" in schema_template(tmp_path / "twice.csv")
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_columns_that_number_rows_are_left_out(tmp_path: Path) -> None:
 def test_the_reason_for_which_a_first_line_is_none(tmp_path: Path, head: str, said: str) -> None:
     (tmp_path / "x.csv").write_text(head + "\n1,2,3\n")
     with pytest.raises(ValueError, match=f"must name the columns, each by its own name; {said}"):
-        skeleton(tmp_path / "x.csv")
+        schema_template(tmp_path / "x.csv")
 
 
 def test_rows_that_are_trajectories_already(tmp_path: Path) -> None:
     names = ["User", "episode", "step", "state", "action", "reward", "next_state"]
     pd.DataFrame({name: [47] for name in names}).to_parquet(tmp_path / "x.parquet")
-    text = skeleton(tmp_path / "x.parquet")
+    text = schema_template(tmp_path / "x.parquet")
     (tmp_path / "S.toml").write_text(text)
     with pytest.raises(ValueError, match="horizon = 0"):
         read_schema(tmp_path / "S.toml")
@@ -149,7 +149,7 @@ def test_a_skeleton_that_is_filled_in_works(tmp_path: Path) -> None:
             "status": ["ok"] * 3,
         }
     )
-    text = skeleton(frame)
+    text = schema_template(frame)
     for old, new in (
         ('dataset = "FILL IN"', 'dataset = "ward"'),
         ('unit = "FILL IN"', 'unit = "patient"'),

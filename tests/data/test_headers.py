@@ -7,7 +7,7 @@ import tomllib
 import pyarrow as pa
 import pytest
 
-from discreet.data.config_template import _like, skeleton
+from discreet.data.config_template import _like, schema_template
 
 # Columns; then what the data's manual names the person, the stay, the time of a row and the outcome: one of
 # several, nothing where there is none. Two spaces at the end: that one may be missed and filled in by hand.
@@ -251,7 +251,7 @@ TRAPS = """
 
 
 def guesses(columns: list[str]) -> dict[str, str]:
-    text = skeleton(pa.table({name: pa.array([], pa.string()) for name in columns}))
+    text = schema_template(pa.table({name: pa.array([], pa.string()) for name in columns}))
     asked = tomllib.loads(text)["prepare"]
     found = {
         "user": asked["user"],

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from discreet.core.layout import Layout
 from discreet.data.prepare import Prepared, Refused, prepare
-from discreet.data.prepare_config import read_declaration
+from discreet.data.prepare_config import read_prepare_config
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Columns, Schema
 from discreet.data.validate import DataError, check
@@ -339,7 +339,7 @@ def test_rows_of_one_time_have_an_order_that_is_declared(tmp_path: Path) -> None
         made(tmp_path, text.format(1, 2), **grid)
     assert made(tmp_path, text.format(1, 2), time=time, **grid)[0] == (0, "map>=70", "0", "home")
     assert made(tmp_path, text.format(2, 1), time=time, **grid)[0] == (0, "map<70", "1", "home")
-    assert "seq" in read_declaration(tmp_path / "P.toml").schema.declared["columns"]
+    assert "seq" in read_prepare_config(tmp_path / "P.toml").schema.declared["columns"]
 
 
 def test_one_order_in_memory_and_in_parts(tmp_path: Path) -> None:

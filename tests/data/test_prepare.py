@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from discreet.data.prepare import COUNTS, Refused, prepare
-from discreet.data.prepare_config import parse_declaration, read_declaration
+from discreet.data.prepare_config import parse_declaration, read_prepare_config
 from discreet.data.remedies import remedy
 from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema
@@ -271,7 +271,7 @@ def test_a_finished_folder_is_read_as_it_is(tmp_path: Path) -> None:
     assert modes["rows.parquet"] == modes[COUNTS] == 0o600
     assert stat.S_IMODE(out.stat().st_mode) == 0o700
     assert (out / "prepare.toml").read_text() == SMALL
-    declared = read_declaration(tmp_path / "P.toml")
+    declared = read_prepare_config(tmp_path / "P.toml")
     assert declared.hash in (out / "schema.toml").read_text()
     assert tomllib.loads((out / "schema.toml").read_text())["dataset"] == "ward"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["P.toml", "out"]

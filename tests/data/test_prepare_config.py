@@ -13,7 +13,7 @@ import pytest
 
 from discreet.data import prepare_config as declaration
 from discreet.data.conditions import condition
-from discreet.data.prepare_config import parse_declaration, read_declaration
+from discreet.data.prepare_config import parse_declaration, read_prepare_config
 from discreet.data.schema import parse_schema, read_schema
 
 ROOT = Path(__file__).parents[2]
@@ -182,10 +182,10 @@ def test_bad_declarations(old: str, new: str, message: str | None) -> None:
 
 def test_files_that_are_no_declaration(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such file"):
-        read_declaration(tmp_path / "P.toml")
+        read_prepare_config(tmp_path / "P.toml")
     (tmp_path / "P.toml").write_bytes(b"\xff = 1")
     with pytest.raises(ValueError, match=r"P\.toml: not a TOML file"):
-        read_declaration(tmp_path / "P.toml")
+        read_prepare_config(tmp_path / "P.toml")
     (tmp_path / "P.toml").write_text(GOOD)
     with pytest.raises(ValueError, match="unknown key prepare"):
         read_schema(tmp_path / "P.toml")
@@ -206,7 +206,7 @@ def test_bad_codebooks(tmp_path: Path, rows: str, message: str) -> None:
     text = GOOD.replace('product = ["x"]', 'codebook = { file = "c.csv", scale = { x = 2 } }')
     (tmp_path / "P.toml").write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_declaration(tmp_path / "P.toml")
+        read_prepare_config(tmp_path / "P.toml")
 
 
 # ------------------------------------------------------------------------------------------ rules

@@ -18,7 +18,7 @@ from discreet.data import sources as places
 from discreet.data.row_batches import Pool, open_source
 from discreet.data.schema import Schema
 from discreet.data.validate import DataError, episodes
-from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 
 BLOCK = 400  # bytes: some ten lines
 LARGE = 2**62
@@ -27,7 +27,7 @@ LARGE = 2**62
 def outcome(where: Any, schema: Schema, workers: int, **how: Any) -> tuple[Any, ...]:
     """Everybody's episodes by name, and the sums of all; or what the error says."""
     found: dict[Any, list[tuple[Any, ...]]] = defaultdict(list)
-    tally, rows = Tally(CountQuery(schema.layout, center_rewards=True), 2**20), 0
+    tally, rows = PartialAggregate(CountQuery(schema.layout, center_rewards=True), 2**20), 0
     try:
         source = open_source(where, schema)
         for part in episodes(source, workers=workers, **how):

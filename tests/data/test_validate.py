@@ -18,7 +18,7 @@ from discreet.data import validate
 from discreet.data.row_batches import open_source
 from discreet.data.sources import ParquetFile
 from discreet.data.validate import KINDS, DataError, Totals, check, episodes
-from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 
 SMALL = {"batch_rows": 7, "memory": 2000}  # of some hundred rows: many batches, many partitions
 
@@ -395,7 +395,7 @@ def test_a_file_that_changes_while_it_is_read(schema, make, tmp_path) -> None:
 
 def counted(source, query, **how):
     """The tally of all episodes, and what else was found."""
-    tally, rows = Tally(query), 0
+    tally, rows = PartialAggregate(query), 0
     for part in episodes(source, **how):
         tally.add(part.trajectories, part.user)
         rows = part.rows

@@ -10,7 +10,7 @@ from counted import count
 import discreet as dr
 from discreet.data.row_batches import open_source
 from discreet.data.validate import episodes
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.pipeline.trajectory_files import (
     TrajectoryWriter,
     cohort_schema,
@@ -38,10 +38,10 @@ def test_a_cohort_is_its_rollouts(world, tmp_path, suffix, each) -> None:
         cohort_schema(world, "made-up", episodes_per_user=each),
         state_labels=tuple("abcdef"), low=-2.0, high=2.0, first_step=1,
     )  # fmt: skip
-    policy = dr.uniform_policy(world)
+    policy = dr.envs.uniform_policy(world)
     path = tmp_path / f"cohort{suffix}"
     write_cohort(world, policy, 50, path, schema, seed=3, chunk=7)
-    expected, got = rollouts(world, policy, 50 * each, 3), read(path, schema, batch_rows=11)
+    expected, got = rollout_batch(world, policy, 50 * each, 3), read(path, schema, batch_rows=11)
     assert np.array_equal(got.states, expected.states)
     assert np.array_equal(got.actions, expected.actions)
     assert np.allclose(got.rewards, expected.rewards, rtol=0, atol=1e-15)
@@ -60,7 +60,7 @@ def test_trimmed_episodes_count_alike(schema, make, tmp_path) -> None:
 
 def test_nothing_appears_when_it_fails(world, tmp_path) -> None:
     schema = cohort_schema(world, "made-up")
-    bad = rollouts(world, dr.uniform_policy(world), 3)
+    bad = rollout_batch(world, dr.envs.uniform_policy(world), 3)
     bad.rewards[1, 2] = 1.2
     with pytest.raises(ValueError, match="1.2"):
         write_trajectories(bad, tmp_path / "x.parquet", schema)

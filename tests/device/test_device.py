@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import SecureCoins, Seeded
-from discreet.device.message_envelope import HEADER, TAIL, Envelope, Refused
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import SecureRng, Seeded
+from discreet.device.message_envelope import HEADER, TAIL, Envelope, MessageRejected
 from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins, SystemCoins, noise_ones
 from discreet.device.shuffle_payload import COIN, Family, Form, pack, read, unpack, write
 
@@ -83,7 +83,7 @@ def test_packing_is_undone_by_reading(flips):
 
 
 @pytest.mark.parametrize(
-    "coins", [SystemCoins(), SimulatedCoins(3), SecureCoins(), SeededCoins(Seeded(4).keys.noise, 0)]
+    "coins", [SystemCoins(), SimulatedCoins(3), SecureRng(), SeededRng(Seeded(4).keys.noise, 0)]
 )
 def test_noise_bits_have_their_law(coins):
     """z-tests of mean and variance over 4000 counters; false alarm 2e-8 each, 24 of them."""
@@ -113,7 +113,7 @@ def test_rewards_are_rounded_without_bias():
 
 
 def refusal(form, plan, message):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(MessageRejected) as caught:
         read(form, plan, message)
     return caught.value.reason
 

@@ -12,13 +12,13 @@ from scipy import stats
 import discreet as dr
 from discreet import envs
 from discreet.core import count_query as counts
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device.discrete_noise import ExactCoins
 from discreet.device.linear_device import CENTERED_REWARDS, VISITS, LinearDevice
-from discreet.device.linear_planning import greedy, optimistic
-from discreet.device.message_envelope import HEADER, TAIL, Envelope, Refused
+from discreet.device.linear_planning import greedy_action, optimistic_action
+from discreet.device.message_envelope import HEADER, TAIL, Envelope, MessageRejected
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.simulate import Setup
@@ -88,8 +88,8 @@ def test_seeded_coins_give_the_numbers_of_the_session():
         session, encoder = opened(query, dr.Local(mu=1.0), randomness)
         user = life(4)
         device = session.device
-        sent = encoder(Trajectory(*user), session.open_plan, SeededCoins(randomness.keys.noise, 0)).message
-        own = device.cells(device.form.prepared(CONTEXT), *user, SeededCoins(randomness.keys.noise, 0))
+        sent = encoder(Trajectory(*user), session.open_plan, SeededRng(randomness.keys.noise, 0)).message
+        own = device.cells(device.form.prepared(CONTEXT), *user, SeededRng(randomness.keys.noise, 0))
         assert np.array_equal(sent, own)
         with pytest.raises(ValueError, match="grid"):
             device(1, CONTEXT, *user)
@@ -153,7 +153,7 @@ def test_broken_messages_and_forms_are_refused():
         (around(b"\x09" + body[1:]), "malformed"), (wide, "malformed"), (b"dsb" + good[3:], "malformed"),
         (stranger, "foreign"), (device(number + 1, CONTEXT, *life(0)), "late"),
     ):  # fmt: skip
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(MessageRejected) as refused:
             session.submit(Message(number, message=bad))
         assert refused.value.reason == reason
     assert session.users == 0
@@ -195,25 +195,25 @@ def test_a_device_plans_what_the_server_plans(learner, rewards):
     while users < setup.episodes:
         plan, state = made.plan(state, session.release())
         form = LinearDevice.from_bytes(session.device.to_bytes()).form
-        own = optimistic(form, made.solution(state))
+        own = optimistic_action(form, made.solution(state))
         assert np.array_equal(own.values, plan.context["values"])
         assert set(own.context) == set(plan.context)
         assert all(np.array_equal(own.context[name], plan.context[name]) for name in plan.context)
-        assert np.array_equal(greedy(own.q, form.mask), plan.policy)
+        assert np.array_equal(greedy_action(own.q, form.mask), plan.policy)
         encoder = session.begin(plan)
         for _ in range(plan.users):
             record = rollout(WORLD, plan.policy, randomness.keys.environment, users)
-            session.submit(encoder(record, plan, SeededCoins(randomness.keys.noise, users)))
+            session.submit(encoder(record, plan, SeededRng(randomness.keys.noise, users)))
             users += 1
 
 
 def test_ties_and_masks():
     q = np.array([[[0.5, 0.5, 0.1], [0.2, 0.1, 0.9]]])
-    assert greedy(q).tolist() == [[0, 2]]
+    assert greedy_action(q).tolist() == [[0, 2]]
     mask = np.array([[True, True, True], [True, True, False]])
-    assert greedy(q, mask).tolist() == [[0, 0]]
+    assert greedy_action(q, mask).tolist() == [[0, 0]]
     below = random.Random(0).randrange
-    drawn = [greedy(q, mask, below)[0] for _ in range(200)]
+    drawn = [greedy_action(q, mask, below)[0] for _ in range(200)]
     assert {row[0] for row in drawn} == {0, 1}
     assert {row[1] for row in drawn} == {0}
 
@@ -227,8 +227,8 @@ def test_a_world_with_a_mask_is_planned_alike():
     session = setup.start(Seeded(0, 0))
     plan, state = made.plan(made.begin(setup.spec, np.zeros(2, np.uint64)), session.release())
     form = session.device.form
-    own = optimistic(form, made.solution(state))
-    assert np.array_equal(greedy(own.q, form.mask), plan.policy)
+    own = optimistic_action(form, made.solution(state))
+    assert np.array_equal(greedy_action(own.q, form.mask), plan.policy)
     assert np.array_equal(own.values, state.values)
 
 

@@ -14,14 +14,22 @@ import discreet as dr
 from discreet import envs
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device import session_config as forms
 from discreet.device.count_device import CountDevice
 from discreet.device.discrete_noise import ExactCoins
 from discreet.device.linear_device import LinearDevice
-from discreet.device.message_envelope import HEADER, KINDS, TAIL, Envelope, Refused, drawn_nonce, opened
+from discreet.device.message_envelope import (
+    HEADER,
+    KINDS,
+    TAIL,
+    Envelope,
+    MessageRejected,
+    drawn_nonce,
+    opened,
+)
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder, SystemCoins
 from discreet.device.shuffle_payload import Form
@@ -137,10 +145,10 @@ def test_whatever_is_not_a_message_is_refused(name: str) -> None:
     for at in range(8 * min(len(good), HEADER + 40)):
         broken = bytearray(good)
         broken[at // 8] ^= 1 << at % 8
-        with pytest.raises(Refused):
+        with pytest.raises(MessageRejected):
             Envelope.from_bytes(bytes(broken))
     for size in range(len(good)):
-        with pytest.raises(Refused):
+        with pytest.raises(MessageRejected):
             Envelope.from_bytes(good[:size])
     for _ in range(300):
         broken = bytearray(good)
@@ -177,13 +185,13 @@ def test_whatever_is_not_a_message_is_refused(name: str) -> None:
                 read_bits(device.form, session.open_plan.number, forged)
             else:
                 device.read(session.open_plan.number, forged)
-        except Refused as error:
+        except MessageRejected as error:
             reasons.append(error.reason)
     assert len(reasons) > 100
     assert set(reasons) == {"malformed"}
     assert session.users == 0
     for value in (None, 3, bytearray(good), memoryview(good), np.frombuffer(good, np.uint8)):
-        with pytest.raises(Refused):
+        with pytest.raises(MessageRejected):
             Envelope.from_bytes(value)
 
 
@@ -208,10 +216,10 @@ def test_what_is_refused_first() -> None:
         (("bits", HEAD.form, 7), "foreign"), (("sums", bytes(16), 8), "foreign"),
         (("sums", HEAD.form, 8), "late"),
     ):  # fmt: skip
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(MessageRejected) as caught:
             opened(sent, *given)
         assert caught.value.reason == reason
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(MessageRejected) as caught:
         opened(sent[:-1], "bits", bytes(16), 8)
     assert caught.value.reason == "malformed"
 
@@ -224,7 +232,7 @@ def test_a_message_counts_once_also_after_a_restore(name: str, tmp_path: Any) ->
     assert Envelope.from_bytes(first).nonce != Envelope.from_bytes(second).nonce
 
     def sent_again(to: Any, data: bytes) -> str:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(MessageRejected) as caught:
             to.submit(Message(to.open_plan.number, message=data))
         return caught.value.reason
 
@@ -267,7 +275,7 @@ def test_what_comes_when_all_users_have_come_is_refused_by_a_reason(name: str, a
         session.absent()
 
     def reason(data: bytes, plan: int = 1) -> str:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(MessageRejected) as caught:
             session.submit(Message(plan, message=data))
         return caught.value.reason
 
@@ -296,7 +304,7 @@ def test_nothing_is_late_before_the_first_plan(name: str) -> None:
 @pytest.mark.parametrize("name", SENDERS)
 def test_a_message_of_another_session_is_foreign(name: str) -> None:
     session, other = started(name), started(name)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(MessageRejected) as caught:
         session.submit(Message(1, message=message(name, other, 1)))
     assert caught.value.reason == "foreign"
 
@@ -340,7 +348,7 @@ def test_an_interrupt_adds_no_message_twice(name: str) -> None:
         try:
             session.submit(Message(1, message=sent))
             ends.add("taken now")
-        except Refused as refusal:
+        except MessageRejected as refusal:
             ends.add(refusal.reason)
         assert session.users <= 1, at
         assert np.array_equal(session._cells, once) or not session._cells.any(), at
@@ -398,7 +406,7 @@ def test_nonces_of_the_system_are_uniform() -> None:
     assert 1e-9 < stats.chi2.cdf(float(((seen - 15.625) ** 2 / 15.625).sum()), 255) < 1 - 1e-9
     one, two = (drawn_nonce(ExactCoins(random.Random(1).randrange)) for _ in range(2))
     assert one == two
-    one, two, other = (drawn_nonce(SeededCoins(Seeded(4).keys.noise, user)) for user in (0, 0, 1))
+    one, two, other = (drawn_nonce(SeededRng(Seeded(4).keys.noise, user)) for user in (0, 0, 1))
     assert one == two != other
 
 
@@ -482,7 +490,7 @@ def test_a_message_of_another_seeded_run_or_batch_is_foreign(name: str) -> None:
         other = started(name, source)
         sent = message(name, session, 1) if source in copies else message(name, other, 1)
         if source in others:
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(MessageRejected) as caught:
                 session.submit(Message(1, message=sent))
             assert caught.value.reason == "foreign"
         else:

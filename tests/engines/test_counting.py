@@ -38,8 +38,8 @@ def people(folder: Path, parts: int) -> tuple[pd.DataFrame, list[Path]]:
 
 def check(parts: list[bytes], frame: pd.DataFrame) -> None:
     """The parts are the people of the frame."""
-    merged = dr.merge_parts([dr.Part.from_bytes(one) for one in parts])
-    whole = dr.count_part(open_source(frame, SCHEMA), dr.DecisionPoints(), KEY)
+    merged = dr.pipeline.merge_aggregates([dr.pipeline.PartialAggregateFile.from_bytes(one) for one in parts])
+    whole = dr.pipeline.aggregate_part(open_source(frame, SCHEMA), dr.DecisionPoints(), KEY)
     assert merged.tally == whole.tally
     rows = (np.sort(one.people.view("V16").ravel()) for one in (merged, whole))
     np.testing.assert_array_equal(*rows)

@@ -17,8 +17,7 @@ from one_killed import check_survival
 
 import discreet as dr
 import papers
-from discreet.experiments import build_run
-from discreet.experiments import sweep
+from discreet.experiments import build_run, sweep
 from discreet.experiments.engine import Engine, EngineError, Job, open_engine, results
 from discreet.experiments.results import Result
 from discreet.experiments.run_config import made_by

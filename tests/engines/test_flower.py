@@ -48,18 +48,18 @@ def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frame = pd.read_parquet(folder / "all.parquet")
     who = frame["user"].astype("category").cat.codes % SITES
     for i in range(SITES):
-        source = dr.open_source(frame[who == i], SCHEMA)
-        dr.count_part(source, dr.DecisionPoints(), KEY).save(folder / f"{i}.tally")
+        source = dr.data.open_source(frame[who == i], SCHEMA)
+        dr.pipeline.aggregate_part(source, dr.DecisionPoints(), KEY).save(folder / f"{i}.tally")
     return folder
 
 
-def plan_of(**how: Any) -> dr.SitePlan:
-    return dr.SitePlan(SCHEMA, dr.DecisionPoints(), BUDGET, SITES, **how)
+def plan_of(**how: Any) -> dr.pipeline.FederationPlan:
+    return dr.pipeline.FederationPlan(SCHEMA, dr.DecisionPoints(), BUDGET, SITES, **how)
 
 
-def pooled(hospitals: Path, out: Path, sites: range = range(SITES)) -> dr.Part:
+def pooled(hospitals: Path, out: Path, sites: range = range(SITES)) -> dr.pipeline.PartialAggregateFile:
     """All people in one place, and what is learned from them with noise from a seed."""
-    whole = dr.merge_parts([hospitals / f"{i}.tally" for i in sites])
+    whole = dr.pipeline.merge_aggregates([hospitals / f"{i}.tally" for i in sites])
     dr.learn(
         whole, dr.DecisionPoints(), out, privatizer=BUDGET, ledger=None, schema=SCHEMA, randomness=Seeded(3)
     )
@@ -71,9 +71,9 @@ def same(one: Path, other: Path) -> bool:
     return all((one / file).read_bytes() == (other / file).read_bytes() for file in files)
 
 
-def noise_in(folder: Path, whole: dr.Part) -> np.ndarray:
+def noise_in(folder: Path, whole: dr.pipeline.PartialAggregateFile) -> np.ndarray:
     """Of every cell of a release, in units of its standard deviation."""
-    release, cells = dr.read_release(folder / "release.parquet"), whole.tally.cells()
+    release, cells = dr.learners.read_release(folder / "release.parquet"), whole.tally.cells()
     step = release.step(0)
     tables = {"transition_counts": step.transitions, "visits": step.visits}
     tables["centered_reward_sums"] = step.rewards
@@ -106,17 +106,22 @@ def test_simulation(noise: str, hospitals: Path, tmp_path: Path) -> None:
     shared = noise == "sites"
     plan = plan_of(noise=noise, needed=3 if shared else 4)
 
-    def site(context: Any) -> dr.Site:
+    def site(context: Any) -> dr.pipeline.FederatedSite:
         i = context.node_config["partition-id"]
         last = context.state.config_records.get("discreet_sites", {}).get("stage")
         if shared and i == 3 and last == "share_keys":
             raise RuntimeError("a power cut")
-        return dr.Site(plan, dr.Part.load(hospitals / f"{i}.tally"), KEY, tmp_path / f"{i}.ledger")
+        return dr.pipeline.FederatedSite(
+            plan,
+            dr.pipeline.PartialAggregateFile.load(hospitals / f"{i}.tally"),
+            KEY,
+            tmp_path / f"{i}.ledger",
+        )
 
     out = tmp_path / "out"
     resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}}
-    server = dr.flower_server(plan, out, randomness=None if shared else Seeded(3))
-    run_simulation(server, dr.flower_client(site), num_supernodes=SITES, backend_config=resources)
+    server = dr.pipeline.flower_server(plan, out, randomness=None if shared else Seeded(3))
+    run_simulation(server, dr.pipeline.flower_client(site), num_supernodes=SITES, backend_config=resources)
     assert [check.name for check in dr.verify(out) if not check.ok] == []
     for i in range(SITES):
         with Ledger.open(tmp_path / f"{i}.ledger") as ledger:
@@ -126,8 +131,8 @@ def test_simulation(noise: str, hospitals: Path, tmp_path: Path) -> None:
         pooled(hospitals, tmp_path / "pooled")
         assert same(out, tmp_path / "pooled")
         return
-    whole = dr.merge_parts([hospitals / f"{i}.tally" for i in range(3)])
-    assert dr.read_release(out / "release.parquet").users == 300
+    whole = dr.pipeline.merge_aggregates([hospitals / f"{i}.tally" for i in range(3)])
+    assert dr.learners.read_release(out / "release.parquet").users == 300
     assert looks_normal(noise_in(out, whole))
 
 
@@ -188,11 +193,13 @@ class Grid:
         return found
 
 
-def play(plan: dr.SitePlan, hospitals: Path, out: Path, tamper: Any = None, **sites: Any) -> Grid:
+def play(
+    plan: dr.pipeline.FederationPlan, hospitals: Path, out: Path, tamper: Any = None, **sites: Any
+) -> Grid:
     """One run; raises what the analyst's app raises, with the errors of the sites in it."""
     from flwr.app import Context, RecordDict
 
-    def site(context: Any) -> dr.Site:
+    def site(context: Any) -> dr.pipeline.FederatedSite:
         i = context.node_config["partition-id"]
         last = context.state.config_records.get("discreet_sites", {}).get("stage")
         if i == sites.get("gone") and last == "share_keys":
@@ -200,11 +207,13 @@ def play(plan: dr.SitePlan, hospitals: Path, out: Path, tamper: Any = None, **si
         mine = sites.get(f"plan_{i}", plan)
         key = sites.get(f"key_{i}", KEY)
         ledger = sites["ledgers"] / f"{i}.ledger" if "ledgers" in sites else sites.get("ledger")
-        return dr.Site(mine, dr.Part.load(hospitals / f"{i}.tally"), key, ledger)
+        return dr.pipeline.FederatedSite(
+            mine, dr.pipeline.PartialAggregateFile.load(hospitals / f"{i}.tally"), key, ledger
+        )
 
-    grid = Grid(dr.flower_client(site), tamper)
+    grid = Grid(dr.pipeline.flower_client(site), tamper)
     sites.get("grids", []).append(grid)
-    server = dr.flower_server(plan, out, randomness=Seeded(3) if plan.noise == "analyst" else None)
+    server = dr.pipeline.flower_server(plan, out, randomness=Seeded(3) if plan.noise == "analyst" else None)
     try:
         server(grid, Context(1, 0, {}, RecordDict(), {}))
     except RuntimeError as error:

@@ -10,13 +10,9 @@ import pytest
 
 from discreet import envs
 from discreet.core.noise.random_streams_kernels import run_key
-from discreet.envs import combination_lock
-from discreet.envs import icu_sepsis
-from discreet.envs import riverswim
-from discreet.envs import switching_chain
-from discreet.envs import expert_policy, random_mdp
-from discreet.envs.mdp.planning import evaluate, optimal_values, uniform_policy, value
-from discreet.envs.rollouts.rollout import batch_counts, rollouts
+from discreet.envs import combination_lock, expert_policy, icu_sepsis, random_mdp, riverswim, switching_chain
+from discreet.envs.mdp.planning import evaluate_policy, optimal_values, policy_value, uniform_policy
+from discreet.envs.rollouts.rollout import batch_counts, rollout_batch
 
 
 @pytest.mark.parametrize(
@@ -136,17 +132,17 @@ def test_icu_shape(icu):
 def test_icu_values(horizon, uniform, expert, renormalised, optimal):
     """libraries.md: .685, .692, .792 at H = 20 and .780, .782, .875 at H = 500."""
     mdp = icu_sepsis(horizon=horizon)
-    assert value(mdp, uniform_policy(mdp)) == pytest.approx(uniform, abs=1e-6)
+    assert policy_value(mdp, uniform_policy(mdp)) == pytest.approx(uniform, abs=1e-6)
     shipped = expert_policy(horizon=horizon)
     other = expert_policy(horizon=horizon, inadmissible="renormalised")
-    assert value(mdp, shipped) == pytest.approx(expert, abs=1e-6)
-    assert value(mdp, other) == pytest.approx(renormalised, abs=1e-6)
+    assert policy_value(mdp, shipped) == pytest.approx(expert, abs=1e-6)
+    assert policy_value(mdp, other) == pytest.approx(renormalised, abs=1e-6)
     assert mdp.initial @ optimal_values(mdp)[0][0] == pytest.approx(optimal, abs=1e-6)
 
 
 def test_icu_expert_episodes_end(icu):
     """libraries.md: median 6 steps, 88.5 % of the expert's episodes end within 20."""
-    states = rollouts(icu, expert_policy(), 20000).states
+    states = rollout_batch(icu, expert_policy(), 20000).states
     ended = states >= 713
     assert ended[:, -1].mean() == pytest.approx(0.885, abs=0.012)
     assert np.median(np.where(ended[:, -1], ended.argmax(1), 21)) == 6
@@ -156,7 +152,7 @@ def test_icu_batch_flow(icu):
     """The closed form at 5 standard errors: survivors of a million patients, and their exact mean."""
     policy, n = uniform_policy(icu), 10**6
     counts = batch_counts(icu, policy, n, run_key(0), pooled=True)
-    survival = value(icu, policy)
+    survival = policy_value(icu, policy)
     total = counts["reward_sums"].sum()
     assert abs(total - n * survival) < 5 * np.sqrt(n * survival * (1 - survival))
     assert counts["visits"].sum() == 20 * n
@@ -178,7 +174,7 @@ def test_icu_names_its_extra(monkeypatch):
 
 def test_optimal_is_at_least_every_policy(icu):
     values = optimal_values(icu)[0]
-    assert (evaluate(icu, expert_policy()) <= values + 1e-12).all()
+    assert (evaluate_policy(icu, expert_policy()) <= values + 1e-12).all()
 
 
 def test_switching_chain_varies_and_swaps() -> None:
@@ -213,7 +209,7 @@ def test_combination_lock_opens_by_one_sequence_only(options) -> None:
     assert r.max() == r[depth - 1].max()
     assert 0.7 <= r.max() <= 1
     assert np.delete(r, depth - 1, axis=0).max() <= 0.02
-    best, uniform = optimal_values(mdp)[0][0, 0], value(mdp, uniform_policy(mdp))
+    best, uniform = optimal_values(mdp)[0][0, 0], policy_value(mdp, uniform_policy(mdp))
     assert uniform < 0.1 * best
     again, other = combination_lock(**options), combination_lock(**{**options, "seed": 77})
     assert np.array_equal(p, again.transitions[0])

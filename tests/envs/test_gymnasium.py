@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.envs import from_gymnasium
-from discreet.envs import riverswim
-from discreet.envs import to_gymnasium
-from discreet.envs import random_mdp
-from discreet.envs.mdp.planning import optimal_values, uniform_policy, value
+from discreet.envs import from_gymnasium, random_mdp, riverswim, to_gymnasium
+from discreet.envs.mdp.planning import optimal_values, policy_value, uniform_policy
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -64,13 +61,13 @@ def test_values_map_affinely(name, horizon, options, added):
     rng = np.random.default_rng(0)
     found = []
     for policy in (optimal, rng.integers(mdp.actions, size=optimal.shape), np.zeros_like(optimal)):
-        back = mdp.reward_map.original_return(value(mdp, policy), horizon)
+        back = mdp.reward_map.original_return(policy_value(mdp, policy), horizon)
         assert back == pytest.approx(original_value(env, policy, horizon), abs=1e-9)
         found.append(back)
     assert found[0] == max(found)
     mixed = 0.3 * uniform_policy(mdp) + 0.7 * np.eye(mdp.actions)[optimal]
-    returns = rollouts(mdp, mixed, 4000).rewards.sum(1)
-    assert abs(returns.mean() - value(mdp, mixed)) < 5 * returns.std() / np.sqrt(4000)
+    returns = rollout_batch(mdp, mixed, 4000).rewards.sum(1)
+    assert abs(returns.mean() - policy_value(mdp, mixed)) < 5 * returns.std() / np.sqrt(4000)
 
 
 def test_known_optima():
@@ -93,7 +90,7 @@ def test_rewards_that_differ_for_one_successor_keep_their_law():
     mdp = from_gymnasium("CliffWalking-v1", horizon=20, is_slippery=True)
     assert mdp.reward_law == "discrete"
     assert mdp.reward_support.tolist() == [0.0, 0.99, 1.0]
-    played = rollouts(mdp, uniform_policy(mdp), 500)
+    played = rollout_batch(mdp, uniform_policy(mdp), 500)
     assert set(np.unique(played.rewards)) <= {0.0, 0.99, 1.0}
 
 
@@ -193,7 +190,7 @@ def returns(mdp, policy, episodes, seed):
 def test_played_returns_have_the_exact_mean(mdp):
     policy = np.random.default_rng(0).integers(mdp.actions, size=(mdp.horizon, mdp.states))
     found = returns(mdp, policy, 1500, seed=3)
-    assert abs(found.mean() - value(mdp, policy)) < 5 * found.std() / np.sqrt(1500)
+    assert abs(found.mean() - policy_value(mdp, policy)) < 5 * found.std() / np.sqrt(1500)
     assert np.array_equal(found[:20], returns(mdp, policy, 20, seed=3))
 
 

@@ -14,8 +14,14 @@ from discreet.envs import (
     wide_linear_mdp,
 )
 from discreet.envs.mdp.linear_mixture import LinearMixtureMDP
-from discreet.envs.mdp.planning import evaluate, occupancy, optimal_values, uniform_policy, value
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.mdp.planning import (
+    evaluate_policy,
+    occupancy,
+    optimal_values,
+    policy_value,
+    uniform_policy,
+)
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.mechanisms.features import MixtureFeatures, one_hot
@@ -27,7 +33,7 @@ def values(mdp):
     """v* and the values of the uniform and the myopic policy."""
     myopic = np.tile(mdp.rewards.argmax(axis=2), (mdp.horizon // len(mdp.rewards), 1))
     best = float(mdp.initial @ optimal_values(mdp)[0][0])
-    return [best, value(mdp, uniform_policy(mdp)), value(mdp, myopic)]
+    return [best, policy_value(mdp, uniform_policy(mdp)), policy_value(mdp, myopic)]
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +163,7 @@ def test_a_flow_of_the_wide_world_is_refused(wide):
 
 def test_people_of_the_wide_world_walk_its_levels(wide):
     values_, _, best = optimal_values(wide)
-    people = rollouts(wide, best, 4000, seed=2)
+    people = rollout_batch(wide, best, 4000, seed=2)
     levels = people.states % 6
     assert (np.diff(levels, axis=1) <= 1).all()
     # Returns lie in [0, 8]: the mean of 4000 is within 8 sqrt(log(2 / 1e-7) / 8000) of v* (Hoeffding, 1e-7).
@@ -177,7 +183,7 @@ def test_what_a_state_tells_of_another_is_in_the_features_only():
         np.testing.assert_array_equal(same, np.broadcast_to(same[0], same.shape))
     advance = kinds.reshape(60, 3) % 3 == 0
     assert set(advance.argmax(axis=1)) == {0, 1, 2}
-    np.testing.assert_allclose(evaluate(mdp, advance.argmax(axis=1)[None].repeat(4, 0))[0], 0.0)
+    np.testing.assert_allclose(evaluate_policy(mdp, advance.argmax(axis=1)[None].repeat(4, 0))[0], 0.0)
 
 
 @pytest.mark.parametrize(

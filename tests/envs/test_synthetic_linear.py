@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from discreet.envs import synthetic_linear
-from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.envs.mdp.planning import optimal_values, value
+from discreet.envs import synthetic_linear, synthetic_linear_behaviour, synthetic_linear_mdp
+from discreet.envs.mdp.planning import optimal_values, policy_value
 
 
 def best(mdp):
@@ -23,8 +22,8 @@ def test_values_over_seeds():
     always = np.zeros((20, 2), np.int64)
     worlds = [synthetic_linear(seed=seed) for seed in range(200)]
     stars = np.array([best(mdp) for mdp in worlds])
-    played = np.array([value(mdp, behaviour) for mdp in worlds])
-    still = np.array([value(mdp, always) for mdp in worlds])
+    played = np.array([policy_value(mdp, behaviour) for mdp in worlds])
+    still = np.array([policy_value(mdp, always) for mdp in worlds])
     assert [round(float(x), 2) for x in (stars.mean(), stars.min(), stars.max())] == [13.88, 12.97, 14.92]
     assert round(float(played.mean()), 2) == 6.65
     assert (stars - still).mean() == pytest.approx(8.85, abs=0.05)

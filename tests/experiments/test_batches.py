@@ -11,10 +11,10 @@ import discreet as dr
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.rng import Seeded
 from discreet.envs.rollouts.rollout import batch_counts, reported_step
-from discreet.experiments.estimate import forecast_run
+from discreet.experiments.estimate import estimate_run
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.batch_queries import BatchSession
-from discreet.mechanisms.interfaces import Plan, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import Plan, ProblemSpec, Release, Schedule
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 
 MDP = dr.make("riverswim", states=3, horizon=3)
@@ -27,16 +27,16 @@ class Asker:
     crude: int = 40
     fine: int = 100
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         sizes = [self.crude] * spec.horizon + [self.fine]
         crude = [CountQuery(spec.layout, step=h, known_rewards=True) for h in range(spec.horizon)]
         times = np.concatenate([[0], np.cumsum(sizes)])
         return Schedule(spec.users, times=times, queries=(*crude, self.query(spec)), plans="deterministic")
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         return CountQuery(spec.layout, visits=False, center_rewards=True)
 
-    def begin(self, spec: Spec, ties: Any) -> tuple[Spec, int]:
+    def begin(self, spec: ProblemSpec, ties: Any) -> tuple[ProblemSpec, int]:
         return spec, 0
 
     def plan(self, state: Any, release: Release, ask: Any) -> tuple[Plan, Any]:
@@ -71,7 +71,7 @@ def test_the_drivers_run_batches(privatizer: Any, by: Any) -> None:
     assert setup.recorded[-1] == 250
     again = setup.run(0, 0)
     assert np.array_equal(run.regret, again.regret)
-    forecast = forecast_run(setup)
+    forecast = estimate_run(setup)
     assert forecast.releases == 4
     assert set(forecast.std) <= {VISITS, TRANSITIONS, CENTERED_REWARDS}
 

@@ -16,9 +16,7 @@ import numpy as np
 import pytest
 from waiting import LIMIT, wait_until
 
-from discreet.experiments import build_run
-from discreet.experiments import simulate
-from discreet.experiments import sweep
+from discreet.experiments import build_run, simulate, sweep
 from discreet.experiments import file_lock as module
 from discreet.experiments.file_lock import Claims
 from discreet.experiments.results import About, Result

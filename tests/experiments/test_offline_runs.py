@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.experiments.offline_runs import Simulated, learn_from, release_of
+from discreet.experiments.offline_runs import SimulatedDataset, learn_offline, make_release
 from discreet.learners.offline.apvi import APVI, DPAPVI
 
 H = 3
 MDP = dr.make("random", states=3, actions=2, horizon=H, seed=1)
-UNIFORM = dr.uniform_policy(MDP)
-SPEC = dr.Spec(MDP.layout)
+UNIFORM = dr.envs.uniform_policy(MDP)
+SPEC = dr.mechanisms.ProblemSpec(MDP.layout)
 
 
 def test_records_and_simulated_people_give_the_same_release() -> None:
     """Played one by one under the same luck, the records of a data set add up to its counts' marginals."""
-    data = Simulated(MDP, UNIFORM, 500, seed=3)
+    data = SimulatedDataset(MDP, UNIFORM, 500, seed=3)
     (records,) = data.chunks()
     learner = DPAPVI()
-    release = release_of(records, learner.query(SPEC), learner.schedule(500), dr.NoPrivacy(), dr.Seeded(0))
+    release = make_release(records, learner.query(SPEC), learner.schedule(500), dr.NoPrivacy(), dr.Seeded(0))
     moves = release.estimates["transition_counts"].value
     assert moves.sum() == 500 * H
     np.testing.assert_array_equal(moves[0].sum(axis=(1, 2)), [500, 0, 0])
@@ -30,39 +30,43 @@ def test_counts_of_ten_million_people_follow_their_law() -> None:
     """n = 1e7 at once; every cell within 6 standard deviations of its mean (rate < 1e-6 over 18 cells)."""
     n = 10**7
     learner = APVI()
-    release = release_of(
-        Simulated(MDP, UNIFORM, n), learner.query(SPEC), learner.schedule(n), dr.NoPrivacy(), dr.Seeded(0)
+    release = make_release(
+        SimulatedDataset(MDP, UNIFORM, n),
+        learner.query(SPEC),
+        learner.schedule(n),
+        dr.NoPrivacy(),
+        dr.Seeded(0),
     )
-    d = dr.occupancy(MDP, UNIFORM)
+    d = dr.envs.occupancy(MDP, UNIFORM)
     assert (np.abs(release.estimates["visits"].value - n * d) <= 6 * np.sqrt(n * d * (1 - d)) + 1e-9).all()
 
 
 def test_secure_noise_is_for_records() -> None:
     """Simulated people under exact noise are played one by one; so are records."""
-    data = Simulated(MDP, UNIFORM, 300)
+    data = SimulatedDataset(MDP, UNIFORM, 300)
     central = dr.Central(epsilon=2.0, delta=1e-6)
-    learned = learn_from(data, DPAPVI(), central, dr.Secure(), SPEC)
+    learned = learn_offline(data, DPAPVI(), central, dr.Secure(), SPEC)
     assert learned.users == 300
     assert learned.guarantee.epsilon is not None
     assert learned.guarantee.epsilon <= 2.0 + 1e-9
     records = next(data.chunks())
-    assert learn_from(records, DPAPVI(), dr.Central(epsilon=2.0), dr.Secure(), SPEC).noise_error > 0
+    assert learn_offline(records, DPAPVI(), dr.Central(epsilon=2.0), dr.Secure(), SPEC).noise_error > 0
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "subset"])
 def test_devices_report_for_themselves(mechanism: str) -> None:
-    data = Simulated(MDP, UNIFORM, 40, seed=2)
+    data = SimulatedDataset(MDP, UNIFORM, 40, seed=2)
     local = dr.Local(epsilon=3.0, randomizer=mechanism)  # type: ignore[arg-type]
-    by_law = learn_from(data, DPAPVI(), local, dr.Seeded(0), SPEC)
-    one_by_one = learn_from(next(data.chunks()), DPAPVI(), local, dr.Seeded(0), SPEC)
+    by_law = learn_offline(data, DPAPVI(), local, dr.Seeded(0), SPEC)
+    one_by_one = learn_offline(next(data.chunks()), DPAPVI(), local, dr.Seeded(0), SPEC)
     assert by_law.threshold == one_by_one.threshold > 0
     assert by_law.guarantee.trust == "local"
 
 
 def test_equal_seeds_equal_policies() -> None:
-    data = Simulated(MDP, UNIFORM, 1000, seed=5)
+    data = SimulatedDataset(MDP, UNIFORM, 1000, seed=5)
     first, again, other = (
-        learn_from(data, DPAPVI(), dr.Central(rho=0.1), dr.Seeded(seed)).q for seed in (1, 1, 2)
+        learn_offline(data, DPAPVI(), dr.Central(rho=0.1), dr.Seeded(seed)).q for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
@@ -70,11 +74,17 @@ def test_equal_seeds_equal_policies() -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="spec"):
-        learn_from(next(Simulated(MDP, UNIFORM, 5).chunks()), DPAPVI(), dr.NoPrivacy(), dr.Seeded(0))
+        learn_offline(
+            next(SimulatedDataset(MDP, UNIFORM, 5).chunks()), DPAPVI(), dr.NoPrivacy(), dr.Seeded(0)
+        )
     with pytest.raises(ValueError, match="users"):
-        Simulated(MDP, UNIFORM, 0)
+        SimulatedDataset(MDP, UNIFORM, 0)
     other = dr.make("random", states=4, actions=2, horizon=H)
     with pytest.raises(ValueError, match="layout"):
-        learn_from(
-            Simulated(other, dr.uniform_policy(other), 5), DPAPVI(), dr.NoPrivacy(), dr.Seeded(0), SPEC
+        learn_offline(
+            SimulatedDataset(other, dr.envs.uniform_policy(other), 5),
+            DPAPVI(),
+            dr.NoPrivacy(),
+            dr.Seeded(0),
+            SPEC,
         )

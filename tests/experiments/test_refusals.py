@@ -58,7 +58,7 @@ def test_too_few_users_are_episodes() -> None:
 def test_in_python() -> None:
     world = dr.make("riverswim", horizon=3)
     with pytest.raises(ValueError, match="^privatizer: must be 'central' .* clipped rewards"):
-        dr.simulate(world, dr.JointModel(), dr.Local(epsilon=1.0), 60)
+        dr.simulate(world, dr.JointPosterior(), dr.Local(epsilon=1.0), 60)
     with pytest.raises(ValueError, match=r"^release = 'tree' \(set by preset = 'paper'\): gives no measure"):
         dr.simulate(world, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1.0, preset="paper"), 60)
     with pytest.raises(ValueError, match="^release = 'tree': gives no measure"):

@@ -35,10 +35,10 @@ def test_runs_that_differ_have_different_names() -> None:
         played(dr.DPUCBVI(), central),
         played(dr.DPUCBVI(bonus_scale=0.2), central),
         played(dr.DPUCBVI(bonus_scale=0.2), dr.Central(epsilon=1.0, release="tree", noise="laplace")),
-        played(dr.PrivateUCBVI(preset="paper"), central),
-        played(dr.PrivateUCBVI(preset="paper"), dr.Central(epsilon=1.0, preset="paper")),
-        played(dr.UCBVI(), dr.NoPrivacy()),
-        played(dr.UCBVI(bonus="bernstein"), dr.NoPrivacy()),
+        played(dr.learners.PrivateUCBVI(preset="paper"), central),
+        played(dr.learners.PrivateUCBVI(preset="paper"), dr.Central(epsilon=1.0, preset="paper")),
+        played(dr.learners.UCBVI(), dr.NoPrivacy()),
+        played(dr.learners.UCBVI(bonus="bernstein"), dr.NoPrivacy()),
         played(dr.DPUCBVI(), dr.Central(**GAUSSIAN)),
         played(dr.DPUCBVI(), dr.Central(epsilon=1.0, delta=1.2e-6)),
         played(dr.DPUCBVI(), dr.Central(epsilon=1.0001)),
@@ -57,7 +57,7 @@ def test_runs_that_differ_have_different_names() -> None:
     assert results[3].guarantee.epsilon == pytest.approx(1.0, rel=1e-9)  # a learner's does not
     assert results[6].label == "UCBVI (bonus=bernstein)"
     assert labels[-1] == "DPUCBVI [by=batch, seed=0]"  # what differs in epsilon is told by its budget
-    figure = dr.regret_figure(results[:5])
+    figure = dr.experiments.regret_figure(results[:5])
     drawn = [text.get_text() for text in figure.axes[0].texts] or figure.legends[0].get_texts()
     assert len({str(text) for text in drawn}) == 6  # and the uniform policy
     compared = dr.compare(results[:2])
@@ -118,13 +118,13 @@ def test_the_command_line_names_a_run(tmp_path: Path) -> None:
     ("learner", "privatizer"),
     [
         (dr.DPUCBVI(bonus_scale=0.2, replan_growth=1.3), dr.Central(epsilon=1.0, release="tree")),
-        (dr.PrivateUCBVI(preset="paper"), dr.Central(epsilon=1.0)),
-        (dr.PrivateUCBVI(preset="paper"), dr.Local(epsilon=2.0, preset="paper")),
-        (dr.PrivateUCBVI(), dr.Central(epsilon=2.0, preset="paper")),
-        (dr.UCBVI(bonus="bernstein", preset="theory"), dr.NoPrivacy()),
+        (dr.learners.PrivateUCBVI(preset="paper"), dr.Central(epsilon=1.0)),
+        (dr.learners.PrivateUCBVI(preset="paper"), dr.Local(epsilon=2.0, preset="paper")),
+        (dr.learners.PrivateUCBVI(), dr.Central(epsilon=2.0, preset="paper")),
+        (dr.learners.UCBVI(bonus="bernstein", preset="theory"), dr.NoPrivacy()),
         (dr.NoiseAwareUCBVI(), dr.Central(**GAUSSIAN)),
         (dr.NoiseAwareUCBVI(), dr.Shuffle(epsilon=1.0, delta=1e-6)),
-        (dr.PUCB(), dr.Local(epsilon=1.0)),
+        (dr.learners.PUCB(), dr.Local(epsilon=1.0)),
     ],
 )
 def test_a_saved_result_repeats(learner: Any, privatizer: Any, tmp_path: Path) -> None:
@@ -216,9 +216,9 @@ def test_regret_is_in_the_units_of_the_environment(tmp_path: Path) -> None:
     """All that a person reads is four times the regret of rewards mapped by 1/4; files keep the bits."""
     mdp = rescaled()
     result = played(dr.DPUCBVI(), dr.NoPrivacy(), mdp, seeds=3)
-    raw = dr.Setup(mdp, dr.DPUCBVI(), dr.NoPrivacy(), 60).run(0, 0)
+    raw = dr.experiments.Setup(mdp, dr.DPUCBVI(), dr.NoPrivacy(), 60).run(0, 0)
     assert result.final_regret[0] == pytest.approx(4 * raw.regret[-1], rel=1e-12)
-    best = float(mdp.initial @ dr.optimal_values(mdp)[0][0])
+    best = float(mdp.initial @ dr.envs.optimal_values(mdp)[0][0])
     assert result.optimal_value == pytest.approx(4 * best - 6, rel=1e-12)  # six steps, each 1 too high
     assert result.uniform_regret == pytest.approx(60 * (result.optimal_value - result.uniform_value))
     assert result.summary().mean.estimate == pytest.approx(result.final_regret.mean())

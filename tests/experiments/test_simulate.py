@@ -44,7 +44,7 @@ VARIANTS = [
 @pytest.mark.parametrize(
     ("learner", "privatizer", "schedule", "variant", "by"),
     pairwise(
-        {"private-vi": dr.PrivateUCBVI, "dp": dr.DPUCBVI, "private-po": dr.PrivateUCBPO},
+        {"private-vi": dr.learners.PrivateUCBVI, "dp": dr.DPUCBVI, "private-po": dr.learners.PrivateUCBPO},
         {"none": NONE, "central": CENTRAL, "local": LOCAL},
         SCHEDULES,
         VARIANTS,
@@ -182,7 +182,7 @@ def test_leaf_user_and_leaf_batch_are_both_equal() -> None:
 
 @pytest.mark.parametrize("stepwise", [False, pytest.param(True, marks=pytest.mark.statistics)])
 def test_any_number_of_workers_gives_the_same_result(stepwise: bool) -> None:
-    setup = Setup(world(), dr.PrivateUCBVI(), CENTRAL, 40, stepwise=stepwise)
+    setup = Setup(world(), dr.learners.PrivateUCBVI(), CENTRAL, 40, stepwise=stepwise)
     one = {r.run: r.regret for r in iterate_runs(setup, 5, range(3), workers=1)}
     two = {r.run: r.regret for r in iterate_runs(setup, 5, [2, 0, 1], workers=2)}
     assert one.keys() == two.keys()
@@ -202,8 +202,8 @@ def test_cutting_a_run_into_calls_changes_nothing(learner: object, monkeypatch: 
 
 def test_two_learners_meet_the_same_users() -> None:
     """Under one seed the first user's luck is the same for two learners that play the same policy."""
-    first = Setup(world(), dr.UCBVI(tie_break="first"), NONE, 1).run(4, 4)
-    other = Setup(world(), dr.PrivateUCBVI(tie_break="first"), CENTRAL, 1).run(4, 4)
+    first = Setup(world(), dr.learners.UCBVI(tie_break="first"), NONE, 1).run(4, 4)
+    other = Setup(world(), dr.learners.PrivateUCBVI(tie_break="first"), CENTRAL, 1).run(4, 4)
     assert (first.gap_regret == other.gap_regret).all()
 
 
@@ -212,7 +212,7 @@ def test_batches_equal_episodes_in_law(privatizer: object) -> None:
     """Final regrets of 400 seeds each, two-sample Kolmogorov-Smirnov; false alarm 1e-6 each."""
     finals = {}
     for by, seed in (("episode", 1), ("batch", 2)):
-        setup = Setup(world(), dr.PrivateUCBVI(replan_growth=1.5), privatizer, 300, by)  # type: ignore[arg-type]
+        setup = Setup(world(), dr.learners.PrivateUCBVI(replan_growth=1.5), privatizer, 300, by)  # type: ignore[arg-type]
         finals[by] = np.array([setup.run(seed, r).regret[-1] for r in range(400)])
     assert stats.ks_2samp(finals["episode"], finals["batch"]).pvalue > 1e-6
     combined = np.sqrt(finals["episode"].var() / 400 + finals["batch"].var() / 400)
@@ -220,7 +220,7 @@ def test_batches_equal_episodes_in_law(privatizer: object) -> None:
 
 
 def test_gap_regret_has_the_same_mean() -> None:
-    setup = Setup(world(), dr.UCBVI(), NONE, 200)
+    setup = Setup(world(), dr.learners.UCBVI(), NONE, 200)
     runs = [setup.run(9, r) for r in range(300)]
     difference = np.array([r.gap_regret[-1] - r.regret[-1] for r in runs])
     assert abs(difference.mean()) < 5 * difference.std() / np.sqrt(difference.size)
@@ -233,7 +233,7 @@ def test_recorded_points() -> None:
     assert many.size <= 1000
     assert many[0] == 1
     assert many[-1] == 10**6 - 1
-    setup = Setup(world(), dr.UCBVI(), NONE, 5000)
+    setup = Setup(world(), dr.learners.UCBVI(), NONE, 5000)
     assert setup.recorded.size <= 1000
     assert setup.recorded[-1] == 5000
 
@@ -252,13 +252,13 @@ def test_learning_and_its_price() -> None:
 
 def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="episodes = 0"):
-        dr.simulate(world(), dr.UCBVI(), NONE, 0)
+        dr.simulate(world(), dr.learners.UCBVI(), NONE, 0)
     with pytest.raises(ValueError, match="seeds = 0"):
-        dr.simulate(world(), dr.UCBVI(), NONE, 5, seeds=0)
+        dr.simulate(world(), dr.learners.UCBVI(), NONE, 5, seeds=0)
     with pytest.raises(ValueError, match="by = 'user'"):
-        dr.simulate(world(), dr.UCBVI(), NONE, 5, by="user")  # type: ignore[arg-type]
+        dr.simulate(world(), dr.learners.UCBVI(), NONE, 5, by="user")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="stationary"):
-        dr.simulate(world(stationary=False), dr.UCBVI(stationary=True), NONE, 5)
+        dr.simulate(world(stationary=False), dr.learners.UCBVI(stationary=True), NONE, 5)
 
 
 @pytest.mark.parametrize("own", [False, True])

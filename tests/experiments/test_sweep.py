@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.experiments import simulate
-from discreet.experiments import sweep
+from discreet.experiments import simulate, sweep
 from discreet.experiments.results import Result
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.seed_run import SeedRun

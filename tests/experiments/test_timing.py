@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.experiments import simulate
-from discreet.experiments import timing
+from discreet.experiments import simulate, timing
 from discreet.experiments.timing import Moments, moments
 
 EACH = np.arange(1001)  # a release before each of 1 000 users
@@ -83,7 +82,7 @@ def test_loading_is_no_part_of_the_estimate() -> None:
 
 def test_no_warning_where_a_run_is_not_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Warnings are errors in tests: a run that is expected to take 19 seconds gets none, one of 40 does."""
-    setup = dr.Setup(dr.make("riverswim"), dr.DPUCBVI(replan_every=1), dr.NoPrivacy(), 2_000)
+    setup = dr.experiments.Setup(dr.make("riverswim"), dr.DPUCBVI(replan_every=1), dr.NoPrivacy(), 2_000)
     for seconds, words in ((19.0, None), (40.0, "about 40 seconds"), (600.0, "about 10 minutes")):
         users = np.arange(1, 201)
         seen = Moments(tuple((users * seconds / 2_000).tolist()), tuple(users.tolist()))
@@ -101,7 +100,9 @@ def test_processes_start_once_runs_here_have_taken_as_long(
     second: float, here: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Quick runs stay in this process; longer ones move. The results are the same bits."""
-    setup = dr.Setup(dr.make("riverswim", horizon=4), dr.DPUCBVI(), dr.NoPrivacy(), 40, stepwise=True)
+    setup = dr.experiments.Setup(
+        dr.make("riverswim", horizon=4), dr.DPUCBVI(), dr.NoPrivacy(), 40, stepwise=True
+    )
     ticks = itertools.count()
     users = [0]
 

@@ -31,12 +31,12 @@ import numpy as np
 
 import discreet as dr
 from discreet.core.noise import discrete_samplers as exact
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Schema
 from discreet.device.shuffle_encoder import ShuffleEncoder
 from discreet.device.shuffle_payload import Family, Form
-from discreet.experiments.estimate import forecast_run
+from discreet.experiments.estimate import estimate_run
 from discreet.experiments.simulate import Setup
 from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
 from discreet.learners.online.noise_aware_sums import NoiseAwareOnSums
@@ -45,8 +45,8 @@ from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Response
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
 from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
-from discreet.pipeline.estimate import forecast_learn
-from discreet.pipeline.learn import learn, plan_again
+from discreet.pipeline.estimate import estimate_release
+from discreet.pipeline.learn import learn, replan
 
 # Names that `discreet` itself does not export yet: all of them are here, in one place.
 from discreet.pipeline.synthetic_data import write_made_up
@@ -100,59 +100,59 @@ _EACH = {"replan_every": 1}
 # world, learner, privatizer, users
 RUNS: Mapping[str, tuple[Any, ...]] = {
     # each learner without privacy
-    "ucb-vi": ("random", dr.UCBVI(**_EACH), dr.NoPrivacy(), 200),
-    "ucb-vi bernstein": ("random", dr.UCBVI(bonus="bernstein", **_EACH), dr.NoPrivacy(), 200),
-    "ucb-vi paper": ("swim", dr.UCBVI(preset="paper"), dr.NoPrivacy(), 100),
-    "oppo": ("random", dr.OPPO(**_EACH), dr.NoPrivacy(), 200),
-    "psrl": ("alike", dr.PSRL(), dr.NoPrivacy(), 200),
-    "psrl steps": ("random", dr.PSRL(stationary=False, samples=3), dr.NoPrivacy(), 120),
-    "rlsvi": ("alike", dr.RLSVI(), dr.NoPrivacy(), 200),
-    "joint none": ("alike", dr.JointModel(samples=4), dr.NoPrivacy(), 150),
+    "ucb-vi": ("random", dr.learners.UCBVI(**_EACH), dr.NoPrivacy(), 200),
+    "ucb-vi bernstein": ("random", dr.learners.UCBVI(bonus="bernstein", **_EACH), dr.NoPrivacy(), 200),
+    "ucb-vi paper": ("swim", dr.learners.UCBVI(preset="paper"), dr.NoPrivacy(), 100),
+    "oppo": ("random", dr.learners.OPPO(**_EACH), dr.NoPrivacy(), 200),
+    "psrl": ("alike", dr.learners.PSRL(), dr.NoPrivacy(), 200),
+    "psrl steps": ("random", dr.learners.PSRL(stationary=False, samples=3), dr.NoPrivacy(), 120),
+    "rlsvi": ("alike", dr.learners.RLSVI(), dr.NoPrivacy(), 200),
+    "joint none": ("alike", dr.JointPosterior(samples=4), dr.NoPrivacy(), 150),
     # private ones, by every release of Central
-    "private-ucb-vi auto": ("small", dr.PrivateUCBVI(**_EACH), _PURE, 200),
-    "private-ucb-vi tree": ("small", dr.PrivateUCBVI(**_EACH), dr.Central(epsilon=2.0, release="tree"), 200),
+    "private-ucb-vi auto": ("small", dr.learners.PrivateUCBVI(**_EACH), _PURE, 200),
+    "private-ucb-vi tree": ("small", dr.learners.PrivateUCBVI(**_EACH), dr.Central(epsilon=2.0, release="tree"), 200),
     "private-ucb-vi optimal tree": (
-        "small", dr.PrivateUCBVI(**_EACH), dr.Central(epsilon=2.0, release="tree", tree_estimate="optimal"),
+        "small", dr.learners.PrivateUCBVI(**_EACH), dr.Central(epsilon=2.0, release="tree", tree_estimate="optimal"),
         200,
     ),
     "private-ucb-vi tree of users": (
-        "small", dr.PrivateUCBVI(replan_growth=1.2), dr.Central(rho=0.2, release="tree", leaf="user"), 200,
+        "small", dr.learners.PrivateUCBVI(replan_growth=1.2), dr.Central(rho=0.2, release="tree", leaf="user"), 200,
     ),
     "private-ucb-vi paper": (
-        "small", dr.PrivateUCBVI(preset="paper"), dr.Central(epsilon=2.0, preset="paper"), 100,
+        "small", dr.learners.PrivateUCBVI(preset="paper"), dr.Central(epsilon=2.0, preset="paper"), 100,
     ),
     "private-ucb-vi digits": (
-        "small", dr.PrivateUCBVI(**_EACH), dr.Central(epsilon=2.0, release="signed-digits", arity=3), 200,
+        "small", dr.learners.PrivateUCBVI(**_EACH), dr.Central(epsilon=2.0, release="signed-digits", arity=3), 200,
     ),
     "private-ucb-vi square root": (
-        "small", dr.PrivateUCBVI(**_EACH), dr.Central(mu=0.5, release="square-root"), 200,
+        "small", dr.learners.PrivateUCBVI(**_EACH), dr.Central(mu=0.5, release="square-root"), 200,
     ),
     "private-ucb-vi batches": (
-        "small", dr.PrivateUCBVI(**_EACH), dr.Central(rho=0.2, release="batches", noise="gaussian"), 200,
+        "small", dr.learners.PrivateUCBVI(**_EACH), dr.Central(rho=0.2, release="batches", noise="gaussian"), 200,
     ),
     "private-ucb-vi reports": (
-        "small", dr.PrivateUCBVI(**_EACH), dr.Central(epsilon=4.0, release="reports"), 200,
+        "small", dr.learners.PrivateUCBVI(**_EACH), dr.Central(epsilon=4.0, release="reports"), 200,
     ),
     "private-ucb-vi weights": (
-        "small", dr.PrivateUCBVI(derive_visits=False, **_EACH),
+        "small", dr.learners.PrivateUCBVI(derive_visits=False, **_EACH),
         dr.Central(epsilon=2.0, weights=(0.2, 0.3, 0.5)), 200,
     ),
     "private-ucb-vi raw cost": (
-        "small", dr.PrivateUCBVI(post="raw", form="cost", missing_mass="optimistic", **_EACH), _PURE, 150,
+        "small", dr.learners.PrivateUCBVI(post="raw", form="cost", missing_mass="optimistic", **_EACH), _PURE, 150,
     ),
-    "private-ucb-vi lp": ("small", dr.PrivateUCBVI(post="lp", **_EACH), _PURE, 60),
+    "private-ucb-vi lp": ("small", dr.learners.PrivateUCBVI(post="lp", **_EACH), _PURE, 60),
     "dp-ucbvi auto": ("small", dr.DPUCBVI(**_EACH), _GAUSS, 200),
     "dp-ucbvi known rewards": ("small", dr.DPUCBVI(known_rewards=True, **_EACH), _GAUSS, 200),
     "dp-ucbvi pooled steps": ("alike", dr.DPUCBVI(stationary=True, **_EACH), _GAUSS, 200),
     "dp-ucbvi raw rewards": (
         "small", dr.DPUCBVI(center_rewards=False, derive_visits=False, **_EACH), _GAUSS, 200,
     ),
-    "private-ucb-po": ("small", dr.PrivateUCBPO(**_EACH), _GAUSS, 200),
-    "pucb": ("small", dr.PUCB(**_EACH), dr.Central(epsilon=8.0, release="tree"), 200),
-    "ldp-obi central": ("small", dr.LDPOBI(**_EACH), _GAUSS, 200),
+    "private-ucb-po": ("small", dr.learners.PrivateUCBPO(**_EACH), _GAUSS, 200),
+    "pucb": ("small", dr.learners.PUCB(**_EACH), dr.Central(epsilon=8.0, release="tree"), 200),
+    "ldp-obi central": ("small", dr.learners.LDPOBI(**_EACH), _GAUSS, 200),
     # local and shuffle
-    "ldp-obi local laplace": ("small", dr.LDPOBI(**_EACH), dr.Local(epsilon=4.0, randomizer="laplace"), 150),
-    "ldp-obi local paper": ("small", dr.LDPOBI(**_EACH), dr.Local(epsilon=4.0, preset="paper"), 150),
+    "ldp-obi local laplace": ("small", dr.learners.LDPOBI(**_EACH), dr.Local(epsilon=4.0, randomizer="laplace"), 150),
+    "ldp-obi local paper": ("small", dr.learners.LDPOBI(**_EACH), dr.Local(epsilon=4.0, preset="paper"), 150),
     "dp-ucbvi local gaussian": (
         "small", dr.DPUCBVI(**_EACH), dr.Local(epsilon=4.0, delta=1e-4, noise="gaussian"), 150,
     ),
@@ -162,7 +162,7 @@ RUNS: Mapping[str, tuple[Any, ...]] = {
     "noise-aware local krr": (
         "small", _AWARE(), dr.Local(epsilon=4.0, randomizer="krr", reward_share=0.3), 150,
     ),
-    "private-ucb-po local": ("small", dr.PrivateUCBPO(**_EACH), dr.Local(epsilon=4.0), 100),
+    "private-ucb-po local": ("small", dr.learners.PrivateUCBPO(**_EACH), dr.Local(epsilon=4.0), 100),
     "noise-aware shuffle": ("small", _AWARE(), dr.Shuffle(epsilon=4.0, delta=1e-2), 150),
     "noise-aware shuffle composed": (
         "small", _AWARE(), dr.Shuffle(epsilon=4.0, delta=1e-2, calibration="composed"), 150,
@@ -191,19 +191,19 @@ RUNS: Mapping[str, tuple[Any, ...]] = {
     ),
     "noise-aware-sums": ("small", NoiseAwareOnSums(), dr.Central(epsilon=2.0, release="tree"), 150),
     # rewards up to a cut
-    "joint cut": ("alike", dr.JointModel(samples=4), dr.Central(epsilon=4.0, delta=1e-4), 300),
-    "joint cut pure": ("swim", dr.JointModel(samples=4, wide_share=0.5), dr.Central(epsilon=4.0), 150),
-    "joint cut that moves": ("swim", dr.JointModel(samples=4), dr.Central(mu=20.0), 1500),
-    "joint cut exact": ("swim", dr.JointModel(samples=4), dr.NoPrivacy(), 1500),
+    "joint cut": ("alike", dr.JointPosterior(samples=4), dr.Central(epsilon=4.0, delta=1e-4), 300),
+    "joint cut pure": ("swim", dr.JointPosterior(samples=4, wide_share=0.5), dr.Central(epsilon=4.0), 150),
+    "joint cut that moves": ("swim", dr.JointPosterior(samples=4), dr.Central(mu=20.0), 1500),
+    "joint cut exact": ("swim", dr.JointPosterior(samples=4), dr.NoPrivacy(), 1500),
     # elimination, each batch with its own question
     "sdp-pe": ("small", dr.SDPPE(), dr.Central(epsilon=4.0), 400),
     "sdp-pe gaussian": ("small", dr.SDPPE(elimination="theory"), _GAUSS, 400),
     "sdp-pe shuffle": ("small", dr.SDPPE(), dr.Shuffle(epsilon=4.0, delta=1e-2), 400),
     "sdp-pe local": ("small", dr.SDPPE(), dr.Local(epsilon=4.0), 400),
     "sdp-pe none": ("small", dr.SDPPE(), dr.NoPrivacy(), 400),
-    "apeve": ("small", dr.APEVE(), dr.NoPrivacy(), 400),
-    "sdp-pe-om": ("small", dr.SDPPEOM(), dr.Central(epsilon=4.0), 400),
-    "sdp-pe-om forget": ("small", dr.SDPPEOM(forget=True), dr.NoPrivacy(), 400),
+    "apeve": ("small", dr.learners.APEVE(), dr.NoPrivacy(), 400),
+    "sdp-pe-om": ("small", dr.learners.SDPPEOM(), dr.Central(epsilon=4.0), 400),
+    "sdp-pe-om forget": ("small", dr.learners.SDPPEOM(forget=True), dr.NoPrivacy(), 400),
     # features
     "ucrl-vtr none": ("mixture", UCRLVTR(), dr.NoPrivacy(), 100),
     "ucrl-vtr": ("mixture", UCRLVTR(), _GAUSS, 100),
@@ -272,8 +272,8 @@ def _loop(name: str, pause: Callable[[Any, str], Any] = lambda session, moment: 
         plan, state = learner.plan(state, releases[-1], session.answer)
         encoder = session.begin(plan)
         for _ in range(plan.users):
-            one = dr.rollout(mdp, plan.policy, source.keys.environment, at)
-            session.submit(encoder(one, plan, SeededCoins(source.keys.noise, at)))
+            one = dr.envs.rollout(mdp, plan.policy, source.keys.environment, at)
+            session.submit(encoder(one, plan, SeededRng(source.keys.noise, at)))
             at += 1
         policies.append(np.asarray(plan.policy).ravel())
         sizes.append(plan.users)
@@ -315,15 +315,15 @@ _VALUES = np.array([(_H - h) * _weyl(_S, step=math.sqrt(7.0 + h)) for h in range
 _CONTEXT = {"values": _VALUES, "weights": np.full((_H - 1, _S, _A), 1.5)}
 
 _QUERIES: Mapping[str, Any] = {
-    "raw": dr.CountQuery(_LAYOUT),
-    "lean": dr.CountQuery(_LAYOUT, visits=False, center_rewards=True, reward_share=0.3),
-    "known": dr.CountQuery(_LAYOUT, known_rewards=True),
-    "alike": dr.CountQuery(_LAYOUT, stationary=True, visits=False, center_rewards=True),
-    "step": dr.CountQuery(_LAYOUT, step=1),
-    "pool": dr.CountQuery(_LAYOUT, visits=False, center_rewards=True, pooled="all", pooled_share=0.6),
-    "first": dr.CountQuery(_LAYOUT, visits=False, center_rewards=True, pooled="first"),
-    "groups": dr.CountQuery(_LAYOUT, visits=False, center_rewards=True, groups=3, clip=1.5),
-    "cut": dr.CountQuery(_LAYOUT, visits=False, center_rewards=True, reward_share=0.3, cut=1.5),
+    "raw": dr.mechanisms.CountQuery(_LAYOUT),
+    "lean": dr.mechanisms.CountQuery(_LAYOUT, visits=False, center_rewards=True, reward_share=0.3),
+    "known": dr.mechanisms.CountQuery(_LAYOUT, known_rewards=True),
+    "alike": dr.mechanisms.CountQuery(_LAYOUT, stationary=True, visits=False, center_rewards=True),
+    "step": dr.mechanisms.CountQuery(_LAYOUT, step=1),
+    "pool": dr.mechanisms.CountQuery(_LAYOUT, visits=False, center_rewards=True, pooled="all", pooled_share=0.6),
+    "first": dr.mechanisms.CountQuery(_LAYOUT, visits=False, center_rewards=True, pooled="first"),
+    "groups": dr.mechanisms.CountQuery(_LAYOUT, visits=False, center_rewards=True, groups=3, clip=1.5),
+    "cut": dr.mechanisms.CountQuery(_LAYOUT, visits=False, center_rewards=True, reward_share=0.3, cut=1.5),
     "mixture": MixtureQuery(layout=_OPEN, features=_MIXED),
     "mixture full": MixtureQuery(
         layout=_OPEN, features=_MIXED, second=True, rewards="tabular", largest_weight=2.0
@@ -337,7 +337,7 @@ _QUERIES: Mapping[str, Any] = {
 }  # fmt: skip
 _TIMES = np.array([0, 2, 4, 9])
 _SHARES = np.array([0.5, 0.8, 0.6, 0.3])
-_STEPS = tuple(dr.CountQuery(_LAYOUT, step=h, known_rewards=True) for h in range(2))
+_STEPS = tuple(dr.mechanisms.CountQuery(_LAYOUT, step=h, known_rewards=True) for h in range(2))
 _SCHEDULES: Mapping[str, dr.Schedule] = {
     "some": dr.Schedule(12, times=_TIMES),
     "read": dr.Schedule(12, times=_TIMES, reads="measurements"),
@@ -346,7 +346,7 @@ _SCHEDULES: Mapping[str, dr.Schedule] = {
     "open": dr.Schedule(None),
     "once": dr.Schedule.one_shot(9),
     "shares": dr.Schedule(12, times=_TIMES, reads="measurements", pooled_shares=_SHARES),
-    "questions": dr.Schedule(12, times=_TIMES, queries=(*_STEPS, dr.CountQuery(_LAYOUT))),
+    "questions": dr.Schedule(12, times=_TIMES, queries=(*_STEPS, dr.mechanisms.CountQuery(_LAYOUT))),
     "fixed": dr.Schedule(12, times=_TIMES, plans="deterministic"),
     "large": dr.Schedule(5000, growth=1.3),
     "large read": dr.Schedule(5000, growth=1.3, reads="measurements"),
@@ -454,7 +454,7 @@ def _played(
     laws: bool = True,
 ) -> dict[str, Any]:
     """Release, plan, people, release, ...; one of the people of the second plan does not come."""
-    linear = not isinstance(query, dr.CountQuery)
+    linear = not isinstance(query, dr.mechanisms.CountQuery)
     layout, users = query.layout, 0
     releases, answered = [], []
     for k, size in enumerate([*sizes, 0]):
@@ -515,7 +515,7 @@ def _session(privatizer: Any, query: Any, schedule: dr.Schedule, **how: Any) -> 
     source = dr.Seeded(5, 1)
     session = privatizer.start(query, schedule, source)
     guarantee = _in_short(session.guarantee)
-    played = _played(session, query, _sizes(schedule), partial(SeededCoins, source.keys.noise), **how)
+    played = _played(session, query, _sizes(schedule), partial(SeededRng, source.keys.noise), **how)
     return {"guarantee": guarantee, "released": played}
 
 
@@ -733,7 +733,7 @@ for _p, _q, _s, _source in _MATRIX:
 
 
 def _of_stored(privatizer: Any, episodes: int, source: Any) -> Any:
-    query = dr.CountQuery(_LAYOUT, visits=False, center_rewards=True, episodes=episodes)
+    query = dr.mechanisms.CountQuery(_LAYOUT, visits=False, center_rewards=True, episodes=episodes)
     with privatizer.stored(query, source) as session:
         return _guaranteed(session.guarantee)
 
@@ -749,7 +749,7 @@ for _p, _m, _source in itertools.product(
 
 # ----------------------------------------------------------------------------------- forecasts
 def _forecast(world: str, learner: Any, privatizer: Any) -> Any:
-    return forecast_run(Setup(WORLDS[world](), learner, privatizer, 3000)).to_json()
+    return estimate_run(Setup(WORLDS[world](), learner, privatizer, 3000)).to_json()
 
 
 for _name, _parts in {
@@ -758,7 +758,7 @@ for _name, _parts in {
     "dp-ucbvi central": ("small", dr.DPUCBVI(**_EACH), dr.Central(epsilon=1.0)),
     "dp-ucbvi local": ("small", dr.DPUCBVI(**_EACH), dr.Local(epsilon=2.0)),
     "dp-ucbvi shuffle": ("small", dr.DPUCBVI(**_EACH), dr.Shuffle(epsilon=1.0, delta=1e-3)),
-    "joint central": ("alike", dr.JointModel(), dr.Central(epsilon=1.0, delta=1e-6)),
+    "joint central": ("alike", dr.JointPosterior(), dr.Central(epsilon=1.0, delta=1e-6)),
     "sdp-pe central": ("small", dr.SDPPE(), dr.Central(epsilon=1.0)),
     "ucrl-vtr central": ("mixture", UCRLVTR(), dr.Central(epsilon=1.0, delta=1e-6)),
     "lsvi-ucb local": ("linear", dr.LSVIUCB(), dr.Local(epsilon=1.0, delta=1e-6)),
@@ -785,7 +785,7 @@ _LINEAR_SCHEMA = Schema(
 
 
 def _schema_forecast(privatizer: Any) -> Any:
-    return forecast_learn(_SCHEMA, 10_000, privatizer, measure=False).to_dict()
+    return estimate_release(_SCHEMA, 10_000, privatizer, measure=False).to_dict()
 
 
 _add("forecast", "schema", partial(_schema_forecast, dr.Central(epsilon=1.0, delta=1e-6)))
@@ -793,15 +793,17 @@ _add("forecast", "schema pure", partial(_schema_forecast, dr.Central(epsilon=3.0
 
 
 # ---------------------------------------------------------------------------------- stored data
-def _people(world: str, users: int) -> dr.Simulated:
+def _people(world: str, users: int) -> dr.learners.SimulatedDataset:
     mdp = WORLDS[world]()
-    return dr.Simulated(mdp, dr.uniform_policy(mdp), users, seed=3)
+    return dr.learners.SimulatedDataset(mdp, dr.envs.uniform_policy(mdp), users, seed=3)
 
 
 def _offline(learner: Any, privatizer: Any, world: str = "random", users: int = 400) -> Any:
     data = _people(world, users)
-    spec = dr.Spec(data.mdp.layout, stationary=data.mdp.stationary)
-    release = dr.release_of(data, learner.query(spec), learner.schedule(users), privatizer, dr.Seeded(2))
+    spec = dr.mechanisms.ProblemSpec(data.mdp.layout, stationary=data.mdp.stationary)
+    release = dr.learners.make_release(
+        data, learner.query(spec), learner.schedule(users), privatizer, dr.Seeded(2)
+    )
     learned = learner.learn(release, spec)
     return {
         "released": _released([release]), "guarantee": str(release.guarantee),
@@ -810,7 +812,7 @@ def _offline(learner: Any, privatizer: Any, world: str = "random", users: int = 
 
 
 for _name, _parts in {
-    "apvi": (dr.APVI(), dr.NoPrivacy()),
+    "apvi": (dr.learners.APVI(), dr.NoPrivacy()),
     "dp-apvi": (dr.DPAPVI(), dr.Central(epsilon=2.0, delta=1e-4)),
     "dp-apvi pure": (dr.DPAPVI(), dr.Central(epsilon=8.0)),
     "dp-apvi paper": (dr.DPAPVI(preset="paper"), dr.Central(rho=1.0)),
@@ -823,7 +825,7 @@ for _name, _parts in {
 
 def _offline_linear(learner: Any) -> Any:
     mdp = WORLDS["linear"]()
-    data = dr.rollouts(mdp, dr.uniform_policy(mdp), 300, 4)
+    data = dr.envs.rollout_batch(mdp, dr.envs.uniform_policy(mdp), 300, 4)
     learned = learn_linear(learner, mdp.layout, mdp.features, data, dr.Seeded(2))
     return {
         "guarantee": _guaranteed(learned.guarantee), "policy": learned.policy, "values": learned.values,
@@ -846,7 +848,7 @@ for _name, _learner in {
 def _responses(pause: Callable[[Any, str], Any] = lambda session, moment: session) -> Any:
     """Every kind of question to one stored data set, Gaussian, Laplace and exact."""
     mdp = WORLDS["linear"]()
-    data = dr.rollouts(mdp, dr.uniform_policy(mdp), 200, 4)
+    data = dr.envs.rollout_batch(mdp, dr.envs.uniform_policy(mdp), 200, 4)
     weights = 0.2 + 0.8 * _weyl(mdp.states, mdp.actions)
     values = 2.0 * _weyl(mdp.states, step=math.sqrt(11.0))
     found: dict[str, Any] = {}
@@ -969,14 +971,14 @@ def _files(schema: Schema, learner: Any, again: Any = None, **how: Any) -> Any:
         source = open_source(place / "people.parquet", schema)
         learn(source, learner, place / "out", ledger=None, randomness=dr.Seeded(3), **how)
         if again is not None:
-            plan_again(place / "out" / "release.parquet", again, place / "again")
+            replan(place / "out" / "release.parquet", again, place / "again")
         folder = place / ("out" if again is None else "again")
         return {**_folder(folder), "refuted": [c.name for c in verify(folder) if not c.ok]}
 
 
 _BUDGET = dr.Central(epsilon=8.0, delta=1e-4)
 _add("stored", "files of counts", partial(_files, _SCHEMA, dr.DPAPVI(), privatizer=_BUDGET))
-_add("stored", "files of exact counts", partial(_files, _SCHEMA, dr.APVI()))
+_add("stored", "files of exact counts", partial(_files, _SCHEMA, dr.learners.APVI()))
 _add(
     "stored", "files of counts planned again",
     partial(_files, _SCHEMA, dr.DPAPVI(), dr.DPAPVI(c1=0.5), privatizer=_BUDGET),
@@ -1001,7 +1003,7 @@ def _continued(play: Callable[..., Any]) -> Any:
                 return session
             path = Path(name) / f"{next(count)}.state"
             session.save(path)
-            return dr.restore(path, folder=Path(name) / "restored")
+            return dr.mechanisms.restore(path, folder=Path(name) / "restored")
 
         return play(pause=pause)
 

@@ -10,7 +10,7 @@ from discreet.core.count_query import CENTERED_REWARDS
 from discreet.core.rng import Seeded
 from discreet.envs.rollouts.simulated_users import played_counts
 from discreet.experiments.simulate import Setup
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 CENTRAL = dr.Central(epsilon=1.0, delta=1e-6)
 
@@ -19,7 +19,7 @@ class DeclaredStationary(Setup):
     """A world that is declared stationary, whatever it is."""
 
     @cached_property
-    def spec(self) -> Spec:
+    def spec(self) -> ProblemSpec:
         return replace(super().spec, stationary=True)
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from discreet.experiments import build_run
-from discreet.experiments import sweep
+from discreet.experiments import build_run, sweep
 from discreet.experiments.engine import Engine
 from discreet.experiments.results import Result
 from discreet.experiments.run_config import RunConfig

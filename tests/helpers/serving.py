@@ -22,9 +22,9 @@ MISSING = [
 if MISSING:
     pytest.skip(f"no {', '.join(MISSING)}: pip install 'discreet[serve]'", allow_module_level=True)
 
-from discreet.device import http_client as people
+from discreet.device import http_client as people  # noqa: E402
 from discreet.ledger.signatures import PrivateKey, new_key, read_private_key  # noqa: E402
-from discreet.service import encoding as codec
+from discreet.service import encoding as codec  # noqa: E402
 from discreet.service.database import Place, Store, hashed  # noqa: E402
 from discreet.service.dry_run import people_of, promised_by  # noqa: E402
 from discreet.service.release_worker import Writer, begin_study  # noqa: E402
@@ -129,7 +129,7 @@ class Recorded:
 def simulated(study: Study) -> list[Any]:
     """The plans of ``dr.simulate`` step by step, of the study's world, noise and people."""
     recorded = Recorded(study.learner)
-    setup = dr.Setup(study.world, recorded, study.privatizer, study.users, "episode", True)
+    setup = dr.experiments.Setup(study.world, recorded, study.privatizer, study.users, "episode", True)
     setup.run(study.randomness.seed, 0)  # type: ignore[union-attr]
     return recorded.plans
 

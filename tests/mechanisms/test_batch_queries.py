@@ -19,11 +19,11 @@ from discreet.core.count_mechanism import CountMechanism, Exact
 from discreet.core.count_query import TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, parallel
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories
-from discreet.device.message_envelope import Refused
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.device.message_envelope import MessageRejected
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.mechanisms.batch_queries import BatchSession
 from discreet.mechanisms.interfaces import Encoder, Message, Plan, Response, Schedule, Session
 from discreet.mechanisms.privatizers.central import Central
@@ -57,7 +57,7 @@ ALL = pytest.mark.parametrize("privatizer", PRIVATIZERS.values(), ids=PRIVATIZER
 
 
 def people(seed: int = 0, n: int = 25) -> Trajectories:
-    return rollouts(MDP, POLICY, n, seed)
+    return rollout_batch(MDP, POLICY, n, seed)
 
 
 def fill(session: Session, who: Trajectories, first: int, users: int, coins: object = None) -> None:
@@ -65,12 +65,12 @@ def fill(session: Session, who: Trajectories, first: int, users: int, coins: obj
     encoder = session.begin(Plan(POLICY, users))
     plan = session.open_plan  # type: ignore[attr-defined]
     for i in range(first, first + users):
-        session.submit(encoder(who[i], plan, coins or SeededCoins(SEEDED.keys.noise, i)))
+        session.submit(encoder(who[i], plan, coins or SeededRng(SEEDED.keys.noise, i)))
 
 
 def made_by(encoder: Encoder, session: BatchSession, who: Trajectories, i: int) -> Message:
     """What the device of user i sends."""
-    return encoder(who[i], session.open_plan, SeededCoins(SEEDED.keys.noise, i))
+    return encoder(who[i], session.open_plan, SeededRng(SEEDED.keys.noise, i))
 
 
 def releases(session: BatchSession, who: Trajectories, coins: object = None) -> list:
@@ -137,7 +137,7 @@ def test_what_devices_send_is_about_the_asked_step(stochastic: bool, by_sum: boo
     """At a large budget hardly any noise is left: what is told is that step itself, and no other one."""
     rng = np.random.default_rng(1)
     policy = np.full((4, 3, 2), 0.5) if stochastic else rng.integers(0, 2, (4, 3))
-    who = rollouts(MDP, policy, 300, 8)
+    who = rollout_batch(MDP, policy, 300, 8)
     query = CountQuery(LAYOUT, step=2, visits=False, known_rewards=True)
     schedule = Schedule(301, times=np.array([0, 300]), queries=(query,))
     truth = sum(query.contribution(who[i])[TRANSITIONS] for i in range(300))
@@ -224,7 +224,7 @@ def test_secure_noise_is_fresh(name: str) -> None:
     found = []
     for _ in range(2):
         with PRIVATIZERS[name].start(FINE, SCHEDULE, Secure()) as session:
-            found.append(releases(session, who, SecureCoins()))
+            found.append(releases(session, who, SecureRng()))
             session.begin(Plan(POLICY, 5))
             with pytest.raises(ValueError, match="submit_sum"):
                 session.submit_sum({}, 5)
@@ -402,14 +402,14 @@ def test_order_of_calls() -> None:
         with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 4"):
             session.release()
         for i in range(4):
-            session.submit(encoder(who[i], session.open_plan, SeededCoins(SEEDED.keys.noise, i)))
+            session.submit(encoder(who[i], session.open_plan, SeededRng(SEEDED.keys.noise, i)))
         assert session.release().number == 0  # the batch goes on
-        late = encoder(who[0], Plan(POLICY), SeededCoins(SEEDED.keys.noise, 0))
+        late = encoder(who[0], Plan(POLICY), SeededRng(SEEDED.keys.noise, 0))
         second = session.begin(Plan(POLICY, 2))
         with pytest.raises(ValueError, match=r"message.plan = 1: must be 2"):
             session.submit(late)
         with pytest.raises(ValueError, match=r"plan.number = 1"):
-            second(who[0], Plan(POLICY, number=1), SeededCoins(SEEDED.keys.noise, 0))
+            second(who[0], Plan(POLICY, number=1), SeededRng(SEEDED.keys.noise, 0))
         with pytest.raises(ValueError, match="trajectory.states"):
             session.submit(Message(2, replace(who[0], states=who[0].states[:2])))
         assert session.users == 4
@@ -441,7 +441,7 @@ def test_people_after_the_last_release_send_nothing(privatizer: object) -> None:
         assert session.release() is last
         assert session.query.step is None
         encoder = session.begin(Plan(POLICY, 3, last=False))
-        report = encoder(who[20], session.open_plan, SeededCoins(SEEDED.keys.noise, 20))
+        report = encoder(who[20], session.open_plan, SeededRng(SEEDED.keys.noise, 20))
         assert report.trajectory is None
         assert report.message is None
         with pytest.raises(ValueError, match="must be empty"):
@@ -621,7 +621,7 @@ def test_choices_are_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    "learner", [dr.SDPPE(), dr.APEVE(), dr.SDPPEOM()], ids=lambda one: type(one).__name__
+    "learner", [dr.SDPPE(), dr.learners.APEVE(), dr.learners.SDPPEOM()], ids=lambda one: type(one).__name__
 )
 def test_a_run_of_elimination_continued_is_the_uninterrupted_one(
     learner: dr.Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -629,13 +629,15 @@ def test_a_run_of_elimination_continued_is_the_uninterrupted_one(
     """Saved and restored before every release, and amid every plan."""
     monkeypatch.setenv("DISCREET_STATE_DIR", str(tmp_path / "table"))
     world = dr.make("random", states=2, actions=2, horizon=2)
-    spec = dr.Spec(world.layout, users=500, initial=world.initial, known_rewards=world.rewards)
+    spec = dr.mechanisms.ProblemSpec(
+        world.layout, users=500, initial=world.initial, known_rewards=world.rewards
+    )
     count = itertools.count()
 
     def again(session: BatchSession) -> BatchSession:
         path = tmp_path / f"{next(count)}"
         session.save(path)
-        return dr.restore(path)  # type: ignore[return-value]
+        return dr.mechanisms.restore(path)  # type: ignore[return-value]
 
     def run(pause: Callable[[BatchSession], BatchSession]) -> list[np.ndarray]:
         session = NoPrivacy().start(learner.query(spec), learner.schedule(spec), SEEDED)
@@ -651,8 +653,8 @@ def test_a_run_of_elimination_continued_is_the_uninterrupted_one(
                 if i == plan.users // 2:
                     session = pause(session)
                     encoder = session.open_encoder
-                one = dr.rollout(world, plan.policy, SEEDED.keys.environment, at)
-                session.submit(encoder(one, session.open_plan, SeededCoins(SEEDED.keys.noise, at)))
+                one = dr.envs.rollout(world, plan.policy, SEEDED.keys.environment, at)
+                session.submit(encoder(one, session.open_plan, SeededRng(SEEDED.keys.noise, at)))
                 at += 1
         return found
 
@@ -674,7 +676,7 @@ def test_an_interrupt_counts_a_user_of_a_batch_once() -> None:
             encoder = session.begin(Plan(POLICY, 6))
             plan = session.open_plan
             for i in range(6 if call == "release" else 5):
-                session.submit(encoder(who[i], plan, SeededCoins(SEEDED.keys.noise, i)))
+                session.submit(encoder(who[i], plan, SeededRng(SEEDED.keys.noise, i)))
             last = Message(1, who[5])
             doing = {"submit": lambda: session.submit(last), "absent": session.absent}  # noqa: B023
             more = interrupted(doing.get(call, session.release), at, files=files)
@@ -732,17 +734,17 @@ def test_devices_of_a_batch_send_bytes(name: str) -> None:
             assert encoder.guarantee == device.guarantee
             outer = session.open_plan.number
             if late:
-                with pytest.raises(Refused) as caught:
+                with pytest.raises(MessageRejected) as caught:
                     session.submit(Message(outer, message=late))
                 assert caught.value.reason == "foreign"
             session.submit(Message(outer, message=message))
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(MessageRejected) as caught:
                 session.submit(Message(outer, message=message))
             assert caught.value.reason == "replayed"
             late = message
             session.absent(5)
             for data, reason in ((message, "replayed"), (message[:-1], "malformed")):  # all have come
-                with pytest.raises(Refused) as caught:
+                with pytest.raises(MessageRejected) as caught:
                     session.submit(Message(outer, message=data))
                 assert caught.value.reason == reason
             if name == "shuffle":
@@ -750,7 +752,7 @@ def test_devices_of_a_batch_send_bytes(name: str) -> None:
                     session.release()
                 return
             session.release()
-            with pytest.raises(Refused) as caught:  # this batch is over
+            with pytest.raises(MessageRejected) as caught:  # this batch is over
                 session.submit(Message(outer, message=message))
             assert caught.value.reason == "late"
     with Central(mu=1.0).start(FINE, SCHEDULE, SEEDED) as trusted:

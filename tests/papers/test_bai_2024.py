@@ -143,7 +143,7 @@ def test_watching_changes_nothing_and_tells_what_is_left() -> None:
 def _value(setup: Setup, watched: bai.Watched, number: int) -> float:
     from discreet.envs.mdp import planning
 
-    return float(planning.value(setup.mdp, watched.learner.enumeration(setup.spec).policy(number)))
+    return float(planning.policy_value(setup.mdp, watched.learner.enumeration(setup.spec).policy(number)))
 
 
 def test_errors_are_within_worlds() -> None:

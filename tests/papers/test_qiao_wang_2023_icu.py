@@ -10,9 +10,9 @@ import pytest
 from discreet.accounting import budget
 from discreet.core.count_query import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.layout import Layout
-from discreet.envs.mdp.planning import occupancy, optimal_values, value
+from discreet.envs.mdp.planning import occupancy, optimal_values, policy_value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from papers.qiao_wang_2023_offline import icu
 from papers.study import Job
 
@@ -52,7 +52,7 @@ def test_first_visits_are_counted_once() -> None:
     counts = icu.first_visits(WARD, 200, seed=4)
     layout = WARD.mdp.layout
     visits, moves = np.zeros(layout.rows), np.zeros((layout.rows, S))
-    for person in rollouts(WARD.mdp, WARD.rows, 200, 4, 0):
+    for person in rollout_batch(WARD.mdp, WARD.rows, 200, 4, 0):
         seen = {DEATH, SURVIVAL}
         for h in range(H):
             state = person.states[h]
@@ -107,8 +107,8 @@ def test_plans_of_the_true_model_are_optimal() -> None:
     moves = 1e6 * rows[:, None] * dense
     plans = icu.plan_pooled(WARD, moves, 0.0, 0.0, 0.0, TIES)
     best = float(mdp.initial @ optimal_values(mdp)[0][0])
-    assert value(mdp, plans["policy"]) == pytest.approx(best)
-    assert value(mdp, plans["behaviour"]) == pytest.approx(best)
+    assert policy_value(mdp, plans["policy"]) == pytest.approx(best)
+    assert policy_value(mdp, plans["behaviour"]) == pytest.approx(best)
 
 
 def test_without_data_the_clinicians_go_on() -> None:

@@ -17,12 +17,12 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Secure, Seeded
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Schema, parse_schema, read_schema, write_schema
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.ope.verdict import KINDS
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline import verify as verification
-from discreet.pipeline.learn import Settings, learn, plan_again
+from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.trajectory_files import write_cohort
 from discreet.pipeline.verify import verify
 from discreet.reports import verdict_text
@@ -86,12 +86,12 @@ def test_the_change_is_found_shown_and_told_in_labels_and_units(folder: Path) ->
     policy = behaviour.copy()
     policy[:, 2] = [0.0, 0.0, 1.0]
 
-    true = 10.0 * (value(mdp, policy) - value(mdp, behaviour))
+    true = 10.0 * (policy_value(mdp, policy) - policy_value(mdp, behaviour))
     gain = report["gain"]
     assert gain["low"] < true < gain["high"]
     assert 0.0 < gain["low"] < gain["estimate"] < gain["high"] < 5.0
     usual = report["values"]["behaviour"]
-    assert usual["low"] < 10.0 * value(mdp, behaviour) < usual["high"]
+    assert usual["low"] < 10.0 * policy_value(mdp, behaviour) < usual["high"]
     assert 0.99 < report["ended"] <= 1.0
     assert text.startswith("**Shown, if no unrecorded cause changes the odds of an action more than ")
     assert report["verdict_kind"] == "shown"
@@ -252,7 +252,7 @@ def test_a_verdict_that_is_forged_in_both_files_is_found(folder: Path, tmp_path:
 def test_what_is_asked_of_a_hidden_cause_is_stated(folder: Path, tmp_path: Path) -> None:
     release = folder / "release.parquet"
     out = tmp_path / "again"
-    plan_again(release, dr.DecisionPoints(hidden_cause=20.0), out)
+    replan(release, dr.DecisionPoints(hidden_cause=20.0), out)
     assert [check.name for check in verify(out) if not check.ok] == []
     document = json.loads((out / "statement.json").read_text())
     assert document["verdict"]["kind"] == "fragile"
@@ -310,7 +310,7 @@ def test_ends_that_are_not_known_widen_the_interval_and_are_told(censored: Path)
         state = LEFT.state_labels.index(change["state"])  # type: ignore[union-attr]
         policy[:, state] = np.eye(3)[("wait", "drug / A", "drug B").index(change["action"])]
     gain = report["gain"]
-    assert gain["low"] < 10.0 * (value(true, policy) - value(true, behaviour)) < gain["high"]
+    assert gain["low"] < 10.0 * (policy_value(true, policy) - policy_value(true, behaviour)) < gain["high"]
     assert report["measured"] == "transitions"
     assert report["verdict_kind"] == "shown"
     share = report["censored"]["share"]
@@ -319,7 +319,7 @@ def test_ends_that_are_not_known_widen_the_interval_and_are_told(censored: Path)
     assert 0.0 < report["censored"]["deviation"] < 0.01
     assert people > 1_000
     usual = report["values"]["behaviour"]
-    assert usual["low"] < 10.0 * value(true, behaviour) < usual["high"]
+    assert usual["low"] < 10.0 * policy_value(true, behaviour) < usual["high"]
     text = (censored / "report.md").read_text("utf-8")
     said = (
         f"The outcome of up to {100 * share:.1f} % of the episodes is not known: the interval allows for any "
@@ -340,12 +340,12 @@ def test_ends_that_are_not_known_widen_the_interval_and_are_told(censored: Path)
 
 
 def test_planning_again_keeps_censored_ends(censored: Path, tmp_path: Path) -> None:
-    made = plan_again(censored / "release.parquet", dr.DecisionPoints(most_changes=1), tmp_path / "again")
+    made = replan(censored / "release.parquet", dr.DecisionPoints(most_changes=1), tmp_path / "again")
     assert made.statement.document["verdict"]["censored"] is not None
 
 
 @pytest.mark.parametrize(
-    "learner", [dr.DPAPVI(), dr.APVI(), dr.DPPEVI(rho=1.0)], ids=["dp-apvi", "apvi", "pevi"]
+    "learner", [dr.DPAPVI(), dr.learners.APVI(), dr.DPPEVI(rho=1.0)], ids=["dp-apvi", "apvi", "pevi"]
 )
 def test_other_learners_refuse_censored_ends_before_anything_is_spent(
     rows: Path, tmp_path: Path, learner: Any
@@ -369,7 +369,7 @@ def test_a_forged_share_of_censored_ends_is_found(
 def test_a_rehearsal_shows_nothing_of_anybody(rows: Path, tmp_path: Path) -> None:
     made = learn(
         open_source(rows, SCHEMA), dr.DecisionPoints(), tmp_path / "out", ledger=None, randomness=Seeded(3),
-        privatizer=dr.Central(epsilon=2.0, delta=1e-6), settings=Settings(synthetic=True),
+        privatizer=dr.Central(epsilon=2.0, delta=1e-6), settings=LearnConfig(synthetic=True),
     )  # fmt: skip
     assert made.statement.document["verdict"]["kind"] == "shown"
     for page in ("statement.md", "officer.md"):
@@ -397,7 +397,7 @@ def test_other_points_of_the_path_hold_together(folder: Path, tmp_path: Path) ->
     first = json.loads((folder / "report.json").read_text())
     for n, learner in enumerate((dr.DecisionPoints(most_changes=1), dr.DecisionPoints(caution=0.0))):
         out = tmp_path / f"again-{n}"
-        plan_again(release, learner, out)
+        replan(release, learner, out)
         assert [check.name for check in verify(out) if not check.ok] == []
         report = json.loads((out / "report.json").read_text())
         assert report["path"] == first["path"]
@@ -410,15 +410,15 @@ def test_other_points_of_the_path_hold_together(folder: Path, tmp_path: Path) ->
 
 def test_releases_of_other_questions_are_refused(rows: Path, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"learner = 'dp-apvi': .*holds first visits, for decision-points"):
-        plan_again(folder / "release.parquet", dr.DPAPVI(), tmp_path / "a")
+        replan(folder / "release.parquet", dr.DPAPVI(), tmp_path / "a")
     known = np.zeros((1, 5, 3))
     with pytest.raises(ValueError, match="released with the (returns of the schema|schema's returns)"):
-        plan_again(folder / "release.parquet", dr.DecisionPoints(), tmp_path / "b", rewards=known)
+        replan(folder / "release.parquet", dr.DecisionPoints(), tmp_path / "b", rewards=known)
     counts = tmp_path / "counts"
     plain = dr.Central(epsilon=2.0, delta=1e-6)
     learn(open_source(rows, SCHEMA), dr.DPAPVI(), counts, privatizer=plain, ledger=None, randomness=Seeded(1))
     with pytest.raises(ValueError, match=r"learner = 'decision-points': .*holds counts of every step"):
-        plan_again(counts / "release.parquet", dr.DecisionPoints(), tmp_path / "c")
+        replan(counts / "release.parquet", dr.DecisionPoints(), tmp_path / "c")
     moving = replace(SCHEMA, stationary=False)
     with pytest.raises(ValueError, match="stationary = False"):
         learn(open_source(rows, moving), dr.DecisionPoints(), tmp_path / "d", privatizer=plain, ledger=None)

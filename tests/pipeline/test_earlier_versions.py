@@ -25,8 +25,8 @@ from discreet.experiments.results import _same_guarantee
 from discreet.learners.offline.decision_points import DecisionPoints
 from discreet.learners.offline.release_files import read_tables
 from discreet.mechanisms.privatizers.central import Central
-from discreet.pipeline.learn import Run, learn, plan_again
-from discreet.pipeline.learned_files import Settings, kind_of, write_plan
+from discreet.pipeline.learn import Run, learn, replan
+from discreet.pipeline.learned_files import LearnConfig, kind_of, write_plan
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
 from discreet.reports import statement
@@ -155,7 +155,7 @@ def test_what_version_4_did_not_know_is_no_statement_of_it(tmp_path, said, edit,
         (tmp_path / "rule.csv").write_text("state,action\n0,1\n")
         rules = (read_rule(tmp_path / "rule.csv", schema),)
     folder = tmp_path / "folder"
-    settings = Settings(compare=rules)
+    settings = LearnConfig(compare=rules)
     learn(
         open_source(tmp_path / "people.parquet", schema), DecisionPoints(), folder, ledger=None,
         privatizer=Central(epsilon=3.0, delta=1e-6), randomness=Seeded(3), settings=settings,
@@ -183,7 +183,7 @@ def test_what_version_4_did_not_know_is_no_statement_of_it(tmp_path, said, edit,
 def test_what_version_4_called_shown():
     """Its sentences, of a gain whose interval lies above 0; today's numbers stand below them."""
     schema = read_schema(HERE / "folder" / "schema.toml")
-    planned = kind_of(schema, DecisionPoints()).again(HERE / "folder" / "release.parquet", Settings())
+    planned = kind_of(schema, DecisionPoints()).again(HERE / "folder" / "release.parquet", LearnConfig())
     gain = dataclasses.replace(planned.report.gain, estimate=0.25, low=0.125, high=0.5)
     behaviour = dataclasses.replace(planned.report.behaviour, estimate=0.5)
     report = dataclasses.replace(planned.report, gain=gain, behaviour=behaviour, states_changed=2, ended=0.9)
@@ -217,7 +217,7 @@ def test_sentences_of_another_version_are_found(tmp_path):
 
 def test_a_new_statement_is_made_of_an_old_release(tmp_path):
     """Planned again, free of budget: sentences of the newest version, of a release from before."""
-    outcome = plan_again(HERE / "folder" / "release.parquet", DecisionPoints(), tmp_path / "again")
+    outcome = replan(HERE / "folder" / "release.parquet", DecisionPoints(), tmp_path / "again")
     document = json.loads((outcome.folder / "statement.json").read_text("utf-8"))
     assert (document["version"], set(document["guarantee"]["exceeds"])) == (5, {"epsilon", "at_most"})
     assert document["verdict"]["kind"] == "not shown"

@@ -15,9 +15,9 @@ import discreet as dr
 from discreet.cli import app
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema, write_schema
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.mechanisms.interfaces import Returns
+from discreet.mechanisms.interfaces import ReturnBounds
 from discreet.mechanisms.policy_rows import policy_rows
 
 MASK = np.array([[1, 1], [1, 0], [1, 1], [1, 0], [1, 0]], bool)
@@ -62,7 +62,7 @@ def written(frame: pd.DataFrame, folder: Path, name: str = "world.csv") -> Path:
 @pytest.mark.parametrize("name", ["world.csv", "world.parquet"])
 def test_a_table_is_the_world_that_it_says(tmp_path: Path, name: str) -> None:
     frame, moves, start, share = table()
-    world = dr.read_world(written(frame.sample(frac=1.0, random_state=1), tmp_path, name), SCHEMA)
+    world = dr.pipeline.read_mdp(written(frame.sample(frac=1.0, random_state=1), tmp_path, name), SCHEMA)
     np.testing.assert_allclose(world.mdp.transitions[0][MASK], moves[MASK], atol=1e-12)
     np.testing.assert_allclose(world.mdp.initial, start, atol=1e-12)
     np.testing.assert_allclose(world.behaviour, np.repeat(share[None], 6, axis=0), atol=1e-12)
@@ -72,9 +72,9 @@ def test_a_table_is_the_world_that_it_says(tmp_path: Path, name: str) -> None:
         after = (here[:3, None] * gone[:3]).sum(axis=0)
         expected += 3.0 * after[4] - after[3]
         here = here @ gone
-    assert 4.0 * value(world.mdp, policy_rows(world.mdp.layout, world.behaviour)) - 6.0 == pytest.approx(
-        expected, abs=1e-9
-    )
+    assert 4.0 * policy_value(
+        world.mdp, policy_rows(world.mdp.layout, world.behaviour)
+    ) - 6.0 == pytest.approx(expected, abs=1e-9)
     assert world.question.bounds == (-1.0, 3.0)
     usual = world._expected[2][world.question.layout.row_index[5, 0]]
     assert -1.0 + 4.0 * usual == pytest.approx(expected, abs=1e-9)
@@ -84,19 +84,22 @@ def test_a_censored_end_of_a_table_pays_the_middle(tmp_path: Path) -> None:
     """And the forecast's gains are judged with the worst of it."""
     frame, *_ = table()
     schema = replace(SCHEMA, censored=3, outcomes={4: 3.0}, low=0.0)
-    world = dr.read_world(written(frame, tmp_path), schema)
-    same = dr.read_world(written(frame, tmp_path), replace(schema, censored=None, outcomes={3: 1.5, 4: 3.0}))
+    world = dr.pipeline.read_mdp(written(frame, tmp_path), schema)
+    same = dr.pipeline.read_mdp(
+        written(frame, tmp_path), replace(schema, censored=None, outcomes={3: 1.5, 4: 3.0})
+    )
     np.testing.assert_array_equal(world.mdp.rewards, same.mdp.rewards)
     assert world.returns.censored == 3
     both = [
-        dr.forecast_gain(one, 100_000, dr.Central(epsilon=10.0, delta=1e-6), draws=5) for one in (world, same)
+        dr.pipeline.gain_power(one, 100_000, dr.Central(epsilon=10.0, delta=1e-6), draws=5)
+        for one in (world, same)
     ]
     assert both[0].chance < both[1].chance
 
 
 def test_what_is_left_out_is_alike_for_all(tmp_path: Path) -> None:
     frame, *_ = table()
-    world = dr.read_world(written(frame.drop(columns=["start", "share"]), tmp_path), SCHEMA)
+    world = dr.pipeline.read_mdp(written(frame.drop(columns=["start", "share"]), tmp_path), SCHEMA)
     np.testing.assert_allclose(world.mdp.initial, [1 / 3, 1 / 3, 1 / 3, 0, 0])
     np.testing.assert_allclose(world.behaviour[0, :3], [[0.5, 0.5], [1.0, 0.0], [0.5, 0.5]])
 
@@ -112,7 +115,7 @@ def test_rewards_of_the_table_and_known_ones(tmp_path: Path) -> None:
     }
     frame["reward"] = [paid[pair] for pair in zip(frame["state"], frame["action"], strict=True)]
     schema = replace(SCHEMA, outcomes=None)
-    world = dr.read_world(written(frame, tmp_path), schema)
+    world = dr.pipeline.read_mdp(written(frame, tmp_path), schema)
     each = np.array([[0.5, -1.0], [2.0, 0.0], [0.0, 3.0], [0.0, 0.0], [0.0, 0.0]])
     here, expected = start.copy(), 0.0
     for _ in range(6):
@@ -120,12 +123,12 @@ def test_rewards_of_the_table_and_known_ones(tmp_path: Path) -> None:
         here = here @ np.einsum("sa,sat->st", share, moves)
     assert 4.0 * world.usual - 6.0 == pytest.approx(expected, abs=1e-9)
     known = replace(schema, known=((each + 1.0) / 4.0)[None])
-    again = dr.read_world(written(frame.drop(columns="reward"), tmp_path), known)
+    again = dr.pipeline.read_mdp(written(frame.drop(columns="reward"), tmp_path), known)
     assert again.usual == pytest.approx(world.usual, abs=1e-12)
     assert again.best == pytest.approx(world.best, abs=1e-12)
     assert world.best > 0.0
     with pytest.raises(ValueError, match="reward"):
-        dr.read_world(written(frame.drop(columns="reward"), tmp_path), schema)
+        dr.pipeline.read_mdp(written(frame.drop(columns="reward"), tmp_path), schema)
 
 
 def changed(**how: Any) -> pd.DataFrame:
@@ -158,7 +161,7 @@ REFUSED = {
 @pytest.mark.parametrize("said", REFUSED)
 def test_what_is_refused(said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
-        dr.read_world(written(REFUSED[said], tmp_path), SCHEMA)
+        dr.pipeline.read_mdp(written(REFUSED[said], tmp_path), SCHEMA)
 
 
 def test_by_the_command(tmp_path: Path) -> None:
@@ -168,7 +171,7 @@ def test_by_the_command(tmp_path: Path) -> None:
     asked += ["--delta", "1e-6", "--draws", "3"]
     done = CliRunner().invoke(app, [*asked, "--world", str(path), "--json"])
     assert done.exit_code == 0, done.output
-    world = dr.read_world(path, SCHEMA)
+    world = dr.pipeline.read_mdp(path, SCHEMA)
     assert f'"best": {world.best}'[:16] in done.output
     gone = CliRunner().invoke(app, [*asked, "--world", str(tmp_path / "no.csv")])
     assert gone.exit_code != 0
@@ -183,10 +186,10 @@ def test_a_table_says_what_the_world_it_was_written_from_does(tmp_path: Path) ->
     mdp = TabularMDP(
         moves, ((paid + 1.0) / 4.0)[None], start, horizon=6, mask=SCHEMA.layout.mask, terminal=(3, 4)
     )
-    returns = Returns(-1.0, 3.0, terminal=(3, 4), outcomes={3: -1.0, 4: 3.0})
-    own = dr.PublicWorld(mdp, np.repeat(share[None], 6, axis=0), returns, 4.0)
-    read = dr.read_world(written(frame, tmp_path), SCHEMA)
+    returns = ReturnBounds(-1.0, 3.0, terminal=(3, 4), outcomes={3: -1.0, 4: 3.0})
+    own = dr.pipeline.PublicMDP(mdp, np.repeat(share[None], 6, axis=0), returns, 4.0)
+    read = dr.pipeline.read_mdp(written(frame, tmp_path), SCHEMA)
     one = dr.Central(epsilon=2.0, delta=1e-6)
-    a, b = (dr.forecast_gain(world, 30_000, one, draws=5) for world in (own, read))
+    a, b = (dr.pipeline.gain_power(world, 30_000, one, draws=5) for world in (own, read))
     assert a.gain == pytest.approx(b.gain, abs=1e-9)
     assert a.chance == b.chance

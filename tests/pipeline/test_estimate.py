@@ -14,7 +14,7 @@ from discreet.cli import app
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema, write_schema
 from discreet.learners.offline.release_files import ReleaseFacts, read_tables, write_release
-from discreet.pipeline.estimate import forecast_learn, visits_needed
+from discreet.pipeline.estimate import estimate_release, visits_needed
 from discreet.pipeline.learn import learn
 from discreet.pipeline.learned_files import default_algorithm, learner_of, name_of
 from discreet.pipeline.synthetic_data import write_made_up
@@ -32,7 +32,7 @@ def run(*words):
 
 def quick(schema, users=10_000, privatizer=None, learner=None, **more):
     options = {"measure": False, "randomness": dr.Seeded(0), **more}
-    return forecast_learn(schema, users, privatizer or dr.Central(rho=0.5), learner, **options)
+    return estimate_release(schema, users, privatizer or dr.Central(rho=0.5), learner, **options)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -154,7 +154,7 @@ def test_support_of_a_real_release(users):
 
 def test_size_of_a_real_release(tmp_path):
     layout, learner, privatizer = Layout(150, 4, 2), dr.DPAPVI(), dr.Central(rho=0.5)
-    found = forecast_learn(schema_of(layout), 1000, privatizer, learner)
+    found = estimate_release(schema_of(layout), 1000, privatizer, learner)
     session = even(layout, 1000, privatizer, learner, dr.Secure())
     facts = ReleaseFacts(layout=layout, users=1000, guarantee=session.guarantee, laws=session.laws)
     assert [one.std for one in found.noise] == [law.std() for law in session.laws.values()]
@@ -208,13 +208,13 @@ def test_other_learners_are_refused():
 
     with pytest.raises(ValueError, match="must be an offline learner"):
         quick(schema_of(), learner=Other())
-    for learner, privatizer in ((dr.PEVI(), None), (dr.APVI(), None)):
+    for learner, privatizer in ((dr.learners.PEVI(), None), (dr.learners.APVI(), None)):
         with pytest.raises(ValueError, match="no noise to forecast"):
             quick_without(learner, privatizer)
 
 
 def quick_without(learner, privatizer):
-    return forecast_learn(schema_of(), 1000, privatizer, learner, measure=False)
+    return estimate_release(schema_of(), 1000, privatizer, learner, measure=False)
 
 
 def test_a_learner_of_somebody_else_states_no_threshold():
@@ -250,7 +250,7 @@ SCHEMAS = {
     "units": {"low": -1.0, "high": 3.0},
 }  # fmt: skip
 BUDGETS = {"approximate": (1.0, 1e-6), "pure": (2.0, 0.0)}
-HOLD_THEIR_BUDGET = {"dp-pevi": dr.DPPEVI, "dp-vapvi": dr.DPVAPVI}
+HOLD_THEIR_BUDGET = {"dp-pevi": dr.DPPEVI, "dp-vapvi": dr.learners.DPVAPVI}
 ALGORITHMS = ("default", "dp-apvi", "decision-points", *HOLD_THEIR_BUDGET)
 
 
@@ -280,11 +280,11 @@ def test_forecast_is_of_the_release_that_learn_makes(tmp_path, monkeypatch, algo
     how = {"measure": False, "randomness": dr.Seeded(0), "epsilons": (1.0,)}
     if (refusal := refused(tmp_path, schema, algorithm, budget)) is not None:
         with pytest.raises(ValueError, match=re.escape(refusal)):
-            forecast_learn(schema, 300, *asked(algorithm, schema, budget)[::-1], **how)
+            estimate_release(schema, 300, *asked(algorithm, schema, budget)[::-1], **how)
         assert algorithm != "default"
         return
     learner, privatizer = asked(algorithm, schema, budget)
-    found = forecast_learn(schema, 300, privatizer, None if algorithm == "default" else learner, **how)
+    found = estimate_release(schema, 300, privatizer, None if algorithm == "default" else learner, **how)
     run, cells = released(tmp_path, schema, learner, privatizer)
     assert found.algorithm == name_of(learner)
     assert found.guarantee == run.guarantee
@@ -329,8 +329,8 @@ def released(folder, schema, learner, privatizer):
         write_made_up(schema, 300, file, seed=1)
     with pytest.raises(Told) as done:
         learn(
-            dr.open_source(file, schema), learner, folder / "p", privatizer=privatizer, ledger=None,
-            randomness=dr.Seeded(0), settings=dr.Settings(unsupported="abstain"),
+            dr.data.open_source(file, schema), learner, folder / "p", privatizer=privatizer, ledger=None,
+            randomness=dr.Seeded(0), settings=dr.pipeline.LearnConfig(unsupported="abstain"),
         )  # fmt: skip
     return done.value.args
 

@@ -21,7 +21,7 @@ from discreet.ledger.ledger import BudgetError, Ledger
 from discreet.ledger.owner_rules import NAME, Rule
 from discreet.pipeline import federated as sites
 from discreet.pipeline.distributed_noise import moved_cells, sum_distance
-from discreet.pipeline.federated import BOUND, MODULUS, Site, SitePlan, SiteSums
+from discreet.pipeline.federated import BOUND, MODULUS, FederatedSite, FederatedSum, FederationPlan
 from discreet.pipeline.flower_app import mask, refusal
 from discreet.pipeline.synthetic_data import write_made_up
 
@@ -34,35 +34,37 @@ KEY = bytes(range(32))
 ALARM = 1e-6
 
 
-def plan_of(number: int = 3, **how: Any) -> SitePlan:
+def plan_of(number: int = 3, **how: Any) -> FederationPlan:
     how = {"schema": SCHEMA, "learner": dr.DecisionPoints(), "privatizer": BUDGET, **how}
-    return SitePlan(sites=number, **how)
+    return FederationPlan(sites=number, **how)
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> list[dr.Part]:
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[dr.pipeline.PartialAggregateFile]:
     """Of three sites, with 40 people each."""
     found = []
     for seed in range(3):
         path = tmp_path_factory.mktemp("site") / "people.parquet"
         write_made_up(SCHEMA, 40, path, seed=seed)
-        frame = dr.open_source(path, SCHEMA)
-        found.append(dr.count_part(frame, dr.DecisionPoints(), KEY))
+        frame = dr.data.open_source(path, SCHEMA)
+        found.append(dr.pipeline.aggregate_part(frame, dr.DecisionPoints(), KEY))
     for number, part in enumerate(found):
         part.people = part.people + np.uint64(number)  # other people, though files count from 0 alike
     return found
 
 
-def summed(plan: SitePlan, parts: list[dr.Part]) -> SiteSums:
-    return SiteSums(plan, len(parts), sum(Site(plan, part, KEY, None).send() for part in parts))
+def summed(plan: FederationPlan, parts: list[dr.pipeline.PartialAggregateFile]) -> FederatedSum:
+    return FederatedSum(plan, len(parts), sum(FederatedSite(plan, part, KEY, None).send() for part in parts))
 
 
 # ------------------------------------------------------------------------------ exact sums
 
 
-def test_the_analysts_release_is_the_pooled_one(parts: list[dr.Part], tmp_path: Path) -> None:
+def test_the_analysts_release_is_the_pooled_one(
+    parts: list[dr.pipeline.PartialAggregateFile], tmp_path: Path
+) -> None:
     """Bit for bit under one noise; the statement says what it rests on, and holds."""
-    plan, whole = plan_of(), dr.merge_parts(parts)
+    plan, whole = plan_of(), dr.pipeline.merge_aggregates(parts)
     assert plan.guarantee == BUDGET.stored_mechanism(plan.query, dr.Secure()).guarantee
     how: dict[str, Any] = {"privatizer": BUDGET, "ledger": None, "randomness": Seeded(3)}
     dr.learn(whole, plan.learner, tmp_path / "pooled", schema=SCHEMA, **how)
@@ -85,18 +87,18 @@ def test_integers_come_back() -> None:
     assert n * (2 * BOUND) < MODULUS
 
 
-def test_a_tally_as_integers(parts: list[dr.Part]) -> None:
+def test_a_tally_as_integers(parts: list[dr.pipeline.PartialAggregateFile]) -> None:
     one, two = parts[0].tally, parts[1].tally
     query, grid = one.query, one.grid
-    assert dr.Tally.of_units(query, grid, one.units() + two.units()) == one + two
+    assert dr.mechanisms.PartialAggregate.of_units(query, grid, one.units() + two.units()) == one + two
     wrong = one.units()
     wrong[2] += 1000
     with pytest.raises(ValueError, match="as many records as there are episodes|first visits|counts"):
-        dr.Tally.of_units(query, grid, wrong)
+        dr.mechanisms.PartialAggregate.of_units(query, grid, wrong)
     with pytest.raises(ValueError, match="32-bit"):
-        dr.Tally.of_units(query, grid, one.units() - two.units() * 1000)
+        dr.mechanisms.PartialAggregate.of_units(query, grid, one.units() - two.units() * 1000)
     with pytest.raises(ValueError, match="as many 64-bit integers"):
-        dr.Tally.of_units(query, grid, one.units()[1:])
+        dr.mechanisms.PartialAggregate.of_units(query, grid, one.units()[1:])
 
 
 # ------------------------------------------------------------------------------ shares of noise
@@ -156,7 +158,7 @@ def test_the_loss_follows_the_honest_sites() -> None:
 
 def test_how_many_cells_one_person_moves() -> None:
     """By brute force: the most cells in which two people of up to two episodes differ."""
-    query = SitePlan(STEPS, dr.DPAPVI(), BUDGET, 2).query
+    query = FederationPlan(STEPS, dr.DPAPVI(), BUDGET, 2).query
     paths = [
         dr.Trajectory(np.array(s), np.array(a), np.zeros(2))
         for s in itertools.product(range(3), repeat=3)
@@ -169,14 +171,14 @@ def test_how_many_cells_one_person_moves() -> None:
         assert most <= moved_cells(query, name) <= 8
 
 
-def test_shares_have_the_pooled_law(parts: list[dr.Part]) -> None:
+def test_shares_have_the_pooled_law(parts: list[dr.pipeline.PartialAggregateFile]) -> None:
     """Sums of three sites' vectors, less the exact ones: the noise of one release, by chi-square.
 
     False alarms: ALARM, shared by the families.
     """
     plan = plan_of(noise="sites", colluding=0)
     assert plan.honest == 3
-    exact = dr.merge_parts(parts).tally.cells()
+    exact = dr.pipeline.merge_aggregates(parts).tally.cells()
     drawn = np.array([summed(plan, parts).units[1:] for _ in range(60)])
     for (name, begin), end in zip(
         zip(plan.query.row_families, plan.query.offsets, strict=False), plan.query.offsets[1:], strict=True
@@ -194,21 +196,21 @@ def test_shares_have_the_pooled_law(parts: list[dr.Part]) -> None:
         assert stats.chisquare(seen, wanted).pvalue > ALARM / 3
 
 
-def test_a_release_with_shared_noise(parts: list[dr.Part], tmp_path: Path) -> None:
+def test_a_release_with_shared_noise(parts: list[dr.pipeline.PartialAggregateFile], tmp_path: Path) -> None:
     """What is written holds; its noise law is that of all who sent; planned again it says so still."""
     plan = plan_of(noise="sites")
     found = dr.learn(summed(plan, parts), plan.learner, tmp_path / "a", privatizer=BUDGET, ledger=None)
-    dr.plan_again(tmp_path / "a" / "release.parquet", plan.learner, tmp_path / "b")
+    dr.replan(tmp_path / "a" / "release.parquet", plan.learner, tmp_path / "b")
     for folder in ("a", "b"):
         assert [check.name for check in dr.verify(tmp_path / folder) if not check.ok] == []
     assert found.statement.document["population"]["users"] == 120
     signers = [dr.new_key(tmp_path / f"{i}.key") for i in range(2)]  # each site can sign the result
     for i in range(2):
-        dr.sign(tmp_path / "a", dr.read_private_key(tmp_path / f"{i}.key"), name=f"hospital {i}")
+        dr.sign(tmp_path / "a", dr.ledger.read_private_key(tmp_path / f"{i}.key"), name=f"hospital {i}")
     assert all(check.ok for check in dr.verify(tmp_path / "a", public_keys=signers))
     text = " ".join(found.statement.document["not_covered"])
     assert "counts the noise of 2 honest sites among the 3 in the sum" in text
-    law = dr.read_release(tmp_path / "a" / "release.parquet").laws["transition_counts"]
+    law = dr.learners.read_release(tmp_path / "a" / "release.parquet").laws["transition_counts"]
     assert law.std() == pytest.approx(plan.mechanism.noise_scales[1] * math.sqrt(3 / 2), rel=1e-6)
     with pytest.raises(ValueError, match="the sites drew the noise"):
         dr.learn(
@@ -317,31 +319,31 @@ def test_plans_that_are_refused(how: dict[str, Any], words: str) -> None:
         plan_of(**how)
 
 
-def test_sites_that_are_refused(parts: list[dr.Part], tmp_path: Path) -> None:
+def test_sites_that_are_refused(parts: list[dr.pipeline.PartialAggregateFile], tmp_path: Path) -> None:
     plan = plan_of()
-    assert repr(Site(plan, parts[0], KEY, None)) == "<Site of 40 people: raw data, not private>"
+    assert repr(FederatedSite(plan, parts[0], KEY, None)) == "<Site of 40 people: raw data, not private>"
     with pytest.raises(ValueError, match="counted with another key"):
-        Site(plan, parts[0], bytes(32), None)
+        FederatedSite(plan, parts[0], bytes(32), None)
     with pytest.raises(ValueError, match="key: must be 32 secret bytes"):
-        Site(plan, parts[0], b"short", None)
+        FederatedSite(plan, parts[0], b"short", None)
     with pytest.raises(ValueError, match="counted with another schema"):
-        Site(plan_of(schema=replace(SCHEMA, unit="person")), parts[0], KEY, None)
+        FederatedSite(plan_of(schema=replace(SCHEMA, unit="person")), parts[0], KEY, None)
     with pytest.raises(ValueError, match="people = 600000: must be at most 524288"):
         plan.check_room(600_000)
     path = tmp_path / "ledger"
-    Site(plan, parts[0], KEY, path).send()
+    FederatedSite(plan, parts[0], KEY, path).send()
     with pytest.raises(ValueError, match="this site has answered it, by its ledger"):
-        Site(plan, parts[0], KEY, path).send()
+        FederatedSite(plan, parts[0], KEY, path).send()
     with Ledger.open(path) as ledger:
         ledger.set_limit("ward", epsilon=1.2, delta=1e-5)
         (entry,) = [one for one in ledger.entries("ward") if one.kind == "reserve"]
         assert (entry.records, entry.users) == (plan.records, 40)
     with pytest.raises(BudgetError):
-        Site(replace(plan, name="again"), parts[0], KEY, path).send()
+        FederatedSite(replace(plan, name="again"), parts[0], KEY, path).send()
 
 
 def test_of_two_answers_at_once_the_second_is_refused(
-    parts: list[dr.Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parts: list[dr.pipeline.PartialAggregateFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process of this site reserved between the look into the ledger and the reservation."""
     inner = Ledger.reserve
@@ -350,47 +352,49 @@ def test_of_two_answers_at_once_the_second_is_refused(
         inner(self, *given, **how)
         return inner(self, *given, **how)
 
-    one = Site(plan_of(), parts[0], KEY, tmp_path / "ledger")
+    one = FederatedSite(plan_of(), parts[0], KEY, tmp_path / "ledger")
     monkeypatch.setattr(Ledger, "reserve", reserve)
     with pytest.raises(ValueError, match="this site has answered it, by its ledger"):
         one.send()
 
 
-def test_rules_are_obeyed_when_a_site_is_charged(parts: list[dr.Part], tmp_path: Path) -> None:
+def test_rules_are_obeyed_when_a_site_is_charged(
+    parts: list[dr.pipeline.PartialAggregateFile], tmp_path: Path
+) -> None:
     """The ledger was exchanged, or the owner's rule changed, after the site was made ready."""
     path, rule = tmp_path / "ledger", tmp_path / NAME
     with Ledger.open(path) as ledger, Ledger.open(tmp_path / "other") as other:
         kept, wanted = Rule("ward", ledger.identity), Rule("ward", other.identity)
-    part = dr.Part(parts[0].tally, parts[0].people, parts[0].facts, {rule: kept})
+    part = dr.pipeline.PartialAggregateFile(parts[0].tally, parts[0].people, parts[0].facts, {rule: kept})
 
-    def answers(ready: Site) -> None:
+    def answers(ready: FederatedSite) -> None:
         with pytest.raises(ValueError, match="must be that of identity .* by the owner's rule"):
             ready.send()
         with Ledger.open(path) as ledger:
             assert len(ledger.entries()) == 1
 
-    ready = Site(plan_of(), part, KEY, path)
+    ready = FederatedSite(plan_of(), part, KEY, path)
     rule.write_text(f'dataset = "ward"\nledger = "{wanted.ledger}"\n')
     answers(ready)
     rule.write_text('dataset = "another population, whose data lie at this place here"\nledger = "its own"\n')
-    ready = Site(plan_of(), part, KEY, path)
+    ready = FederatedSite(plan_of(), part, KEY, path)
     for end in ("", ".head"):
         (tmp_path / f"other{end}").rename(tmp_path / f"ledger{end}")
     answers(ready)
 
 
-def test_sums_that_are_refused(parts: list[dr.Part]) -> None:
+def test_sums_that_are_refused(parts: list[dr.pipeline.PartialAggregateFile]) -> None:
     plan = plan_of()
     units = summed(plan, parts).units
     for wrong, words in ((units[1:], "integers of 64 bits"), (units * 10**9, "cannot be the sum")):
         with pytest.raises(ValueError, match=words):
-            SiteSums(plan, 3, wrong)
+            FederatedSum(plan, 3, wrong)
     with pytest.raises(ValueError, match="sent = 2"):
-        SiteSums(plan, 2, units)
+        FederatedSum(plan, 2, units)
     bent = np.array(units)
     bent[3] += 1000  # a site that counts what nobody did
     with pytest.raises(ValueError, match=r"counts\[0\]"):
-        SiteSums(plan, 3, bent).session(dr.Secure())
+        FederatedSum(plan, 3, bent).session(dr.Secure())
 
 
 def test_a_plan_as_a_file(tmp_path: Path) -> None:
@@ -401,7 +405,7 @@ def test_a_plan_as_a_file(tmp_path: Path) -> None:
     )
     path = tmp_path / "plan.toml"
     path.write_text(text)
-    assert dr.read_site_plan(path).digest == plan_of(4, needed=3, noise="sites").digest
+    assert dr.pipeline.read_site_plan(path).digest == plan_of(4, needed=3, noise="sites").digest
     others = [plan_of(4, **how).digest for how in ({}, {"needed": 3}, {"name": "a"}, {"colluding": 2})]
     assert len(set(others)) == 4
     for wrong, words in (
@@ -420,12 +424,12 @@ def test_a_part_of_other_sums_than_those_of_the_plan_is_refused(tmp_path: Path) 
     """Its cells would get the noise of others."""
     path = tmp_path / "people.parquet"
     write_made_up(STEPS, 40, path, seed=1)
-    counted = dr.count_part(dr.open_source(path, STEPS), dr.DPAPVI(visits="released"), KEY)
-    released = SitePlan(STEPS, dr.DPAPVI(visits="released"), BUDGET, 3, noise="sites")
-    derived = SitePlan(STEPS, dr.DPAPVI(visits="derived"), BUDGET, 3, noise="sites")
-    assert Site(released, counted, KEY, None).send().size == released.mechanism.query.cells + 1
+    counted = dr.pipeline.aggregate_part(dr.data.open_source(path, STEPS), dr.DPAPVI(visits="released"), KEY)
+    released = FederationPlan(STEPS, dr.DPAPVI(visits="released"), BUDGET, 3, noise="sites")
+    derived = FederationPlan(STEPS, dr.DPAPVI(visits="derived"), BUDGET, 3, noise="sites")
+    assert FederatedSite(released, counted, KEY, None).send().size == released.mechanism.query.cells + 1
     with pytest.raises(ValueError, match="not those that the plan asks for"):
-        Site(derived, counted, KEY, None)
+        FederatedSite(derived, counted, KEY, None)
     counted.tally._grid = 64
     with pytest.raises(ValueError, match="not those that the plan asks for"):
-        Site(released, counted, KEY, None)
+        FederatedSite(released, counted, KEY, None)

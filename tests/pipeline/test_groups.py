@@ -20,8 +20,8 @@ from discreet.core.rng import Seeded
 from discreet.data.row_batches import open_source
 from discreet.data.schema import Groups, Schema, read_schema, write_schema
 from discreet.ledger.ledger import Ledger
-from discreet.pipeline.federated import Site, SitePlan, SiteSums
-from discreet.pipeline.learn import Settings, learn, plan_again
+from discreet.pipeline.federated import FederatedSite, FederatedSum, FederationPlan
+from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.trajectory_files import write_cohort
 from discreet.pipeline.verify import verify
@@ -121,9 +121,9 @@ def test_epsilon_is_that_of_the_same_question_without_groups(
 
 
 def test_a_release_is_planned_again_with_its_groups(folder: Path, tmp_path: Path) -> None:
-    found = plan_again(
+    found = replan(
         folder / "release.parquet", dr.DecisionPoints(most_changes=1), tmp_path / "again",
-        settings=Settings(level=0.5),
+        settings=LearnConfig(level=0.5),
     )  # fmt: skip
     assert "## By group" in found.report
     assert bad(tmp_path / "again") == []
@@ -155,12 +155,12 @@ def test_counted_parts_and_sites_give_the_pooled_release(tmp_path: Path) -> None
     for seed in range(3):
         path = tmp_path / f"{seed}.parquet"
         write_made_up(schema, 40, path, seed=seed)
-        parts.append(dr.count_part(open_source(path, schema), dr.DecisionPoints(), KEY))
+        parts.append(dr.pipeline.aggregate_part(open_source(path, schema), dr.DecisionPoints(), KEY))
         parts[-1].people = parts[-1].people + np.uint64(seed)  # other people, though files count from 0 alike
-    plan = SitePlan(schema=schema, learner=dr.DecisionPoints(), privatizer=BUDGET, sites=3)
+    plan = FederationPlan(schema=schema, learner=dr.DecisionPoints(), privatizer=BUDGET, sites=3)
     how: dict[str, Any] = {"privatizer": BUDGET, "ledger": None, "randomness": Seeded(3)}
-    dr.learn(dr.merge_parts(parts), plan.learner, tmp_path / "pooled", schema=schema, **how)
-    sums = SiteSums(plan, 3, sum(Site(plan, part, KEY, None).send() for part in parts))
+    dr.learn(dr.pipeline.merge_aggregates(parts), plan.learner, tmp_path / "pooled", schema=schema, **how)
+    sums = FederatedSum(plan, 3, sum(FederatedSite(plan, part, KEY, None).send() for part in parts))
     dr.learn(sums, plan.learner, tmp_path / "sites", **how)
     for file in ("policy.csv", "report.md", "report.json"):
         assert (tmp_path / "pooled" / file).read_bytes() == (tmp_path / "sites" / file).read_bytes()
@@ -168,7 +168,7 @@ def test_counted_parts_and_sites_give_the_pooled_release(tmp_path: Path) -> None
         assert bad(tmp_path / name) == []
 
 
-@pytest.mark.parametrize("learner", [dr.DPAPVI(), dr.APVI(), dr.DPPEVI(epsilon=1.0, delta=1e-6)])
+@pytest.mark.parametrize("learner", [dr.DPAPVI(), dr.learners.APVI(), dr.DPPEVI(epsilon=1.0, delta=1e-6)])
 def test_other_learners_refuse_groups_before_anything_is_spent(learner: Any, tmp_path: Path) -> None:
     path = tmp_path / "people.parquet"
     write_made_up(GROUPED, 10, path)
@@ -180,7 +180,7 @@ def test_other_learners_refuse_groups_before_anything_is_spent(learner: Any, tmp
     assert not (tmp_path / "out").exists()
     if not isinstance(learner, dr.DPPEVI):
         with pytest.raises(ValueError, match="groups: must be left out"):
-            dr.count_part(source, learner, KEY)
+            dr.pipeline.aggregate_part(source, learner, KEY)
 
 
 def test_a_release_of_other_groups_is_another_question(folder: Path, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_release_of_other_groups_is_another_question(folder: Path, tmp_path: P
     (copy / "schema.toml").write_text(text.replace(', "other"]', "]"))
     assert bad(copy)
     with pytest.raises(ValueError, match="is not the schema of the release beside it"):
-        plan_again(copy / "release.parquet", dr.DecisionPoints(), tmp_path / "again")
+        replan(copy / "release.parquet", dr.DecisionPoints(), tmp_path / "again")
 
 
 @pytest.mark.usefixtures("figures_are_sketched", "own_ledger")

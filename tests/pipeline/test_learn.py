@@ -28,7 +28,7 @@ from discreet.learners.offline.release_files import read_release
 from discreet.ledger.ledger import BudgetError, Ledger
 from discreet.pipeline import learn as pipeline
 from discreet.pipeline import learned_files as planning
-from discreet.pipeline.learn import Settings, learn, plan_again
+from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.synthetic_data import made_up_world, write_made_up
 from discreet.pipeline.verify import verify
 from discreet.reports.statement import RunFacts, file_hash, statement_of, write_statement
@@ -50,7 +50,7 @@ def rows(tmp_path: Path) -> Path:
 
 def run(
     rows: Any, out: Path, ledger: Ledger | None = None, schema: Schema = SCHEMA, **how: Any
-) -> pipeline.Outcome:
+) -> pipeline.LearnResult:
     drawn = dr.Seeded(3) if ledger is None else dr.Secure()  # a ledger is for what protects people
     how = {"learner": DPAPVI(), "privatizer": BUDGET, "randomness": drawn, **how}
     return learn(open_source(rows, schema), how.pop("learner"), out, ledger=ledger, **how)
@@ -98,7 +98,7 @@ def test_every_stage_of_a_run_is_told(rows: Path, tmp_path: Path) -> None:
     drawn = [(done, total) for what, done, total in told if what == "draw noise and write"]
     assert drawn == [(done, H) for done in range(H + 1)]
     told.clear()
-    plan_again(tmp_path / "out" / "release.parquet", DPAPVI(), tmp_path / "again", progress=progress)
+    replan(tmp_path / "out" / "release.parquet", DPAPVI(), tmp_path / "again", progress=progress)
     assert [what for what, *_ in told] == ["plan", "judge the policy", "write policy, report, figures"]
     told.clear()
     assert all(check.ok for check in verify(tmp_path / "again", progress=progress))
@@ -116,7 +116,7 @@ def test_minari_gives_the_same(rows: Path, tmp_path: Path) -> None:
 
 def test_the_folder_holds_all_and_verifies(rows: Path, tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        settings = Settings(operator="A. B.", purpose="a first look")
+        settings = LearnConfig(operator="A. B.", purpose="a first look")
         outcome = run(rows, tmp_path / "out", ledger, randomness=dr.Secure(), settings=settings)
         names = {path.name for path in outcome.folder.iterdir()}
         assert {
@@ -157,7 +157,11 @@ def broken(rows: Path, to: Path) -> Path:
         ({"learner": DPPEVI(rho=1.0)}, "privatizer: must be none"),
         ({"learner": 3}, "learner = 3: must be an offline learner"),
         (
-            {"learner": DPPEVI(rho=1.0), "privatizer": None, "settings": Settings(unsupported="behaviour")},
+            {
+                "learner": DPPEVI(rho=1.0),
+                "privatizer": None,
+                "settings": LearnConfig(unsupported="behaviour"),
+            },
             "unsupported = 'behaviour': must be 'abstain' or 'policy'",
         ),
     ],
@@ -221,7 +225,7 @@ def test_a_release_that_was_paid_for_is_kept(
         (kept,) = tmp_path.glob(".out.*.part/release.parquet")
         assert str(kept) in notes
         assert ledger.totals("ward").unmarked == 1
-        outcome = plan_again(kept, DPAPVI(), tmp_path / "saved")
+        outcome = replan(kept, DPAPVI(), tmp_path / "saved")
         assert all(check.ok for check in verify(outcome.folder, ledger))
 
 
@@ -229,19 +233,22 @@ def test_planning_again_costs_nothing(rows: Path, tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         run(rows, tmp_path / "out", ledger)
         release = tmp_path / "out/release.parquet"
-        same = plan_again(release, DPAPVI(), tmp_path / "same")
+        same = replan(release, DPAPVI(), tmp_path / "same")
         assert (same.folder / "policy.csv").read_bytes() == (tmp_path / "out/policy.csv").read_bytes()
         assert (same.folder / "release.parquet").read_bytes() == release.read_bytes()
         assert same.statement.to_dict()["replanned"] is True
-        bold = plan_again(
-            release, DPAPVI(threshold=0.0, c1=0.0), tmp_path / "bold", settings=Settings(unsupported="policy")
+        bold = replan(
+            release,
+            DPAPVI(threshold=0.0, c1=0.0),
+            tmp_path / "bold",
+            settings=LearnConfig(unsupported="policy"),
         )
         with open(bold.folder / "policy.csv", newline="") as file:
             assert all(row["action"] for row in csv.DictReader(file))
-        again = plan_again(bold.folder / "release.parquet", DPAPVI(), tmp_path / "again")
+        again = replan(bold.folder / "release.parquet", DPAPVI(), tmp_path / "again")
         paid = np.zeros((1, S, A))
         paid[:, 0, 1] = 1.0
-        known = plan_again(release, DPAPVI(), tmp_path / "known", rewards=paid)
+        known = replan(release, DPAPVI(), tmp_path / "known", rewards=paid)
         assert (known.folder / "rewards.npy").exists()
         for one in (same, bold, again, known):
             assert [check for check in verify(one.folder, ledger) if not check.ok] == []
@@ -253,7 +260,7 @@ def test_a_release_that_was_swapped_is_refused(rows: Path, tmp_path: Path) -> No
     run(rows, tmp_path / "b", randomness=dr.Seeded(9))
     (tmp_path / "a/release.parquet").write_bytes((tmp_path / "b/release.parquet").read_bytes())
     with pytest.raises(ValueError, match="is not the release"):
-        plan_again(tmp_path / "a/release.parquet", DPAPVI(), tmp_path / "c")
+        replan(tmp_path / "a/release.parquet", DPAPVI(), tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
@@ -282,7 +289,7 @@ def test_linear_learners_go_the_same_way(learner: Any, rows: Path, tmp_path: Pat
         how = {"learner": learner, "privatizer": None}
         outcome = run(rows, tmp_path / "out", ledger if private else None, randomness=dr.Secure(), **how)
         assert [check for check in verify(outcome.folder, ledger if private else None) if not check.ok] == []
-        again = plan_again(outcome.folder / "release.parquet", learner, tmp_path / "again")
+        again = replan(outcome.folder / "release.parquet", learner, tmp_path / "again")
         assert (again.folder / "policy.csv").read_bytes() == (outcome.folder / "policy.csv").read_bytes()
         assert [check for check in verify(again.folder, ledger if private else None) if not check.ok] == []
 
@@ -292,7 +299,7 @@ def test_half_of_the_people_judge_a_linear_policy_in_the_files_units(tmp_path: P
     write_made_up(SCHEMA, 4000, tmp_path / "people.parquet", seed=1)
     table = pd.read_parquet(tmp_path / "people.parquet")
     earned = table.groupby("user")["reward"].sum()
-    how = {"learner": PEVI(judged=True), "privatizer": None, "settings": Settings(level=0.9)}
+    how = {"learner": PEVI(judged=True), "privatizer": None, "settings": LearnConfig(level=0.9)}
     outcome = run(tmp_path / "people.parquet", tmp_path / "out", **how)
     report = json.loads((outcome.folder / "report.json").read_text("utf-8"))
     gain = report["gain"]
@@ -313,13 +320,13 @@ def test_without_noise_the_policy_is_optimal_in_a_large_cohort(tmp_path: Path) -
     mdp, _ = made_up_world(SCHEMA, seed=1)
     write_made_up(SCHEMA, 4000, tmp_path / "people.parquet", seed=1)
     run(tmp_path / "people.parquet", tmp_path / "out", learner=APVI(), privatizer=None,
-        settings=Settings(unsupported="policy"))  # fmt: skip
+        settings=LearnConfig(unsupported="policy"))  # fmt: skip
     with open(tmp_path / "out/policy.csv", newline="") as file:
         table = np.array([int(row["action"]) for row in csv.DictReader(file)]).reshape(H, S)
-    from discreet.envs.mdp.planning import optimal_values, value
+    from discreet.envs.mdp.planning import optimal_values, policy_value
 
-    best = value(mdp, optimal_values(mdp)[2])
-    assert value(mdp, table) > best - 0.02
+    best = policy_value(mdp, optimal_values(mdp)[2])
+    assert policy_value(mdp, table) > best - 0.02
 
 
 def test_the_schema_in_the_folder_is_the_schema(rows: Path, tmp_path: Path) -> None:
@@ -348,7 +355,7 @@ def test_what_a_statement_refuses_costs_nothing(
     schema = dataclasses.replace(SCHEMA, dataset=dataset)
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         with pytest.raises(ValueError, match="must be"):
-            run(rows, tmp_path / "out", ledger, schema, settings=Settings(**settings))
+            run(rows, tmp_path / "out", ledger, schema, settings=LearnConfig(**settings))
         assert [entry.kind for entry in ledger.entries()] == ["begin"]
     assert {path.name.split(".")[0] for path in tmp_path.iterdir()} <= {"people", "ledger"}
 
@@ -367,7 +374,7 @@ def test_names_that_cannot_be_encoded_cost_nothing(rows: Path, tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("how", [{"randomness": dr.Seeded(7)}, {"settings": Settings(synthetic=True)}])
+@pytest.mark.parametrize("how", [{"randomness": dr.Seeded(7)}, {"settings": LearnConfig(synthetic=True)}])
 def test_a_ledger_books_nothing_that_protects_nobody(how: dict[str, Any], rows: Path, tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         with pytest.raises(ValueError, match="ledger: must be None"):
@@ -378,13 +385,13 @@ def test_a_ledger_books_nothing_that_protects_nobody(how: dict[str, Any], rows: 
 @pytest.mark.parametrize("learner", [DPAPVI(), PEVI()])
 def test_a_rehearsal_opens_with_that_it_is_one(learner: Any, rows: Path, tmp_path: Path) -> None:
     private = BUDGET if isinstance(learner, DPAPVI) else None
-    how = {"learner": learner, "privatizer": private, "settings": Settings(synthetic=True)}
+    how = {"learner": learner, "privatizer": private, "settings": LearnConfig(synthetic=True)}
     outcome = run(rows, tmp_path / "out", **how)
     first = outcome.report.split("\n", 1)[0].strip("*")
     assert first.startswith("A REHEARSAL, these people are made up")
     assert (outcome.folder / "report.md").read_text("utf-8") == outcome.report
     assert [check for check in verify(outcome.folder) if not check.ok] == []
-    assert "REHEARSAL" not in run(rows, tmp_path / "real", **{**how, "settings": Settings()}).report
+    assert "REHEARSAL" not in run(rows, tmp_path / "real", **{**how, "settings": LearnConfig()}).report
 
 
 @pytest.mark.parametrize("out", ["link", "dangling", "x" * 250, "."])
@@ -439,7 +446,7 @@ def test_a_release_can_be_planned_with_whatever_failed_after_it(
         with pytest.raises(OSError, match="disk is full"):
             run(rows, tmp_path / "out")
     (kept,) = tmp_path.glob(".out.*.part/release.parquet")
-    outcome = plan_again(kept, DPAPVI(), tmp_path / "saved")
+    outcome = replan(kept, DPAPVI(), tmp_path / "saved")
     assert all(check.ok for check in verify(outcome.folder))
 
 
@@ -447,7 +454,7 @@ def test_planning_again_in_vain_leaves_nothing(rows: Path, tmp_path: Path) -> No
     run(rows, tmp_path / "out")
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ValueError, match="holds counts") as caught:
-        plan_again(tmp_path / "out/release.parquet", DPPEVI(rho=1.0), tmp_path / "again")
+        replan(tmp_path / "out/release.parquet", DPPEVI(rho=1.0), tmp_path / "again")
     assert not getattr(caught.value, "__notes__", [])  # nothing was paid for
     assert sorted(tmp_path.iterdir()) == before
 
@@ -461,7 +468,7 @@ def test_another_schema_beside_a_release_is_refused(old: str, new: str, rows: Pa
     assert old in text
     (tmp_path / "out/schema.toml").write_text(text.replace(old, new))
     with pytest.raises(ValueError, match="is not the schema of the release"):
-        plan_again(tmp_path / "out/release.parquet", DPAPVI(), tmp_path / "again")
+        replan(tmp_path / "out/release.parquet", DPAPVI(), tmp_path / "again")
 
 
 def test_known_rewards_of_any_range_verify(tmp_path: Path) -> None:

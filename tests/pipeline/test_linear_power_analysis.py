@@ -14,7 +14,7 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.data.schema import Schema, write_schema
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, schema_features
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.policy_rows import policy_rows
@@ -24,7 +24,7 @@ DRAW = np.random.default_rng(8)
 TABLE = DRAW.dirichlet(np.full(3, 0.4), (5, 3))
 SCHEMA = Schema("ward", "patient", Layout(5, 3, 4), low=0.0, high=2.0, features=TABLE, feature_bound=1.0)
 FEATURES = schema_features(SCHEMA.layout, TABLE, 1.0, nonneg=True)
-WORLD = power.made_up_linear_world(SCHEMA, FEATURES, 0.8, seed=1)
+WORLD = power.synthetic_linear_mdp_from_schema(SCHEMA, FEATURES, 0.8, seed=1)
 
 
 def test_a_made_up_world_is_linear_and_has_the_gain_that_was_asked_for():
@@ -32,12 +32,12 @@ def test_a_made_up_world_is_linear_and_has_the_gain_that_was_asked_for():
     assert power.nonlinear(WORLD.mdp, FEATURES) == 0.0
     assert power.nonlinear(WORLD.mdp, Features(TABLE[:, :, :2], 1.0)) > 0.01
     with pytest.raises(ValueError, match="features: must be mixtures"):
-        power.made_up_linear_world(SCHEMA, Features(0.5 * TABLE), 0.8)
+        power.synthetic_linear_mdp_from_schema(SCHEMA, Features(0.5 * TABLE), 0.8)
     with pytest.raises(ValueError, match="target_gain = 7.9: must be smaller"):
-        power.made_up_linear_world(SCHEMA, FEATURES, 7.9)
+        power.synthetic_linear_mdp_from_schema(SCHEMA, FEATURES, 7.9)
     ended = dataclasses.replace(SCHEMA, terminal=(4,))
     with pytest.raises(ValueError, match="terminal: a world with ends is made up for one-hot"):
-        power.made_up_linear_world(ended, FEATURES, 0.8)
+        power.synthetic_linear_mdp_from_schema(ended, FEATURES, 0.8)
 
 
 def test_with_ends_and_one_hot_features_a_world_is_made_up_too():
@@ -45,26 +45,26 @@ def test_with_ends_and_one_hot_features_a_world_is_made_up_too():
     world, features = power.made_up(ended, schema_features(ended.layout), 0.3)
     assert world.best == pytest.approx(0.3, rel=1e-3)
     assert power.nonlinear(world.mdp, features) == 0.0
-    found = power.forecast_linear(world, features, PEVI(), 20_000, draws=3)
+    found = power.linear_gain_power(world, features, PEVI(), 20_000, draws=3)
     assert found.chance == found.better == 1.0
     assert found.gain <= found.best * (1 + 1e-9)
 
 
 def test_more_people_and_more_budget_show_more():
     learner = DPPEVI(epsilon=3.0, delta=1e-6)
-    few, many = (power.forecast_linear(WORLD, FEATURES, learner, n, draws=8) for n in (500, 20_000))
+    few, many = (power.linear_gain_power(WORLD, FEATURES, learner, n, draws=8) for n in (500, 20_000))
     assert few.chance < 0.3 < 0.8 < many.chance
     assert 0.0 <= few.low <= few.chance <= few.high <= many.high == 1.0
     assert many.better == 1.0
     assert few.gain < many.gain <= many.best == WORLD.best
-    assert power.forecast_linear(WORLD, FEATURES, learner, 500, draws=8) == few
-    exact = power.forecast_linear(WORLD, FEATURES, PEVI(), 5_000, draws=4)
+    assert power.linear_gain_power(WORLD, FEATURES, learner, 500, draws=8) == few
+    exact = power.linear_gain_power(WORLD, FEATURES, PEVI(), 5_000, draws=4)
     assert exact.epsilon is None
     assert exact.chance == 1.0
-    needed = power.linear_people_needed(WORLD, FEATURES, PEVI(), draws=6)
+    needed = power.linear_sample_size(WORLD, FEATURES, PEVI(), draws=6)
     assert needed is not None
     assert needed < 5_000
-    found = power.linear_epsilon_needed(WORLD, FEATURES, learner, 20_000, (0.01, 3.0), draws=6)
+    found = power.linear_smallest_epsilon(WORLD, FEATURES, learner, 20_000, (0.01, 3.0), draws=6)
     assert found == 3.0
 
 
@@ -80,10 +80,10 @@ def test_noise_is_that_of_the_systems_source():
 def test_reports_on_people_show_a_gain_as_often_as_is_forecast():
     """Exact noise and people of their own, 24 reports; 5 combined standard errors."""
     learner, draws = DPPEVI(epsilon=3.0, delta=1e-6, judged=True), 24
-    told = power.forecast_linear(WORLD, FEATURES, learner, 3_000, draws=draws)
+    told = power.linear_gain_power(WORLD, FEATURES, learner, 3_000, draws=draws)
     rows, shown = policy_rows(WORLD.mdp.layout, WORLD.behaviour), 0
     for draw in range(draws):
-        people: Trajectories = rollouts(WORLD.mdp, rows, 3_000, 77, draw)
+        people: Trajectories = rollout_batch(WORLD.mdp, rows, 3_000, 77, draw)
         with learner.open(WORLD.mdp.layout, FEATURES, Secure()) as session:
             session.submit_many(people)
             gain = learner.ask(session)[1].gain

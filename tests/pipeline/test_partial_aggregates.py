@@ -24,7 +24,7 @@ from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline import partial_aggregates as counted
 from discreet.pipeline.learn import learn
-from discreet.pipeline.partial_aggregates import Part, count_part, merge_parts
+from discreet.pipeline.partial_aggregates import PartialAggregateFile, aggregate_part, merge_aggregates
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
 
@@ -57,11 +57,11 @@ def test_parts_are_the_whole(name: str, tmp_path: Path) -> None:
     """Equal sums; with the same seed an equal release, policy and report."""
     schema, learner, privatizer = WAYS[name]
     files = split(schema, tmp_path)
-    whole = count_part(open_source(tmp_path / "all.parquet", schema), learner, KEY)
-    parts = [count_part(open_source(file, schema), learner, KEY) for file in files]
+    whole = aggregate_part(open_source(tmp_path / "all.parquet", schema), learner, KEY)
+    parts = [aggregate_part(open_source(file, schema), learner, KEY) for file in files]
     for i, part in enumerate(parts):
         part.save(tmp_path / f"{i}.tally")
-    merged = merge_parts([tmp_path / f"{i}.tally" for i in (2, 0, 1)])
+    merged = merge_aggregates([tmp_path / f"{i}.tally" for i in (2, 0, 1)])
     assert {*map(tuple, merged.people.tolist())} == {*map(tuple, whole.people.tolist())}
     assert len(merged.people) == 120
     how: dict[str, Any] = {"privatizer": privatizer, "ledger": None}
@@ -80,7 +80,7 @@ def test_parts_are_the_whole(name: str, tmp_path: Path) -> None:
 
 def test_a_file_is_private_and_raw_and_says_so(tmp_path: Path) -> None:
     (file, *_) = split(STATIONARY, tmp_path)
-    part = count_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY)
+    part = aggregate_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY)
     assert repr(part) == "<Part of 40 people: raw data, not private>"
     path = tmp_path / "p.tally"
     part.save(path)
@@ -88,7 +88,7 @@ def test_a_file_is_private_and_raw_and_says_so(tmp_path: Path) -> None:
     assert b"exact sums of people's data: raw" in path.read_bytes()
     with pytest.raises(ValueError, match="exists already"):
         part.save(path)
-    again = Part.load(path)
+    again = PartialAggregateFile.load(path)
     assert again.tally == part.tally
     np.testing.assert_array_equal(again.people, part.people)
     content = bytearray(path.read_bytes())
@@ -96,7 +96,7 @@ def test_a_file_is_private_and_raw_and_says_so(tmp_path: Path) -> None:
         broken = bytearray(content)
         broken[at] ^= 1
         with pytest.raises(ValueError, match=r"content"):
-            Part.from_bytes(bytes(broken))
+            PartialAggregateFile.from_bytes(bytes(broken))
 
 
 def test_nobody_is_in_two_parts(tmp_path: Path) -> None:
@@ -105,13 +105,13 @@ def test_nobody_is_in_two_parts(tmp_path: Path) -> None:
     mine = dr.DecisionPoints()
     hers = one[one["user"] == one["user"].iloc[0]]
     moved = pa.Table.from_pandas(pd.concat([two, hers]), preserve_index=False)
-    first = count_part(open_source(files[0], STATIONARY), mine, KEY)
+    first = aggregate_part(open_source(files[0], STATIONARY), mine, KEY)
     with pytest.raises(ValueError, match="people who are in two of them: 1 "):
-        merge_parts([first, count_part(open_source(moved, STATIONARY), mine, KEY)])
+        merge_aggregates([first, aggregate_part(open_source(moved, STATIONARY), mine, KEY)])
     with pytest.raises(ValueError, match="in two of them: 40 |nobody may be counted twice"):
-        merge_parts([first, count_part(open_source(files[0], STATIONARY), mine, KEY)])
+        merge_aggregates([first, aggregate_part(open_source(files[0], STATIONARY), mine, KEY)])
     with pytest.raises(ValueError, match="nobody may be counted twice"):
-        merge_parts([first, first])
+        merge_aggregates([first, first])
 
 
 def test_names_are_texts() -> None:
@@ -131,16 +131,18 @@ def test_repeated_people_by_a_slow_account() -> None:
 
 def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     files = split(STATIONARY, tmp_path)
-    part = count_part(open_source(files[0], STATIONARY), dr.DecisionPoints(), KEY)
+    part = aggregate_part(open_source(files[0], STATIONARY), dr.DecisionPoints(), KEY)
     with pytest.raises(ValueError, match="counted with another key"):
-        merge_parts([part, count_part(open_source(files[1], STATIONARY), dr.DecisionPoints(), bytes(32))])
+        merge_aggregates(
+            [part, aggregate_part(open_source(files[1], STATIONARY), dr.DecisionPoints(), bytes(32))]
+        )
     with pytest.raises(ValueError, match="counted with another question"):
-        merge_parts([part, count_part(open_source(files[1], STATIONARY), DPAPVI(), KEY)])
+        merge_aggregates([part, aggregate_part(open_source(files[1], STATIONARY), DPAPVI(), KEY)])
     other = Schema("ward", "patient", Layout(5, 3, 4), stationary=True, terminal=(3, 4), outcomes={4: 0.5})
     with pytest.raises(ValueError, match="counted with another schema"):
-        merge_parts([part, count_part(open_source(files[1], other), dr.DecisionPoints(), KEY)])
+        merge_aggregates([part, aggregate_part(open_source(files[1], other), dr.DecisionPoints(), KEY)])
     with pytest.raises(ValueError, match="at least one"):
-        merge_parts([])
+        merge_aggregates([])
     how: dict[str, Any] = {"privatizer": dr.Central(epsilon=1.0, delta=1e-6), "ledger": None}
     with pytest.raises(ValueError, match="question = 'counts of every step': must be that under which"):
         learn(part, DPAPVI(), tmp_path / "o", schema=STATIONARY, **how)
@@ -152,15 +154,15 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
         learn(
             open_source(files[0], STATIONARY), dr.DecisionPoints(), tmp_path / "o", schema=STATIONARY, **how
         )
-    linear = dr.DPVAPVI(rho=1.0)
+    linear = dr.learners.DPVAPVI(rho=1.0)
     with pytest.raises(ValueError, match="dp-vapvi.*cannot be counted in parts"):
-        count_part(open_source(files[0], STATIONARY), linear, KEY)
+        aggregate_part(open_source(files[0], STATIONARY), linear, KEY)
     with pytest.raises(ValueError, match="key: must be 32 secret bytes"):
-        count_part(open_source(files[0], STATIONARY), dr.DecisionPoints(), b"short")
+        aggregate_part(open_source(files[0], STATIONARY), dr.DecisionPoints(), b"short")
     broken = pd.read_parquet(files[0])
     broken.loc[broken.index[3], "state"] = 17
     with pytest.raises(DataError):
-        count_part(open_source(broken, STATIONARY), dr.DecisionPoints(), KEY)
+        aggregate_part(open_source(broken, STATIONARY), dr.DecisionPoints(), KEY)
     assert not (tmp_path / "o").exists()
 
 
@@ -204,10 +206,10 @@ def test_an_owners_rule_goes_with_the_part(tmp_path: Path) -> None:
     files = split(STATIONARY, data)
     how: dict[str, Any] = {"privatizer": dr.Central(epsilon=1.0, delta=1e-6), "schema": STATIONARY}
     with Ledger.open(tmp_path / "own.sqlite") as own, Ledger.open(tmp_path / "other.sqlite") as other:
-        dr.require_ledger(data, own, "ward")
-        parts = [count_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY) for file in files]
+        dr.ledger.require_ledger(data, own, "ward")
+        parts = [aggregate_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY) for file in files]
         parts[0].save(tmp_path / "0.tally")
-        merged = merge_parts([tmp_path / "0.tally", *parts[1:]])
+        merged = merge_aggregates([tmp_path / "0.tally", *parts[1:]])
         for ledger in (None, other):
             with pytest.raises(ValueError, match="by the owner's rule"):
                 learn(merged, dr.DecisionPoints(), tmp_path / "out", ledger=ledger, **how)
@@ -215,15 +217,18 @@ def test_an_owners_rule_goes_with_the_part(tmp_path: Path) -> None:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         for i, file in enumerate(split(STATIONARY, elsewhere)):  # counted under no rule, kept under one
-            count_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY).save(data / f"{i}.tally")
-        for given in (merge_parts(sorted(data.glob("*.tally"))), Part.load(data / "0.tally")):
+            aggregate_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY).save(data / f"{i}.tally")
+        for given in (
+            merge_aggregates(sorted(data.glob("*.tally"))),
+            PartialAggregateFile.load(data / "0.tally"),
+        ):
             with pytest.raises(ValueError, match="--no-ledger is forbidden"):
                 learn(given, dr.DecisionPoints(), tmp_path / "out", ledger=None, **how)
         learn(merged, dr.DecisionPoints(), tmp_path / "out", ledger=own, **how)
         assert [check.name for check in verify(tmp_path / "out", own) if not check.ok] == []
     parts[1].rules = {path: replace(rule, ledger="other") for path, rule in parts[1].rules.items()}
     with pytest.raises(ValueError, match="counted under another rule"):
-        merge_parts(parts)
+        merge_aggregates(parts)
     renamed = Schema("elsewhere", "patient", Layout(5, 3, 4), stationary=True, terminal=(3, 4))
     with pytest.raises(ValueError, match=r"dataset = 'elsewhere': must be 'ward' by the owner's rule"):
-        count_part(open_source(files[0], renamed), dr.DecisionPoints(), KEY)
+        aggregate_part(open_source(files[0], renamed), dr.DecisionPoints(), KEY)

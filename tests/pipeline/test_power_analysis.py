@@ -13,11 +13,11 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.data.schema import Schema, write_schema
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.experiments.offline_runs import Simulated, first_visits_of
+from discreet.experiments.offline_runs import SimulatedDataset, first_visits_of
 from discreet.learners.ope import deviation_gains as deviations
 from discreet.learners.ope import transition_gains as transitions
 from discreet.learners.ope.first_visit_query import Told
-from discreet.mechanisms.interfaces import Returns
+from discreet.mechanisms.interfaces import ReturnBounds
 from discreet.pipeline import power_analysis as power
 
 SCHEMA = Schema(
@@ -26,7 +26,7 @@ SCHEMA = Schema(
 )  # fmt: skip
 
 
-def small_world() -> power.PublicWorld:
+def small_world() -> power.PublicMDP:
     """Four live states that are come back to, rewards in [-1, 2], behaviour that changes by step."""
     draw = np.random.default_rng(5)
     moves = np.zeros((5, 2, 5))
@@ -34,8 +34,8 @@ def small_world() -> power.PublicWorld:
     moves[4, :, 4] = 1.0
     rewards = np.where(np.arange(5)[:, None] < 4, draw.random((5, 2)), 1 / 3)
     mdp = TabularMDP(moves, rewards, np.array([0.5, 0.3, 0.2, 0.0, 0.0]), horizon=6, terminal=(4,))
-    return power.PublicWorld(
-        mdp, draw.dirichlet(np.ones(2), (6, 5)), Returns(-1.0, 2.0, terminal=(4,), least=-4.0, most=9.0)
+    return power.PublicMDP(
+        mdp, draw.dirichlet(np.ones(2), (6, 5)), ReturnBounds(-1.0, 2.0, terminal=(4,), least=-4.0, most=9.0)
     )
 
 
@@ -43,7 +43,10 @@ def test_expected_sums_are_those_of_people() -> None:
     """Played people against dynamic programming. False alarm 1e-7: 6 deviations, some 70 cells."""
     world, people = small_world(), 40_000
     kept = first_visits_of(
-        Simulated(world.mdp, world.behaviour, people, seed=3), world.question, dr.NoPrivacy(), Seeded(0)
+        SimulatedDataset(world.mdp, world.behaviour, people, seed=3),
+        world.question,
+        dr.NoPrivacy(),
+        Seeded(0),
     )
     told = world.question.read(kept)
     visits, moves, mean = world._expected
@@ -75,40 +78,40 @@ def test_drawn_releases_have_these_expectations_and_this_noise() -> None:
 @pytest.mark.parametrize("gain", [0.02, 0.2, 1.0, 3.0])
 def test_a_made_up_world_has_any_gain_that_was_asked_for(gain: float) -> None:
     """Small ones too: then actions differ less in where they lead."""
-    world = power.made_up_world(SCHEMA, gain, seed=1)
+    world = power.synthetic_mdp(SCHEMA, gain, seed=1)
     assert world.best == pytest.approx(gain, rel=1e-3)
 
 
 def test_a_made_up_world_has_the_gain_that_was_asked_for() -> None:
-    world = power.made_up_world(SCHEMA, 1.5, seed=2)
+    world = power.synthetic_mdp(SCHEMA, 1.5, seed=2)
     assert world.best == pytest.approx(1.5, rel=1e-4)
     assert world.mdp.states == 8
     assert world.question.bounds == (0.0, 20.0)
-    assert power.made_up_world(SCHEMA, 1.5, seed=2).usual == world.usual
+    assert power.synthetic_mdp(SCHEMA, 1.5, seed=2).usual == world.usual
     with pytest.raises(ValueError, match="target_gain = 25.0: must be a number in"):
-        power.made_up_world(SCHEMA, 25.0)
+        power.synthetic_mdp(SCHEMA, 25.0)
     with pytest.raises(ValueError, match="target_gain = 19.9: must be smaller"):
-        power.made_up_world(SCHEMA, 19.9)
+        power.synthetic_mdp(SCHEMA, 19.9)
     with pytest.raises(ValueError, match="target_gain: must be left out with censored ends"):
-        power.made_up_world(replace(SCHEMA, censored=6), 1.5)
+        power.synthetic_mdp(replace(SCHEMA, censored=6), 1.5)
 
 
 def test_more_people_and_more_budget_show_more() -> None:
-    world = power.made_up_world(SCHEMA, 2.0)
+    world = power.synthetic_mdp(SCHEMA, 2.0)
     one = dr.Central(epsilon=1.0, delta=1e-6)
-    few, many = (power.forecast_gain(world, n, one, draws=30) for n in (500, 100_000))
+    few, many = (power.gain_power(world, n, one, draws=30) for n in (500, 100_000))
     assert few.chance < 0.3 < 0.95 < many.chance
     assert 0.0 <= few.low <= few.chance <= few.high <= many.high == 1.0
     assert few.gain < many.gain <= many.best * (1 + 1e-9)
-    assert power.forecast_gain(world, 500, one, draws=30) == few  # public, from a seed
-    exact = power.forecast_gain(world, 100_000, dr.NoPrivacy(), draws=5)
+    assert power.gain_power(world, 500, one, draws=30) == few  # public, from a seed
+    exact = power.gain_power(world, 100_000, dr.NoPrivacy(), draws=5)
     assert exact.epsilon is None
-    needed = power.people_needed(world, one, draws=20)
+    needed = power.sample_size(world, one, draws=20)
     assert needed is not None
     assert 500 < needed < 100_000
-    assert power.forecast_gain(world, 2 * needed, one, draws=20).chance >= 0.9
-    assert power.epsilon_needed(world, 3 * needed, 1e-6, draws=20) in (0.2, 0.3, 0.5, 1.0)
-    assert power.epsilon_needed(world, 100, 1e-6, draws=5) is None
+    assert power.gain_power(world, 2 * needed, one, draws=20).chance >= 0.9
+    assert power.smallest_epsilon(world, 3 * needed, 1e-6, draws=20) in (0.2, 0.3, 0.5, 1.0)
+    assert power.smallest_epsilon(world, 100, 1e-6, draws=5) is None
 
 
 def test_on_the_command_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -169,12 +172,12 @@ def test_what_counts_as_shown_is_what_the_report_says(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("people", [800, 2500])
 def test_reports_on_people_show_a_gain_as_often_as_is_forecast(people: int) -> None:
     """Played people, noise of their own, 60 releases: 5 combined standard errors (false alarm 6e-7)."""
-    world, draws = power.made_up_world(SCHEMA, 4.0, seed=3), 60
+    world, draws = power.synthetic_mdp(SCHEMA, 4.0, seed=3), 60
     privatizer = dr.Central(epsilon=3.0, delta=1e-6)
-    told = power.forecast_gain(world, people, privatizer, draws=draws)
+    told = power.gain_power(world, people, privatizer, draws=draws)
     shown = 0
     for draw in range(draws):
-        data = Simulated(world.mdp, world.behaviour, people, seed=500 + draw)
+        data = SimulatedDataset(world.mdp, world.behaviour, people, seed=500 + draw)
         kept = first_visits_of(data, world.question, privatizer, Seeded(draw))
         path = transitions.path_of(world.question.read(kept))
         shown += path.gain(path.default).shown

@@ -24,7 +24,7 @@ from discreet.data.schema import Schema
 from discreet.learners.offline.apvi import DPAPVI
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline import learned_files as planning
-from discreet.pipeline.learn import learn, plan_again
+from discreet.pipeline.learn import learn, replan
 from discreet.pipeline.recovery import finish, lost
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
@@ -106,7 +106,7 @@ def run(place: Path, name: str, ledger: Ledger | None) -> Path:
 def test_what_is_whole_running_or_of_others_is_left_alone(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger, Ledger.open(tmp_path / "other.sqlite") as other:
         whole = run(tmp_path, "whole", ledger)
-        plan_again(whole / "release.parquet", DPAPVI(), tmp_path / "again")
+        replan(whole / "release.parquet", DPAPVI(), tmp_path / "again")
         assert lost(tmp_path, ledger) == []
         with aside(tmp_path / "working") as hidden:
             (hidden / "release.parquet").write_bytes((whole / "release.parquet").read_bytes())
@@ -162,14 +162,14 @@ def test_a_fitted_codebook_is_named_and_marked(
             else:
                 patched.setattr(Ledger, "mark", killed)
             with pytest.raises(KeyboardInterrupt) as raised:
-                dr.fit_codebook(frame, declaration, tmp_path / "cuts", ledger=ledger, **how)
+                dr.pipeline.fit_codebook(frame, declaration, tmp_path / "cuts", ledger=ledger, **how)
         assert "counts as spent" in str(raised.value.__notes__)
         (one,) = lost(tmp_path, ledger)
         assert one.state == ("hidden" if dies == "before its name" else "not marked")
         before = {path.name: path.read_bytes() for path in one.folder.iterdir()} if one.folder else {}
         assert sorted(before) == ["codebook.json", "cuts.toml", "officer.html", "officer.md", "sums.csv"]
         assert finish(one, ledger) == tmp_path / "cuts"
-        dr.verify_codebook(tmp_path / "cuts", ledger)
+        dr.pipeline.verify_codebook(tmp_path / "cuts", ledger)
         assert {path.name: path.read_bytes() for path in (tmp_path / "cuts").iterdir()} == before
         assert lost(tmp_path, ledger) == []
         assert ledger.totals("ward").reservations == 1
@@ -181,7 +181,7 @@ def test_a_codebook_that_was_changed_is_not_marked(tmp_path: Path, monkeypatch: 
         with monkeypatch.context() as patched:
             patched.setattr(Ledger, "mark", killed)
             with pytest.raises(KeyboardInterrupt):
-                dr.fit_codebook(frame, declaration, tmp_path / "cuts", ledger=ledger, **how)
+                dr.pipeline.fit_codebook(frame, declaration, tmp_path / "cuts", ledger=ledger, **how)
         (tmp_path / "cuts" / "cuts.toml").write_text("cuts = [0.0]")
         (one,) = lost(tmp_path, ledger)
         with pytest.raises(ValueError, match="is not the file that was made"):
@@ -231,8 +231,8 @@ def test_the_second_of_two_runs_to_one_folder_pays_nothing(
         entries = len(self.entries())
         for again in (
             lambda: run(tmp_path, "out", self),
-            lambda: plan_again(first / "release.parquet", DPAPVI(), tmp_path / "out"),
-            lambda: dr.fit_codebook(frame, declaration, tmp_path / "out", ledger=self, **how),
+            lambda: replan(first / "release.parquet", DPAPVI(), tmp_path / "out"),
+            lambda: dr.pipeline.fit_codebook(frame, declaration, tmp_path / "out", ledger=self, **how),
             lambda: dr.prepare(frame, declaration, tmp_path / "out"),
         ):
             with pytest.raises(ValueError, match="a run that writes it is at work; nothing was spent"):
@@ -285,7 +285,7 @@ def test_a_full_disk_is_found_before_anything_is_paid(
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         for again in (
             lambda: run(tmp_path, "out", ledger),
-            lambda: dr.fit_codebook(frame, declaration, tmp_path / "out", ledger=ledger, **how),
+            lambda: dr.pipeline.fit_codebook(frame, declaration, tmp_path / "out", ledger=ledger, **how),
         ):
             with pytest.raises(ValueError, match="must be on a disk with room for .* nothing was spent"):
                 again()

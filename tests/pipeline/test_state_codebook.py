@@ -18,14 +18,14 @@ from discreet.accounting.text.guarantee_sentences import up
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.rng import Seeded, checked_on_grid
 from discreet.data.prepare import Refused, prepare
-from discreet.data.prepare_config import nearest, read_declaration
+from discreet.data.prepare_config import nearest, read_prepare_config
 from discreet.ledger.ledger import BudgetError, Ledger
 from discreet.ledger.signatures import new_key, read_private_key
 from discreet.mechanisms.linear.per_user_means import GRID, PersonSums, guaranteed, noisy
 from discreet.pipeline import state_codebook as codebook
 from discreet.pipeline.approve import sign
 from discreet.pipeline.codebook_sums import Asked
-from discreet.pipeline.state_codebook import budget_of, fit_codebook, forecast_codebook, verify_codebook
+from discreet.pipeline.state_codebook import budget_of, estimate_codebook, fit_codebook, verify_codebook
 from discreet.reports.codebook_page import write_codebook_pages
 
 TEXT = """
@@ -291,7 +291,7 @@ def test_the_error_that_is_forecast_is_the_error_that_comes(declared: Path, tmp_
     frame = people(2000, seed=3)
     frame = frame[frame["when"] == 0]
     truth = frame[["x", "y"]].mean().to_numpy()
-    expected = forecast_codebook(declared, 2000, centres=1, rounds=1, epsilon=0.5, delta=1e-6)
+    expected = estimate_codebook(declared, 2000, centres=1, rounds=1, epsilon=0.5, delta=1e-6)
     widths = np.array(expected.widths)
     off = []
     for seed in range(60):
@@ -307,7 +307,7 @@ def test_the_error_that_is_forecast_is_the_error_that_comes(declared: Path, tmp_
 
 # ------------------------------------------------------------------------------ said, and refused
 def test_what_is_hopeless_is_said_and_refused_before_it_is_paid_for(declared: Path, tmp_path: Path) -> None:
-    found = forecast_codebook(declared, 300, centres=100, epsilon=0.5, delta=1e-6)
+    found = estimate_codebook(declared, 300, centres=100, epsilon=0.5, delta=1e-6)
     assert found.hopeless
     assert found.verdict.startswith("HOPELESS: ")
     assert "a public one costs nothing" in found.verdict
@@ -318,7 +318,7 @@ def test_what_is_hopeless_is_said_and_refused_before_it_is_paid_for(declared: Pa
         assert [entry.kind for entry in ledger.entries()] == ["begin"]
         fit_codebook(people(300), declared, tmp_path / "out", anyway=True, **how)
         assert [entry.kind for entry in ledger.entries()] == ["begin", "reserve", "mark"]
-    better = forecast_codebook(declared, 10**7, centres=100, epsilon=0.5, delta=1e-8)
+    better = estimate_codebook(declared, 10**7, centres=100, epsilon=0.5, delta=1e-8)
     assert not better.hopeless
     assert max(better.error) < max(found.error)
 
@@ -343,7 +343,7 @@ def test_what_is_hopeless_is_said_and_refused_before_it_is_paid_for(declared: Pa
 def test_many_values_are_hopeless_where_centres_cannot_be_told_apart(
     declared: Path, values: int, users: int, centres: int, epsilon: float, hopeless: bool
 ) -> None:
-    found = forecast_codebook(
+    found = estimate_codebook(
         many_values(declared, values), users, centres=centres, epsilon=epsilon, delta=1e-6
     )
     assert found.hopeless is hopeless
@@ -436,8 +436,8 @@ def test_sums_that_could_wrap_are_refused_before_anything_is_reserved(declared: 
     with pytest.raises(
         ValueError, match=r"people = 16777216: must be at most 8\d\d\d .* larger scale .*scale\)"
     ):
-        forecast_codebook(declared, 2**24, rho=0.5, **asked)
-    assert not forecast_codebook(declared, 8000, rho=0.5, **asked).hopeless
+        estimate_codebook(declared, 2**24, rho=0.5, **asked)
+    assert not estimate_codebook(declared, 8000, rho=0.5, **asked).hopeless
     declared.write_text(TEXT.replace("{ x = 2.0, y = 1.0 }", "{ x = 1e-8, y = 1.0 }"))
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         with pytest.raises(ValueError, match="people = 6: must be at most 4"):
@@ -446,7 +446,7 @@ def test_sums_that_could_wrap_are_refused_before_anything_is_reserved(declared: 
             fit_codebook(people(6), declared, tmp_path / "out", ledger=ledger, epsilon=1.0, **asked)
         assert [entry.kind for entry in ledger.entries()] == ["begin"]
     with pytest.raises(ValueError, match=r"people = 4294967297: must be at most 42949\d{5} "):
-        forecast_codebook(declared, 2**32 + 1, quantiles=("x", 4), rho=0.5, delta=1e-11)
+        estimate_codebook(declared, 2**32 + 1, quantiles=("x", 4), rho=0.5, delta=1e-11)
 
 
 def test_people_at_the_limit_are_fitted_and_one_more_costs_nothing(
@@ -456,7 +456,7 @@ def test_people_at_the_limit_are_fitted_and_one_more_costs_nothing(
 
     Draws are beyond 12 sigma with probability below 2 exp(-72) each, of which there are four: 2.2e-31.
     """
-    schema = read_declaration(declared, fitting=True).schema
+    schema = read_prepare_config(declared, fitting=True).schema
     sigma = Asked.of(schema, {"x": (-10.0, 10.0)}, None, number=2, bins=2).sums.sigma(0.5, 1)
     limit = 8 * (GRID + 1) + 12 * sigma
     monkeypatch.setattr("discreet.mechanisms.linear.per_user_means.MOST_UNITS", limit)
@@ -477,10 +477,10 @@ def test_people_at_the_limit_are_fitted_and_one_more_costs_nothing(
 def test_a_range_is_needed(declared: Path) -> None:
     declared.write_text(TEXT.replace("range = [0, 5]\n", ""))
     with pytest.raises(ValueError, match="values.y: must be a number with a declared range"):
-        forecast_codebook(declared, 1000, centres=3, epsilon=1.0, delta=1e-6)
-    assert read_declaration(declared, fitting=True).schema.layout.states == 2
+        estimate_codebook(declared, 1000, centres=3, epsilon=1.0, delta=1e-6)
+    assert read_prepare_config(declared, fitting=True).schema.layout.states == 2
     with pytest.raises(ValueError, match="must be a file"):
-        read_declaration(declared)
+        read_prepare_config(declared)
 
 
 @pytest.mark.parametrize("victim", ["codebook.csv", "codebook.json", "guarantee", "statement"])

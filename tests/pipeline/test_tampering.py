@@ -413,7 +413,7 @@ def signed(place: Place) -> Signed:
         dr.new_key(folder.parent / name)
     page = (folder / "officer.md").read_bytes().replace(b"**Answer 1:** ", b"**Answer 1:** Yes.")
     (folder / "officer.md").write_bytes(page)
-    officer, other = (dr.read_private_key(folder.parent / name) for name in ("officer", "other"))
+    officer, other = (dr.ledger.read_private_key(folder.parent / name) for name in ("officer", "other"))
     with Ledger.open(place[1], readonly=True) as ledger:
         dr.sign(folder, officer, name="A. Weber", ledger=ledger)
         with pytest.raises(ValueError, match="has signed"):
@@ -517,7 +517,7 @@ def other_value(value: Any) -> Any:
 
 def test_signatures(signed: Signed, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, key, _, files = signed
-    officer, someone = (dr.read_private_key(folder.parent / name) for name in ("officer", "other"))
+    officer, someone = (dr.ledger.read_private_key(folder.parent / name) for name in ("officer", "other"))
     first = folder.parent / "first"
     dr.sign(first, officer, name="A. Weber")
     (first / SIGNATURES_NAME).rename(first / "signed.json")
@@ -544,7 +544,7 @@ def test_who_looks_for_no_key_sees_all_but_a_signature_that_is_gone(
 ) -> None:
     """Without --public-key: whose signature it is, or that there was one, nobody can tell."""
     folder, _, other_key, files = signed
-    someone = dr.read_private_key(folder.parent / "other")
+    someone = dr.ledger.read_private_key(folder.parent / "other")
     try:
         (folder / SIGNATURES_NAME).unlink()
         assert all(check.ok for check in verify(folder))
@@ -595,7 +595,7 @@ def test_the_ledgers_mark(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_what_is_signed_is_what_was_verified(signed: Signed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that is exchanged while the folder is being verified is not signed."""
     folder, _, _, files = signed
-    someone = dr.read_private_key(folder.parent / "other")
+    someone = dr.ledger.read_private_key(folder.parent / "other")
 
     def slow(*given: Any, **how: Any) -> list[verification.Check]:
         page = (folder / "officer.md").read_bytes()

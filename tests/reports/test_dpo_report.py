@@ -18,7 +18,7 @@ from discreet.data.row_batches import open_source
 from discreet.data.schema import DECLARED, Schema, read_schema, write_schema
 from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.ledger.ledger import Ledger
-from discreet.pipeline.learn import learn, plan_again
+from discreet.pipeline.learn import learn, replan
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.reports.document import text_of
 from discreet.reports.dpo_report import NIST, officer_html, officer_markdown
@@ -52,7 +52,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
             learn(source, DPAPVI(), here / out, privatizer=private, ledger=ledger)
             ledger.set_limit("ward", 30.0, 1e-6)
     learn(open_source(here / "plain.parquet", schema_of()), APVI(), here / "exact", ledger=None)
-    plan_again(here / "second" / "release.parquet", DPAPVI(c1=0.3), here / "again")
+    replan(here / "second" / "release.parquet", DPAPVI(c1=0.3), here / "again")
     return here
 
 

@@ -15,7 +15,7 @@ import pytest
 import discreet as dr
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema
-from discreet.experiments.offline_runs import Simulated, learn_from
+from discreet.experiments.offline_runs import SimulatedDataset, learn_offline
 from discreet.learners.offline.apvi import DPAPVI
 from discreet.reports.policy_files import PolicyTable, read_policy, write_policy
 
@@ -113,7 +113,7 @@ def test_from_a_learner(tmp_path: Path) -> None:
     )
     mostly = mask[None] * draw.uniform(0.1, 1.0, size=(H, S, 3))
     mostly /= mostly.sum(axis=-1, keepdims=True)
-    learned = learn_from(Simulated(mdp, mostly, 10**7), DPAPVI(), dr.Central(rho=1.0), dr.Seeded(0))
+    learned = learn_offline(SimulatedDataset(mdp, mostly, 10**7), DPAPVI(), dr.Central(rho=1.0), dr.Seeded(0))
     came = learned.visits.sum(axis=-1) > 1e5  # everybody starts in one state
     assert came.sum() > H * S / 2
     np.testing.assert_array_equal(learned.behaviour[came], mostly.argmax(axis=-1)[came])

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.studies.value_intervals import Drawn, Setting, draw, setting_of
 from discreet.learners.offline.apvi import DPAPVI, OfflinePolicy
-from discreet.reports.policy_report import Report, report_of
+from discreet.reports.policy_report import Report, make_report
 
 
 def made(users: int, epsilon: float | None, seed: int = 1) -> tuple[Setting, Drawn, OfflinePolicy]:
@@ -21,7 +21,7 @@ def made(users: int, epsilon: float | None, seed: int = 1) -> tuple[Setting, Dra
 @pytest.fixture(scope="module")
 def good() -> Report:
     setting, drawn, learned = made(100_000, 1.0)
-    return report_of(drawn, learned, setting.spec)
+    return make_report(drawn, learned, setting.spec)
 
 
 def test_the_first_line_is_the_verdict(good: Report) -> None:
@@ -34,7 +34,7 @@ def test_the_first_line_is_the_verdict(good: Report) -> None:
         )
     )
     setting, drawn, learned = made(300, 0.2)
-    bad = report_of(drawn, learned, setting.spec)
+    bad = make_report(drawn, learned, setting.spec)
     assert not bad.better
     first = bad.to_markdown().splitlines()[0]
     assert first.startswith("**Not shown to be better than what people did: the lower bound does not exceed")
@@ -44,13 +44,13 @@ def test_the_first_line_is_the_verdict(good: Report) -> None:
 def test_a_policy_like_behaviour_is_not_called_better() -> None:
     setting, drawn, learned = made(100_000, 1.0)
     nobody = replace(learned, supported=np.zeros_like(learned.supported))
-    report = report_of(drawn, nobody, setting.spec)
+    report = make_report(drawn, nobody, setting.spec)
     assert not report.better
     assert report.changed_share == 0.0
     assert not report.changes
     assert report.unsupported_pairs == 1.0
     assert report.unsupported_share == pytest.approx(1.0, abs=0.02)
-    everywhere = report_of(drawn, nobody, setting.spec, unsupported="policy")
+    everywhere = make_report(drawn, nobody, setting.spec, unsupported="policy")
     assert everywhere.better
     assert "learned everywhere" not in everywhere.values
 
@@ -67,7 +67,7 @@ def test_shares_are_those_of_the_people() -> None:
     """Without noise: recomputed from the exact counts."""
     setting, drawn, learned = made(20_000, None)
     layout = drawn.layout
-    report = report_of(drawn, learned, setting.spec, unsupported="policy")
+    report = make_report(drawn, learned, setting.spec, unsupported="policy")
     visits = layout.from_rows(drawn.tables["visits"])
     own = np.take_along_axis(visits, learned.policy[..., None], axis=2).sum()
     assert report.changed_share == pytest.approx(1.0 - own / visits.sum())
@@ -83,18 +83,18 @@ def test_shares_are_those_of_the_people() -> None:
 def test_labels_name_states_and_actions() -> None:
     setting, drawn, learned = made(20_000, None)
     labels = {"states": [f"ward | {i}" for i in range(5)], "actions": ["none", "some", "much"]}
-    report = report_of(drawn, learned, setting.spec, labels=labels)
-    later = report_of(drawn, learned, setting.spec, labels=labels, first_step=1)
+    report = make_report(drawn, learned, setting.spec, labels=labels)
+    later = make_report(drawn, learned, setting.spec, labels=labels, first_step=1)
     assert [one.step for one in later.changes] == [one.step + 1 for one in report.changes]
     assert [one.step for one in later.gaps] == [one.step + 1 for one in report.gaps]
     assert report.changes[0].state.startswith("ward / ")
     assert report.changes[0].action in labels["actions"]
     with pytest.raises(ValueError, match="labels"):
-        report_of(drawn, learned, setting.spec, labels={"states": ["one"]})
+        make_report(drawn, learned, setting.spec, labels={"states": ["one"]})
     with pytest.raises(ValueError, match="unsupported = 'ask'"):
-        report_of(drawn, learned, setting.spec, unsupported="ask")  # type: ignore[arg-type]
+        make_report(drawn, learned, setting.spec, unsupported="ask")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"learned\.policy"):
-        report_of(drawn, replace(learned, policy=learned.policy[1:]), setting.spec)
+        make_report(drawn, replace(learned, policy=learned.policy[1:]), setting.spec)
 
 
 def test_figures_are_written_and_alike(good: Report, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from discreet.learners.ope.linear_gains import LinearGain
 from discreet.learners.ope.mean_outcomes import Outcome
 from discreet.learners.ope.verdict import KINDS
 from discreet.pipeline import verify as verification
-from discreet.pipeline.learn import Settings, learn, plan_again
+from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.learned_files import kind_of
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
@@ -61,7 +61,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def decisions(kind: str = "shown", label: str = "severe") -> DecisionReport:
     """A report on decision points of this kind, with every table."""
     schema = read_schema(EARLIER / "schema.toml")
-    found: Any = kind_of(schema, DecisionPoints()).again(EARLIER / "release.parquet", Settings()).report
+    found: Any = kind_of(schema, DecisionPoints()).again(EARLIER / "release.parquet", LearnConfig()).report
     judged = replace(found.judged, kind=kind, cause=HiddenCause(1.24, 1.09, 1.8))
     nan = float("nan")
     one = Outcome(0, 250.0, 20.0, 0.4, 0.5, 0.25, 0.75, 0.625, 0.375, 0.875, 0.5)
@@ -82,7 +82,9 @@ def reports(folders: Path) -> Iterator[tuple[str, ReportPage]]:
         decisions().judged, consistency=replace(decisions().judged.consistency, tested=False)
     ))  # fmt: skip
     for name, learner in LEARNERS.items():
-        found: Any = kind_of(LABELLED, learner).again(folders / name / "release.parquet", Settings()).report
+        found: Any = (
+            kind_of(LABELLED, learner).again(folders / name / "release.parquet", LearnConfig()).report
+        )
         yield name, found
     gain = LinearGain(0.1, -0.2, 0.3, 0.95, 0.01, 0.02, 5.0, 0.2, 0.5, 0.1, 200.0)
     yield "unseen", replace(found, gain=gain)
@@ -216,7 +218,7 @@ def test_pictures_are_the_folders_own(folders: Path) -> None:
 
 def test_bytes_are_fixed_by_the_release(folders: Path, tmp_path: Path) -> None:
     """Planned again from the release, in another folder: the page is copied to the byte, and is verified."""
-    plan_again(folders / "tabular" / "release.parquet", APVI(), tmp_path / "again")
+    replan(folders / "tabular" / "release.parquet", APVI(), tmp_path / "again")
     one, other = ((place / "report.html").read_bytes() for place in (folders / "tabular", tmp_path / "again"))
     assert one == other
     for folder in (tmp_path / "again", *(folders / name for name in LEARNERS)):
@@ -277,7 +279,9 @@ def test_figures_of_another_matplotlib_change_the_page_alone_in_them(
 def test_a_rehearsal_is_one_in_both(folders: Path, tmp_path: Path) -> None:
     for name in ("tabular", "linear"):
         source = open_source(folders / "people.parquet", LABELLED)
-        made = learn(source, LEARNERS[name], tmp_path / name, ledger=None, settings=Settings(synthetic=True))
+        made = learn(
+            source, LEARNERS[name], tmp_path / name, ledger=None, settings=LearnConfig(synthetic=True)
+        )
         page = Read((made.folder / "report.html").read_text("utf-8"))
         (first,) = (text for kind, text in page.blocks[:2] if kind == "p")
         assert first.startswith("A REHEARSAL, these people are made up")

@@ -16,7 +16,7 @@ from discreet.core.rng import Seeded
 from discreet.data.row_batches import open_source
 from discreet.data.schema import write_schema
 from discreet.ledger.ledger import Ledger
-from discreet.pipeline.learn import Settings, learn, plan_again
+from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.recovery import finish, lost
 from discreet.pipeline.trajectory_files import write_cohort
 from discreet.pipeline.verify import verify
@@ -50,7 +50,7 @@ def compared(people: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     read = tuple(read_rule(written(place, text, f"{i}.csv"), SCHEMA) for i, text in enumerate(rules))
     learn(
         open_source(people, SCHEMA), dr.DecisionPoints(), place / "ward", privatizer=CENTRAL, ledger=None,
-        randomness=Seeded(3), settings=Settings(compare=read),
+        randomness=Seeded(3), settings=LearnConfig(compare=read),
     )  # fmt: skip
     return place / "ward"
 
@@ -162,7 +162,7 @@ def test_the_report_compares_and_the_folder_verifies(compared: Path) -> None:
 
 
 def test_the_statement_says_that_no_noise_is_on_rules(compared: Path, tmp_path: Path) -> None:
-    plan_again(compared / "release.parquet", dr.DecisionPoints(), tmp_path / "again")
+    replan(compared / "release.parquet", dr.DecisionPoints(), tmp_path / "again")
     for folder, said in ((compared, 1), (tmp_path / "again", 0)):
         lines = json.loads((folder / "statement.json").read_text())["not_covered"]
         assert sum("if made from this data, they leak" in one and "rule.csv" in one for one in lines) == said
@@ -188,8 +188,8 @@ def test_again_from_the_release_with_one_rule_and_a_changed_rule_is_seen(
 ) -> None:
     rule = read_rule(written(tmp_path, MIXED), SCHEMA)
     out = tmp_path / "again"
-    outcome = plan_again(
-        compared / "release.parquet", dr.DecisionPoints(), out, settings=Settings(compare=(rule,))
+    outcome = replan(
+        compared / "release.parquet", dr.DecisionPoints(), out, settings=LearnConfig(compare=(rule,))
     )
     assert "## Compared with your rule\n" in outcome.report
     assert "| learned less your rule |" in outcome.report
@@ -224,7 +224,7 @@ def dr_report(folder: Path) -> Any:
 
     rules = tuple(read_rule(folder / name, SCHEMA) for name in rule_names(2))
     kind = kind_of(SCHEMA, dr.DecisionPoints())
-    return kind.again(folder / "release.parquet", Settings(compare=rules)).report
+    return kind.again(folder / "release.parquet", LearnConfig(compare=rules)).report
 
 
 # ------------------------------------------------------------------------------------- refusals
@@ -232,7 +232,7 @@ def test_a_rule_is_refused_before_anything_is_spent(people: Path, tmp_path: Path
     """Where no rule pays rewards, and for other learners: the ledger has no entry, there is no folder."""
     plain = replace(SCHEMA, outcomes=None)
     rule = read_rule(written(tmp_path, MIXED), plain)
-    settings = Settings(compare=(rule,))
+    settings = LearnConfig(compare=(rule,))
     with Ledger.open(tmp_path / "ledger") as ledger:
         for schema, learner, match in (
             (plain, dr.DecisionPoints(), "compare: must be left out where no rule pays rewards"),
@@ -285,7 +285,7 @@ def test_a_run_that_was_stopped_is_finished_with_its_rules(
         with pytest.raises(OSError, match="stopped"):
             learn(
                 open_source(people, SCHEMA), dr.DecisionPoints(), place / "ward", privatizer=CENTRAL,
-                ledger=ledger, settings=Settings(compare=(rule,)),
+                ledger=ledger, settings=LearnConfig(compare=(rule,)),
             )  # fmt: skip
         monkeypatch.undo()
         (one,) = lost(place, ledger)

@@ -21,7 +21,7 @@ from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.learners.offline.release_files import ReleaseFacts, write_release
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline import verify as checking
-from discreet.pipeline.learned_files import Settings, kind_of, name_of, options_of, write_plan
+from discreet.pipeline.learned_files import LearnConfig, kind_of, name_of, options_of, write_plan
 from discreet.pipeline.verify import verify
 from discreet.reports import statement as module
 from discreet.reports.statement import (
@@ -47,7 +47,7 @@ LEDGER = LedgerFacts(
     {"reservations": 1, "epsilon": 2.0, "delta": 1e-4, "rule": "x", "pure": None, "mu": None, "rho": 0.2},
 )  # fmt: skip
 LAPLACE = MechanismRecord("counts", "discrete_laplace", {"v": 2.0}, {"v": 1.0}, 0.5, 2)  # epsilon 1
-SETTINGS = Settings(unsupported="policy")
+SETTINGS = LearnConfig(unsupported="policy")
 
 
 def schema_of(episodes=1, **more):

@@ -16,7 +16,7 @@ from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.hidden_cause import LARGEST, HiddenCause
 from discreet.learners.ope.transition_gains import path_of
 from discreet.learners.ope.verdict import ASKED, KINDS, Verdict, kind_of, verdict_of
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.reports.report_files import report_markdown
 from discreet.reports.verdict_text import first_sentence, rests_on, times, verdict_line
 
@@ -225,7 +225,9 @@ def test_a_second_dose_that_harms_leaves_no_trace_but_the_condition_names_it() -
     sums: nothing is drawn.
     """
     question = FirstVisits(
-        Spec(Layout(4, 2, 2), stationary=True, returns=Returns(terminal=(2, 3), outcomes={2: 1.0, 3: 0.0}))
+        ProblemSpec(
+            Layout(4, 2, 2), stationary=True, returns=ReturnBounds(terminal=(2, 3), outcomes={2: 1.0, 3: 0.0})
+        )
     )
     layout, people = question.layout, 1e5
     moves, returns = np.zeros((layout.rows, 5)), np.zeros(layout.rows)

@@ -12,8 +12,7 @@ from serving import ENV, table
 from typer.testing import CliRunner
 
 import discreet as dr
-from discreet.cli import service
-from discreet.cli import app
+from discreet.cli import app, service
 from discreet.service import database as stores
 from discreet.service.database import Place, Store, hashed
 from discreet.service.server import database_of, key_of, opened

@@ -16,7 +16,7 @@ from scipy import stats
 
 from discreet.audit.black_box import Evidence, black_box, half_scale_power
 from discreet.audit.linear_games import LinearPeople, Probe, canary, game_of
-from discreet.audit.run import audit
+from discreet.audit.run import audit_privatizer
 from discreet.device import linear_device as device
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
@@ -201,7 +201,7 @@ def test_published_noise_shows_no_more_than_its_true_epsilon() -> None:
 @pytest.mark.parametrize("learner", [UCRLVTRPlus(), REQUERY], ids=["vtr+", "lsvi, requery"])
 def test_the_command_s_audit_of_linear_learners(learner: Any) -> None:
     """Both games and all identities, as `discreet audit --learner` runs them."""
-    out = audit(Central(epsilon=1.0, delta=1e-6), learner, runs=800)
+    out = audit_privatizer(Central(epsilon=1.0, delta=1e-6), learner, runs=800)
     assert out.failures == ()
     assert out.horizon == 2
     assert out.power == 0.0  # at mu = .24 black boxes of 800 runs see nothing, and say so

@@ -13,7 +13,7 @@ import pytest
 from discreet.audit.black_box import People, Reactive, black_box, half_scale_power
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
-from discreet.mechanisms.interfaces import Schedule, Spec
+from discreet.mechanisms.interfaces import ProblemSpec, Schedule
 from discreet.mechanisms.local.randomized_response import ReportEncoder, StepReports
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
@@ -96,7 +96,7 @@ def test_reports_at_twice_the_epsilon_are_exposed(name: str, monkeypatch: pytest
     encode = ReportEncoder.__call__
 
     def twice(self: Any, life: Any, plan: Any, coins: Any) -> Any:
-        query = learner.query(Spec(self.layout, 2))
+        query = learner.query(ProblemSpec(self.layout, 2))
         reports = StepReports.of(query, self.reports.kind, 2.0, self.reports.steps, 0.15)
         return encode(dataclasses.replace(self, reports=reports), life, plan, coins)
 

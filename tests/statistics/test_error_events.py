@@ -10,7 +10,7 @@ import pytest
 
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
@@ -48,7 +48,7 @@ def test_error_events_are_as_rare_as_stated(privatizer):
             assert not any(e.value.any() for e in session.release().estimates.values())
             for n in range(1, USERS):
                 encoder = session.begin(plan)
-                coins = SeededCoins(source.keys.noise, n)
+                coins = SeededRng(source.keys.noise, n)
                 session.submit(encoder(people[n - 1], session.open_plan, coins))
                 estimates = session.release().estimates.values()
                 released[n - 1] = np.concatenate([e.value.ravel() for e in estimates])

@@ -13,7 +13,7 @@ from scipy import stats
 from discreet.core.noise.random_streams_kernels import ROLE_BATCH, open_at, run_key
 from discreet.envs.mdp import tabular_kernels as world_kernels
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.mechanisms.policy_rows import policy_rows
 
 ALARM = 1e-6
@@ -60,7 +60,7 @@ def by_episodes(mdp, policy, n, batches):
     chunk = max(1, 500_000 // n)
     for begin in range(0, batches, chunk):
         many = min(chunk, batches - begin)
-        played = rollouts(mdp, policy, n * many, seed=11, run=n, first=n * begin)
+        played = rollout_batch(mdp, policy, n * many, seed=11, run=n, first=n * begin)
         batch = np.arange(n * many) // n * CELLS
         for h in range(H):
             row = mdp.layout.row_index[played.states[:, h], played.actions[:, h]]

@@ -13,12 +13,12 @@ from tables_as_linear import as_mixture
 
 import discreet as dr
 from discreet import envs
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
 from discreet.envs.mdp import planning
-from discreet.envs.rollouts.rollout import rollout, rollouts
-from discreet.experiments.offline_runs import Simulated, learn_from
+from discreet.envs.rollouts.rollout import rollout, rollout_batch
+from discreet.experiments.offline_runs import SimulatedDataset, learn_offline
 from discreet.experiments.simulate import Setup, simulate
 from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
@@ -69,13 +69,13 @@ def states_of(setup, seed, batches=False):
         plan, state = setup.learner.plan(state, release, listen)
         encoder = session.begin(plan)
         if batches:
-            people = rollouts(setup.mdp, plan.policy, plan.users, seed, users)
+            people = rollout_batch(setup.mdp, plan.policy, plan.users, seed, users)
             session.submit_sum(counted(setup.mdp, people), plan.users)
             users += plan.users
         else:
             for _ in range(plan.users):
                 life = rollout(setup.mdp, plan.policy, randomness.keys.environment, users)
-                session.submit(encoder(life, plan, SeededCoins(randomness.keys.noise, users)))
+                session.submit(encoder(life, plan, SeededRng(randomness.keys.noise, users)))
                 users += 1
         yield state, heard
     session.close()
@@ -100,7 +100,7 @@ def test_the_bound_leaves_the_floor_idle_and_every_matrix_is_above_it(name, lear
                 plan, state = setup.learner.plan(state, session.release())
                 session.begin(plan)
                 if name == "local":  # a device that sends nothing adds no noise
-                    people = rollouts(mdp, plan.policy, plan.users, seed, users)
+                    people = rollout_batch(mdp, plan.policy, plan.users, seed, users)
                     session.submit_sum(counted(mdp, people), plan.users)
                 else:
                     session.absent(plan.users)
@@ -214,7 +214,7 @@ def test_pevi_is_pessimistic_at_the_constant_of_its_theory():
     constant = math.sqrt(math.log(4 * 2 * 2 * n / 0.05))
     outside = optimistic = 0
     for seed in range(runs):
-        data = rollouts(mdp, planning.uniform_policy(mdp), n, seed)
+        data = rollout_batch(mdp, planning.uniform_policy(mdp), n, seed)
         found = learn_linear(PEVI(c=constant, lam=1.0), model.layout, model.features, data, Seeded(seed))
         worst = 0.0
         for h in range(2):
@@ -225,7 +225,7 @@ def test_pevi_is_pessimistic_at_the_constant_of_its_theory():
             gamma = constant * 4 * np.sqrt(np.einsum("nd,de,ne->n", phi, inverse, phi))
             worst = max(worst, float((np.abs(true - phi @ w) / gamma).max()))
             np.testing.assert_allclose(found.q[h].ravel(), np.clip(phi @ w - gamma, 0, 2 - h), atol=1e-9)
-        own = planning.evaluate(mdp, found.policy)
+        own = planning.evaluate_policy(mdp, found.policy)
         outside += worst > 1
         optimistic += bool((found.values > own + 1e-9).any() or (own > best + 1e-9).any())
         assert found.values[0, 0] > 0.3 * best[0, 0]
@@ -246,9 +246,9 @@ def linear_gaps(learner, users):
         table = mdp.to_tabular()
         best = float(table.initial @ planning.optimal_values(table)[0][0])
         for run in range(2):
-            data = rollouts(table, behaviour, users, 1000 + i, run)
+            data = rollout_batch(table, behaviour, users, 1000 + i, run)
             policy = learn_linear(learner, mdp.layout, mdp.features, data, Seeded(i, run)).policy
-            found[i, run] = best - planning.value(table, policy)
+            found[i, run] = best - planning.policy_value(table, policy)
     return found
 
 
@@ -260,12 +260,12 @@ def tabular_gaps(learner, users, privatizer):
         means = draw.uniform(size=(5, 5, 3)) * (draw.uniform(size=(5, 5, 3)) < 0.3)
         behaviour = draw.dirichlet(np.full(3, 0.5), (5, 5))
         mdp = dr.TabularMDP(rows, means, horizon=5)
-        spec = dr.Spec(mdp.layout, known_rewards=means)
+        spec = dr.mechanisms.ProblemSpec(mdp.layout, known_rewards=means)
         best = float(mdp.initial @ planning.optimal_values(mdp)[0][0])
         for run in range(2):
-            data = Simulated(mdp, behaviour, users, seed=i, run=run)
-            policy = learn_from(data, learner, privatizer, dr.Seeded(i, run), spec).policy
-            found[i, run] = best - planning.value(mdp, policy)
+            data = SimulatedDataset(mdp, behaviour, users, seed=i, run=run)
+            policy = learn_offline(data, learner, privatizer, dr.Seeded(i, run), spec).policy
+            found[i, run] = best - planning.policy_value(mdp, policy)
     return found
 
 

@@ -13,8 +13,8 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.envs.mdp.planning import optimal_values, value
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.mdp.planning import optimal_values, policy_value
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
@@ -32,9 +32,9 @@ def gaps(learner, users, runs=2):
     for i, (mdp, table) in enumerate(WORLDS):
         best = float(table.initial @ optimal_values(table)[0][0])
         for run in range(runs):
-            data = rollouts(table, BEHAVIOUR, users, 1000 + i, run)
+            data = rollout_batch(table, BEHAVIOUR, users, 1000 + i, run)
             policy = learn_linear(learner, mdp.layout, mdp.features, data, Seeded(i, run)).policy
-            found[i, run] = best - value(table, policy)
+            found[i, run] = best - policy_value(table, policy)
     return found
 
 

@@ -15,9 +15,9 @@ from scipy import stats
 import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.noise.random_streams_kernels import ROLE_AUDIT, open_at, run_key
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
-from discreet.envs.rollouts.rollout import reported_counts, rollouts
+from discreet.envs.rollouts.rollout import reported_counts, rollout_batch
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.local import randomized_response_kernels as local_kernels
 from discreet.mechanisms.local.randomized_response import KINDS, randomizer
@@ -95,7 +95,7 @@ def _by_users(mdp, policy, n, steps, share, runs, stochastic):
     moves = np.zeros((runs, layout.horizon, layout.states, layout.actions, layout.states))
     bits = np.zeros((runs, layout.horizon, layout.states, layout.actions, 2))
     for i in range(runs):
-        for life in rollouts(mdp, policy, n, seed=77, run=i):
+        for life in rollout_batch(mdp, policy, n, seed=77, run=i):
             for h in rng.choice(layout.horizon, steps, replace=False):
                 s, a = life.states[h], life.actions[h]
                 if rng.random() < share:
@@ -142,8 +142,8 @@ def test_batches_have_the_law_of_episodes(kind):
         session.release()
         encoder = session.begin(plan)
         truth = np.zeros(query.cells)
-        for k, life in enumerate(rollouts(mdp, policy, n, seed=2, run=run)):
-            session.submit(encoder(life, plan, SeededCoins(keys.noise, k)))
+        for k, life in enumerate(rollout_batch(mdp, policy, n, seed=2, run=run)):
+            session.submit(encoder(life, plan, SeededRng(keys.noise, k)))
             truth += query.to_cells(query.contribution(life))
         release = session.release()
         episodes.append(query.to_cells({m: e.value for m, e in release.estimates.items()}))

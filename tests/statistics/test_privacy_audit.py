@@ -20,7 +20,7 @@ from discreet.audit.black_box import bounds_of
 from discreet.core.count_kernels import LAPLACE, tree_parent
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
@@ -249,7 +249,7 @@ def test_release_times_may_depend_on_releases_but_not_on_raw_counts(k):
 # ------------------------------------------------------------------------------------------- local
 
 
-class HalfCoins(SeededCoins):
+class HalfCoins(SeededRng):
     """A device that adds half the noise that it promised."""
 
     def laplace(self, scale, size, grid=None):
@@ -279,7 +279,7 @@ def local_losses(epsilon, k, runs, factor, coins):
 def test_local_loss_of_all_messages_never_exceeds_epsilon():
     """False alarm: none for the loss, 4e-7 for the two means of exp(-loss)."""
     for epsilon, k in ((1.0, 1), (3.0, 4)):
-        losses = local_losses(epsilon, k, 700, 1.0, SeededCoins)
+        losses = local_losses(epsilon, k, 700, 1.0, SeededRng)
         assert np.abs(losses).max() <= epsilon * (1 + 1e-9)
         ratio = np.exp(-losses)
         assert abs(ratio.mean() - 1) < SE * ratio.std() / math.sqrt(losses.size)
@@ -333,7 +333,7 @@ def test_black_box_bounds_stay_below_epsilon_and_find_half_the_noise():
     """Events chosen on a quarter of the runs. False alarm: 1e-7 a bound, two bounds."""
     for statistic, runs, right, wrong in (
         (central_statistic, 3000, False, True),
-        (local_statistic, 5000, SeededCoins, HalfCoins),
+        (local_statistic, 5000, SeededRng, HalfCoins),
     ):
         honest = audited(statistic(1, runs, right), statistic(0, runs, right), 1e-7)
         assert 0.3 < honest <= 1.0

@@ -18,11 +18,11 @@ USERS, SEEDS = 20_000, 400
 @pytest.mark.parametrize(
     ("learner", "privatizer", "least", "most"),
     [
-        (dr.UCBVI(replan_growth=1.2), dr.NoPrivacy(), 0.0, 0.06),
-        (dr.PrivateUCBVI(replan_growth=1.2), dr.Central(epsilon=100.0, release="tree"), 0.06, 0.5),
-        (dr.PrivateUCBVI(replan_growth=1.2), dr.Central(epsilon=50.0, release="batches"), 0.06, 0.5),
+        (dr.learners.UCBVI(replan_growth=1.2), dr.NoPrivacy(), 0.0, 0.06),
+        (dr.learners.PrivateUCBVI(replan_growth=1.2), dr.Central(epsilon=100.0, release="tree"), 0.06, 0.5),
+        (dr.learners.PrivateUCBVI(replan_growth=1.2), dr.Central(epsilon=50.0, release="batches"), 0.06, 0.5),
         (
-            dr.PrivateUCBVI(replan_growth=1.2, stationary=True),
+            dr.learners.PrivateUCBVI(replan_growth=1.2, stationary=True),
             dr.Local(epsilon=30.0, noise="laplace"),
             0.05,
             0.5,

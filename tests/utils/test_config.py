@@ -20,7 +20,8 @@ import discreet as dr
         (lambda: dr.Central(eps=1), r"^eps: unknown option of Central; did you mean epsilon\?$"),
         (lambda: dr.Local(deltas=1), r"^deltas: unknown option of Local; did you mean delta\?$"),
         (lambda: dr.Shuffle(zzz=1), r"^zzz: unknown option of Shuffle; must be one of preset, epsilon, "),
-        (lambda: dr.UCBVI(bonus=1, bonu=1), r"^bonu: unknown option of UCBVI; did you mean bonus\?$"),
+        (lambda: dr.learners.UCBVI(bonus=1, bonu=1),
+         r"^bonu: unknown option of UCBVI; did you mean bonus\?$"),
         (lambda: dr.DPPEVI(rhoo=1.0), r"^rhoo: unknown option of DPPEVI; did you mean rho\?$"),
     ],
 )  # fmt: skip

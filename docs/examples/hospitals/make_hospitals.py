@@ -37,9 +37,11 @@ def main(folder: Path) -> None:
     folder.mkdir()
     analyst = folder / "analyst"
     analyst.mkdir()
-    dr.write_schema(SCHEMA, analyst / "schema.toml")
+    dr.data.write_schema(SCHEMA, analyst / "schema.toml")
     (analyst / "plan.toml").write_text(PLAN)
-    secret = dr.new_count_key(folder / "run.key")  # the hospitals', by a way of their own: not the analyst's
+    secret = dr.pipeline.new_aggregate_key(
+        folder / "run.key"
+    )  # the hospitals', by a way of their own: not the analyst's
     for number in range(HOSPITALS):
         home = folder / f"hospital-{number}"
         home.mkdir()
@@ -47,9 +49,12 @@ def main(folder: Path) -> None:
             shutil.copy(analyst / name, home)
         shutil.copy(secret, home)
         write_made_up(SCHEMA, PATIENTS, home / "patients.parquet", seed=number)
-        source = dr.open_source(home / "patients.parquet", dr.read_schema(home / "schema.toml"))
-        plan, key = dr.read_site_plan(home / "plan.toml"), dr.read_count_key(home / "run.key")
-        dr.count_part(source, plan.learner, key).save(home / "patients.tally")
+        source = dr.data.open_source(home / "patients.parquet", dr.read_schema(home / "schema.toml"))
+        plan, key = (
+            dr.pipeline.read_site_plan(home / "plan.toml"),
+            dr.pipeline.read_aggregate_key(home / "run.key"),
+        )
+        dr.pipeline.aggregate_part(source, plan.learner, key).save(home / "patients.tally")
     print(plan.guarantee)
 
 

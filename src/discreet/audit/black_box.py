@@ -17,7 +17,8 @@ distribution. They detect effects outside any model: policies, clocks and weight
 
 Linear learners play in separate worlds (:mod:`discreet.audit.linear_games`). There the recorded
 numbers are Gram matrices, responses and, if stored users are queried again, every answer. For the shuffle
-model the transcript has what the shuffler releases, batch by batch (:mod:`discreet.audit.shuffle_likelihood`).
+model the transcript has what the shuffler releases, batch by batch
+(:mod:`discreet.audit.shuffle_likelihood`).
 
 The white box, at full size, is :mod:`discreet.audit.white_box`.
 
@@ -58,12 +59,12 @@ from discreet.core.clipped_returns import taking_turns
 from discreet.core.count_query import TRANSITIONS, CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Schedule
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
-from discreet.mechanisms.interfaces import Session, Spec
+from discreet.mechanisms.interfaces import ProblemSpec, Session
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
 from discreet.mechanisms.local.noisy_vector_session import NoisyVectorEncoder
 from discreet.mechanisms.local.randomized_response import StepReports
@@ -180,7 +181,7 @@ class Game(Protocol):
     @property
     def target(self) -> int: ...
     @property
-    def spec(self) -> Spec: ...
+    def spec(self) -> ProblemSpec: ...
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
         """Return what the user (from 1) does under a policy; others' actions do not depend on the world."""
         ...
@@ -213,9 +214,9 @@ class People:
     layout = Layout(2, 2, 1)
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> ProblemSpec:
         """Return the public facts."""
-        return Spec(self.layout, self.users)
+        return ProblemSpec(self.layout, self.users)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
         """Return the trajectory; see :func:`respond`."""
@@ -251,19 +252,19 @@ class Reactive:
     reads: Literal["sums", "measurements"] = "sums"
     endless: bool = False
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return transitions and centred rewards, visits derived (the query of the default learner)."""
         return self.asked or CountQuery(spec.layout, visits=False, center_rewards=True)
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return a release after each user."""
         return Schedule(None if self.endless else spec.users, reads=self.reads)
 
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Spec:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ProblemSpec:
         """Return the spec, which is the whole state."""
         return spec
 
-    def plan(self, state: Spec, release: Release, ask: Any) -> tuple[Plan, Spec]:
+    def plan(self, state: ProblemSpec, release: Release, ask: Any) -> tuple[Plan, ProblemSpec]:
         """Plan the actions with the least counts, whatever their value."""
         shown = release.estimates
         if not shown and release.measurement is not None:
@@ -275,7 +276,7 @@ class Reactive:
 
 def reactive(start: Start) -> Reactive:
     """Return the learner for audits that a privatizer supports: it reads sums, or else measurements."""
-    spec = Spec(People.layout, 2)
+    spec = ProblemSpec(People.layout, 2)
     learner = Reactive()
     try:
         start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
@@ -286,7 +287,7 @@ def reactive(start: Start) -> Reactive:
 
 def endless(start: Start) -> Reactive | str:
     """Return the learner for audits without a number of users, or why the privatizer rejects it."""
-    spec, learner = Spec(People.layout, 2), Reactive(endless=True)
+    spec, learner = ProblemSpec(People.layout, 2), Reactive(endless=True)
     try:
         start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
     except ValueError as error:
@@ -419,7 +420,7 @@ def play(
         for _ in range(plan.users):
             plan = session.open_plan if hasattr(session, "open_plan") else plan
             life = people.life(user, world, plan.policy)
-            report = encoder(life, plan, SeededCoins(randomness.keys.noise, user - 1))
+            report = encoder(life, plan, SeededRng(randomness.keys.noise, user - 1))
             plans.append(np.array(plan.policy))
             contexts.append({name: np.array(array) for name, array in plan.context.items()})
             cuts.append(float(getattr(session, "cut", 0.0)))
@@ -723,7 +724,7 @@ def _reports(
     contexts = (dict(plan.context),)
     out = []
     for run in range(runs):
-        report = encoder(life, plan, SeededCoins(randomness.keys.noise, run))
+        report = encoder(life, plan, SeededRng(randomness.keys.noise, run))
         message = _numbers(report.message)
         out.append(Transcript(np.zeros((0, 0)), public, public, plans, message, contexts=contexts))
     return out

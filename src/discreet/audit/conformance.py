@@ -216,7 +216,7 @@ def _setup(
 ) -> Setup:
     """A pair on the small world; a pair that says why it does not fit is not checked further."""
     from discreet.experiments.simulate import Setup
-    from discreet.mechanisms.interfaces import Spec
+    from discreet.mechanisms.interfaces import ProblemSpec
 
     learns = registry.build("learner", learner, None, options)
     protects = _privatizer(privatizer)
@@ -226,7 +226,7 @@ def _setup(
     if needs is not None:
         world = small_featured_world(needs)
     if hasattr(learns, "least_users"):  # of learners whose schedule needs that many
-        users = max(users, learns.least_users(Spec(world.layout)))
+        users = max(users, learns.least_users(ProblemSpec(world.layout)))
     try:
         return Setup(world, learns, protects, users, by=by, stepwise=stepwise)
     except ValueError as reason:
@@ -252,7 +252,7 @@ class _Transcript:
 
 def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
     """The loop of the protocol; user ``replaced`` lives somebody else's life, on the same noise."""
-    from discreet.core.noise.seeded_rng import SeededCoins
+    from discreet.core.noise.seeded_rng import SeededRng
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
 
@@ -270,7 +270,7 @@ def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Tran
             trajectory = rollout(setup.mdp, plan.policy, keys.environment, users)
             if users == replaced:
                 trajectory = _other_life(setup, trajectory)
-            session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, users)))
+            session.submit(encoder(trajectory, plan, SeededRng(keys.noise, users)))
             seen.policies.append(np.array(plan.policy))
             users += 1
         seen.plans.append(plan)
@@ -667,7 +667,7 @@ def _order_of_calls(privatizer: str) -> None:
 
 
 def _misuse(setup: Setup) -> None:
-    from discreet.core.noise.seeded_rng import SeededCoins
+    from discreet.core.noise.seeded_rng import SeededRng
     from discreet.core.rng import Seeded
     from discreet.mechanisms.interfaces import Plan
 
@@ -687,7 +687,7 @@ def _misuse(setup: Setup) -> None:
     turns = iter(range(100))
 
     def submit(trajectory: Trajectory) -> None:
-        session.submit(encoder(trajectory, plan, SeededCoins(randomness.keys.noise, next(turns))))
+        session.submit(encoder(trajectory, plan, SeededRng(randomness.keys.noise, next(turns))))
 
     bad_reward = dataclasses.replace(life, rewards=np.full(layout.horizon, 1.2))
     _raises(ValueError, "a reward of 1.2", submit, bad_reward)
@@ -779,7 +779,7 @@ def _world_is_sound(name: str) -> None:
     _expect(mdp.rewards.min() >= 0, "a mean reward is below 0")
     _expect(mdp.rewards.max() <= 1, "a mean reward is above 1")
     best = float(mdp.initial @ planning.optimal_values(mdp)[0][0])
-    uniform = float(planning.value(mdp, planning.uniform_policy(mdp)))
+    uniform = float(planning.policy_value(mdp, planning.uniform_policy(mdp)))
     _expect(-1e-9 <= uniform <= best + 1e-9, f"uniform policy {uniform:g}, optimal {best:g}")
     _expect(best <= mdp.layout.horizon + 1e-9, f"optimal value {best:g} above H")
 
@@ -788,11 +788,11 @@ def _people_are_sound(name: str) -> None:
     """Trajectories are admissible, repeat under a seed, and agree with the occupancy measure."""
     from discreet.core.trajectories import checked
     from discreet.envs.mdp import planning
-    from discreet.envs.rollouts.rollout import rollouts
+    from discreet.envs.rollouts.rollout import rollout_batch
 
     mdp = _environment(name)
     policy = planning.uniform_policy(mdp)
-    people, again = rollouts(mdp, policy, 20, seed=1), rollouts(mdp, policy, 20, seed=1)
+    people, again = rollout_batch(mdp, policy, 20, seed=1), rollout_batch(mdp, policy, 20, seed=1)
     for life in people:
         checked(life, mdp.layout)
     for field in ("states", "actions", "rewards"):
@@ -803,7 +803,7 @@ def _people_are_sound(name: str) -> None:
     _expect(
         np.allclose(occupancy.sum(axis=(1, 2)), 1.0, atol=1e-9), "occupancy does not sum to 1 at each step"
     )
-    value, inner = planning.value(mdp, policy), float((occupancy * mdp.rewards).sum())
+    value, inner = planning.policy_value(mdp, policy), float((occupancy * mdp.rewards).sum())
     _expect(
         abs(value - inner) <= 1e-9 * max(1.0, abs(value)), f"value {value:g}, occupancy x rewards {inner:g}"
     )
@@ -888,7 +888,7 @@ def _offline_learns(name: str) -> None:
 OFFLINE_CHECKS: dict[str, Callable[[str], None]] = {"learns from stored people": _offline_learns}
 
 
-def cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
+def plugin_cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
     """Every check of everything registered, or of the names that ``module`` registers.
 
     A learner of yours meets every privatizer, a privatizer of yours two learners. ``pairs=False``
@@ -903,6 +903,27 @@ def cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
         for learner, privatizer in dict.fromkeys(_pairs_of(mine)):
             for check, body in PAIR_CHECKS.items():
                 yield Case(f"{learner} x {privatizer}", check, partial(body, learner, privatizer))
+
+
+def check_plugin(module: str | None = None) -> list[Outcome]:
+    """Run every check of :func:`plugin_cases`; return their outcomes.
+
+    Parameters
+    ----------
+    module : str, optional
+        A module that registers names (default: everything that is registered).
+
+    Returns
+    -------
+    list of Outcome
+        ``status`` is "passed", "skipped" (the check does not apply) or "failed", with a message.
+
+    Raises
+    ------
+    ValueError
+        If the module cannot be imported or registers nothing.
+    """
+    return [case.outcome() for case in plugin_cases(module)]
 
 
 def _single(entry: Entry) -> Iterator[Case]:
@@ -968,8 +989,8 @@ def _by_the_way() -> None:
 
 def _secure_release() -> None:
     """A release with noise from the operating system, of each family; people who come alone and together."""
-    from discreet.core.rng import Secure, SecureCoins
-    from discreet.envs.rollouts.rollout import rollouts
+    from discreet.core.rng import Secure, SecureRng
+    from discreet.envs.rollouts.rollout import rollout_batch
     from discreet.mechanisms.interfaces import Plan
 
     for privatizer in ("central", "central" + _GAUSSIAN):
@@ -979,8 +1000,8 @@ def _secure_release() -> None:
         policy = np.zeros((setup.mdp.layout.horizon, setup.mdp.layout.states), np.int64)
         plan = Plan(policy)
         encoder = session.begin(plan)
-        session.submit(encoder(_first_life(setup), plan, SecureCoins()))
+        session.submit(encoder(_first_life(setup), plan, SecureRng()))
         session.release()
         session.begin(plan)
-        session.submit_many(rollouts(setup.mdp, policy, 1), 2)  # type: ignore[attr-defined]
+        session.submit_many(rollout_batch(setup.mdp, policy, 1), 2)  # type: ignore[attr-defined]
         session.close()

@@ -67,11 +67,11 @@ from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.envs.mdp.planning import uniform_policy
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.envs.rollouts.simulated_users import count_crowd
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.offline.interface import OfflineLearner
-from discreet.mechanisms.interfaces import Privatizer, Spec
+from discreet.mechanisms.interfaces import Privatizer, ProblemSpec
 from discreet.mechanisms.policy_rows import PolicyRows, anybody, policy_rows
 
 __all__ = [
@@ -462,7 +462,7 @@ class _Bench:
     behaviour: PolicyRows
     learner: OfflineLearner
     privatizer: Privatizer
-    spec: Spec
+    spec: ProblemSpec
     users: int
     seed: int
 
@@ -476,7 +476,7 @@ class _Bench:
 
     def drawn(self, number: int, first: int) -> Trajectories:
         """Draw users of the world who are in no game's data."""
-        return rollouts(self.world, self.behaviour, number, self.seed, 1, first)
+        return rollout_batch(self.world, self.behaviour, number, self.seed, 1, first)
 
     def others(self, batch: int) -> Floats:
         """Return the counts of n - 1 users."""
@@ -689,7 +689,7 @@ def membership_attack(
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
     rows = policy_rows(world.layout, uniform_policy(world) if behaviour is None else behaviour)
     known = world.rewards if checks.flag("known_rewards", known_rewards) else None
-    spec = Spec(world.layout, users, known_rewards=None if known is None else np.array(known))
+    spec = ProblemSpec(world.layout, users, known_rewards=None if known is None else np.array(known))
     bench = _Bench(world, rows, learner, privatizer, spec, users, seed)
     if bench.query.cells > _MOST_CELLS:
         raise ValueError(

@@ -2,10 +2,10 @@ r"""Claimed properties of noise for audits: how it is mixed into releases, its s
 
 A session's releases are read in one of two ways. If there are sums, release i of family f is the exact
 sum plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). For a
-factorization mechanism the mixing is read off its program (:func:`discreet.audit.noise_matrix.noise_matrix`). If
-there are only measurements (clocks of rows, group returns, rewards up to a cut), each is gain * S with fresh
-noise in the cells that were due, S the decaying sum of what its row held. Decay, gain, due rows and scales
-are those that the release itself states, and S is recomputed here from records.
+factorization mechanism the mixing is read off its program (:func:`discreet.audit.noise_matrix.noise_matrix`).
+If there are only measurements (clocks of rows, group returns, rewards up to a cut), each is gain * S with
+fresh noise in the cells that were due, S the decaying sum of what its row held. Decay, gain, due rows and
+scales are those that the release itself states, and S is recomputed here from records.
 
 For linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
 of a Gram matrix at one step, the part above it, an array), and cells are those of the upper triangle. Answers

@@ -15,12 +15,12 @@ from discreet.cli.common import app
 
 # isort: off
 # the order of `discreet --help`
-from discreet.cli import simulate as simulations
-from discreet.cli import prepare
-from discreet.cli import learn as stored
-from discreet.cli import keys as owner
-from discreet.cli import service
-from discreet.cli import audit as evidence
+from discreet.cli import simulate as simulations  # noqa: F401
+from discreet.cli import prepare  # noqa: F401
+from discreet.cli import learn as stored  # noqa: F401
+from discreet.cli import keys as owner  # noqa: F401
+from discreet.cli import service  # noqa: F401
+from discreet.cli import audit as evidence  # noqa: F401
 # isort: on
 
 

@@ -35,7 +35,7 @@ def check(
 
     announce_compilation()
     outcomes = []
-    for case in conformance.cases(module):
+    for case in conformance.plugin_cases(module):
         outcome = case.outcome()
         outcomes.append(outcome)
         if not as_json:
@@ -92,7 +92,7 @@ def audit(
     learns, protects = _audited(privatizer, learner, epsilon, delta, preset, pairs("option", option))
     from discreet.audit import run as audits
 
-    found = audits.audit(
+    found = audits.audit_privatizer(
         protects, learns, runs=runs, seed=seed, alarm=alarm, names=(privatizer, learner or "")
     )
     if as_json:
@@ -165,7 +165,9 @@ def _audit_all(
     done, fitting = [], []
     for name, privatizer in mechanisms:
         try:
-            done.append(audits.audit(privatizer, runs=runs, seed=seed, alarm=alarm, names=(name, "")))
+            done.append(
+                audits.audit_privatizer(privatizer, runs=runs, seed=seed, alarm=alarm, names=(name, ""))
+            )
         except ValueError as error:
             say(f"discreet: {name} is left out: {error}")
             continue

@@ -34,12 +34,14 @@ def schema(
     as_json: JsonFlag = False,
 ) -> None:
     """Write a skeleton of a schema from the names and types of columns; reads no row."""
-    from discreet.data.config_template import skeleton
+    from discreet.data.config_template import schema_template
     from discreet.utils.atomic_file import write_aside
 
     if not init and sql is None:
         raise ValueError("init is missing: give --init FILE, whose columns are named")
-    text = skeleton(init or ["duckdb://"], sql=sql, reads=reads, delimiter=delimiter, encoding=encoding)
+    text = schema_template(
+        init or ["duckdb://"], sql=sql, reads=reads, delimiter=delimiter, encoding=encoding
+    )
     if out is not None:
         if out.exists():
             raise ValueError(f"out = {str(out)!r}: exists already, a skeleton overwrites nothing")
@@ -184,7 +186,7 @@ def codebook(
     if what == "forecast":
         if users is None:
             raise ValueError("users is missing: give --users N, the expected number of people")
-        _show_forecast(library.forecast_codebook(schema, users, **asked), schema, users, asked, as_json)
+        _show_forecast(library.estimate_codebook(schema, users, **asked), schema, users, asked, as_json)
         return
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
@@ -219,7 +221,7 @@ def _show_forecast(found: Fit, schema: Path, users: int, asked: dict[str, Any], 
     from discreet.pipeline import state_codebook as library
 
     others = [
-        library.forecast_codebook(schema, users, **{**asked, "epsilon": e, "rho": None})
+        library.estimate_codebook(schema, users, **{**asked, "epsilon": e, "rho": None})
         for e in (0.1, 1.0, 10.0)
     ]
     if as_json:

@@ -278,7 +278,7 @@ def forecast(
         forecast_stored(schema, users, budget, algorithm, preset, option, share, as_json)
         return
     from discreet.experiments import build_run
-    from discreet.experiments.estimate import forecast_run
+    from discreet.experiments.estimate import estimate_run
 
     of_stored = {"users": users, "rho": rho, "target-gain": target_gain, "world": world}
     for name, given in of_stored.items():
@@ -291,7 +291,7 @@ def forecast(
     announce_compilation()
     setup = build_run.prepare(build_run.resolved(_configuration(config, flags, option, env_option, plugin)))
     _announce_delta(setup)
-    found = forecast_run(setup)
+    found = estimate_run(setup)
     if as_json:
         print_json(found.to_json())
         return
@@ -330,8 +330,7 @@ def _run_all(
     chosen: Callable[[int, int], bool] | None,
 ) -> list[Result]:
     """Configurations (with folder and title each), one after the other here, all together on an engine."""
-    from discreet.experiments import build_run
-    from discreet.experiments import sweep
+    from discreet.experiments import build_run, sweep
     from discreet.experiments.engine import open_engine
 
     made = []

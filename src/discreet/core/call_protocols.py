@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from discreet.core.count_query import CountQuery
-    from discreet.core.protocols import Coins, NoiseLaw, Record
+    from discreet.core.protocols import Coins, NoiseDistribution, Record
     from discreet.core.releases import Message, Plan, Schedule
     from discreet.core.trajectories import Trajectory
     from discreet.mechanisms.local.randomized_response import StepReports
@@ -33,7 +33,7 @@ class ReportStrategy(Protocol):
     def record(self, schedule: Schedule) -> Record: ...
     def law(
         self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
-    ) -> NoiseLaw: ...
+    ) -> NoiseDistribution: ...
 
 
 @runtime_checkable

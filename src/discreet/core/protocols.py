@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Coins", "Composable", "NoiseLaw", "Query", "Record", "Sensitive"]
+__all__ = ["Coins", "Composable", "NoiseDistribution", "Query", "Record", "Sensitive"]
 
 
 class Query(Protocol):
@@ -42,7 +42,7 @@ class Query(Protocol):
         ...
 
 
-class NoiseLaw(Protocol):
+class NoiseDistribution(Protocol):
     """Distribution of (value - estimand). Data-independent unless ``exact`` is False."""
 
     @property

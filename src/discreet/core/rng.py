@@ -93,7 +93,7 @@ def _grid(grid: int | None) -> int:
     if grid is None:
         raise ValueError(
             "grid = None: exact noise needs one (beside integers, the digits of a reward would be plain to "
-            "see); coins of a seeded session are SeededCoins"
+            "see); coins of a seeded session are SeededRng"
         )
     return grid
 
@@ -132,7 +132,7 @@ def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArr
     return values
 
 
-class SecureCoins:
+class SecureRng:
     """Exact discrete noise and unbiased rounding from the operating system's cryptographic source.
 
     Values are multiples of 1 / ``grid``, and so is the noise: 1 / grid times a discrete Laplace or Gaussian

@@ -1,1 +1,5 @@
 """Files of trajectories: public schema, readers, row checks, exact counts, writers. Reads raw data."""
+
+from discreet import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from discreet.data.schema import quoted
 from discreet.data.sources import Broken, Place, Text, TextFile, places_of
 
-__all__ = ["skeleton"]
+__all__ = ["schema_template"]
 
 _TRAJECTORY = ("user", "episode", "step", "state", "action", "reward", "next_state")
 
@@ -88,7 +88,7 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 _DATA = re.compile(r"^\s*[-+]?\d+([.,:/-]\d+)*([ T].*)?$")
 
 
-def skeleton(
+def schema_template(
     where: Any,
     *,
     sql: str | None = None,

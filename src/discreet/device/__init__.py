@@ -16,3 +16,7 @@ Every message is an :mod:`~discreet.device.message_envelope` around a payload, m
 :mod:`~discreet.device.discrete_noise` draws exact noise, :mod:`~discreet.device.integer_encoding` writes
 vectors of integers. Servers and simulations encode by the same code, with coins of their own.
 """
+
+from discreet import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__)

@@ -6,7 +6,7 @@ do it by itself (Luyo et al. 2021, local algorithms): nobody has to tell a perso
 (:mod:`discreet.learners.online.ucrl_vtr`, with the formulas) uses this code too.
 
 Ties. The server breaks them by coins that it publishes with the policy; a device takes the first maximiser,
-or any (:func:`greedy`): regret bounds hold for each, and privacy asks nothing of a policy.
+or any (:func:`greedy_action`): regret bounds hold for each, and privacy asks nothing of a policy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from discreet.device.linear_device import FLAT_SPAN, MixtureForm
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Optimistic", "Solution", "Solved", "Target", "greedy", "optimistic", "target_of"]
+__all__ = ["Optimistic", "Solution", "Solved", "Target", "greedy_action", "optimistic_action", "target_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
     return Target(values - (low + high) / 2, (low + high) / 2, scale, -0.5, 0.5)
 
 
-def optimistic(form: MixtureForm, solution: Solution) -> Optimistic:
+def optimistic_action(form: MixtureForm, solution: Solution) -> Optimistic:
     """Optimistic values, backward: the formulas are those of :mod:`discreet.learners.online.ucrl_vtr`.
 
     form : of the device's session (``device.form``). solution : what the server broadcast
@@ -115,7 +115,7 @@ def optimistic(form: MixtureForm, solution: Solution) -> Optimistic:
     return Optimistic(values, q, weights)
 
 
-def greedy(
+def greedy_action(
     q: Floats, mask: NDArray[np.bool_] | None = None, below: Callable[[int], int] | None = None
 ) -> NDArray[np.int64]:
     """(H, S) the first of the best admissible actions; with ``below`` (uniform integers in [0, n)) any.

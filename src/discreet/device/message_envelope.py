@@ -20,12 +20,12 @@ over on the way is seen by the last four bytes, wherever it was (they guard agai
 forgers: anybody can compute them).
 
 **Sent twice, counted once.** Whoever loses her connection sends the same bytes again. A session takes each
-(number of the plan, nonce) once, also after it was saved and restored; the copy is :class:`Refused` with the
-reason ``replayed``, which a service answers as "already counted". A device keeps its bytes until it has an
-answer, and never encodes one trajectory twice, whatever the answer is: two messages about one trajectory cost
-what two people's cost. (A nonce tells a copy from a second message. It does not tell who sent it: that every
-person sends one message is for the door of the service to see to.) Two honest nonces of n messages are equal
-with probability below n^2 / 2^129.
+(number of the plan, nonce) once, also after it was saved and restored; the copy is :class:`MessageRejected`
+with the reason ``replayed``, which a service answers as "already counted". A device keeps its bytes until it
+has an answer, and never encodes one trajectory twice, whatever the answer is: two messages about one
+trajectory cost what two people's cost. (A nonce tells a copy from a second message. It does not tell who sent
+it: that every person sends one message is for the door of the service to see to.) Two honest nonces of n
+messages are equal with probability below n^2 / 2^129.
 
 **What the envelope adds to what is guaranteed: nothing.** Write m for the payload, x for the trajectory, and
 v for the nonce, drawn by coins that nothing else uses and that see no data: P(m, v | x) = P(m | x) P(v), so
@@ -56,12 +56,12 @@ KINDS: tuple[Kind, ...] = ("counts", "reports", "bits", "sums")  # their codes c
 Reason = Literal["malformed", "foreign", "late", "replayed", "full"]
 
 __all__ = [
-    "DIGEST", "HEADER", "KINDS", "MAGIC", "NONCE", "TAIL", "VERSION", "Envelope", "Kind", "Reason", "Refused",
-    "WordCoins", "drawn_nonce", "integer", "opened",
+    "DIGEST", "HEADER", "KINDS", "MAGIC", "NONCE", "TAIL", "VERSION", "Envelope", "Kind", "MessageRejected",
+    "Reason", "WordCoins", "drawn_nonce", "integer", "opened",
 ]  # fmt: skip
 
 
-class Refused(ValueError):
+class MessageRejected(ValueError):
     """A message that was not added.
 
     ``reason`` : malformed, foreign, late, replayed, or full. ``words`` : the same in a sentence.
@@ -140,31 +140,39 @@ class Envelope:
 
     @classmethod
     def from_bytes(cls, message: Any) -> Envelope:
-        """The other way; :class:`Refused` (malformed) on whatever :meth:`to_bytes` does not write."""
+        """The other way; :class:`MessageRejected` (malformed) on whatever :meth:`to_bytes` does not write."""
         if type(message) is not bytes or len(message) < HEADER + TAIL or message[:4] != MAGIC:
-            raise Refused("malformed", f"must be at least {HEADER + TAIL} bytes that begin with {MAGIC!r}")
+            raise MessageRejected(
+                "malformed", f"must be at least {HEADER + TAIL} bytes that begin with {MAGIC!r}"
+            )
         version, code, *zeros = message[4:8]
         if version != VERSION:
-            raise Refused("malformed", f"is of version {version}: this reader knows {VERSION}")
+            raise MessageRejected("malformed", f"is of version {version}: this reader knows {VERSION}")
         if not 1 <= code <= len(KINDS) or any(zeros):
-            raise Refused("malformed", f"kind {code}: must be in 1 .. {len(KINDS)}, and zeros after it")
+            raise MessageRejected(
+                "malformed", f"kind {code}: must be in 1 .. {len(KINDS)}, and zeros after it"
+            )
         size = int.from_bytes(message[48:HEADER], "little")
         if len(message) != HEADER + size + TAIL:
-            raise Refused("malformed", f"has {len(message)} bytes: its header says {HEADER + size + TAIL}")
+            raise MessageRejected(
+                "malformed", f"has {len(message)} bytes: its header says {HEADER + size + TAIL}"
+            )
         if zlib.crc32(message[:-TAIL]) != int.from_bytes(message[-TAIL:], "little"):
-            raise Refused("malformed", "was changed on the way: its last four bytes are not its CRC-32")
+            raise MessageRejected(
+                "malformed", "was changed on the way: its last four bytes are not its CRC-32"
+            )
         plan = int.from_bytes(message[8:16], "little")
         return cls(KINDS[code - 1], plan, message[16:32], message[32:48], message[HEADER:-TAIL])
 
 
 def opened(message: Any, kind: Kind, form: bytes, plan: int) -> Envelope:
-    """The envelope of a message to plan ``plan`` that was made for this form, or :class:`Refused`.
+    """The envelope of a message to plan ``plan`` that was made for this form, or :class:`MessageRejected`.
 
     Malformed first, then foreign (another session, other parameters), then late (another plan).
     """
     found = Envelope.from_bytes(message)
     if found.kind != kind or found.form != form:
-        raise Refused("foreign", "was made for another session or batch, or for other parameters")
+        raise MessageRejected("foreign", "was made for another session or batch, or for other parameters")
     if found.plan != plan:
-        raise Refused("late", f"was made for plan {found.plan}, not {plan}")
+        raise MessageRejected("late", f"was made for plan {found.plan}, not {plan}")
     return found

@@ -28,7 +28,14 @@ from numpy.typing import NDArray
 
 from discreet.device import session_config as forms
 from discreet.device.discrete_noise import ExactCoins
-from discreet.device.message_envelope import Envelope, Refused, WordCoins, drawn_nonce, integer, opened
+from discreet.device.message_envelope import (
+    Envelope,
+    MessageRejected,
+    WordCoins,
+    drawn_nonce,
+    integer,
+    opened,
+)
 from discreet.device.message_guarantee import MessageGuarantee
 from discreet.device.shuffle_encoder import checked_life
 
@@ -347,14 +354,16 @@ class ReportDevice(forms.OfPairs):
         return Envelope("reports", plan, self.digest, nonce, words.astype("<i4").tobytes()).to_bytes()
 
     def words(self, plan: int, message: Any) -> tuple[bytes, Ints]:
-        """The nonce and the integers of a message to plan ``plan``, not yet decoded, or :class:`Refused`."""
+        """Return nonce and undecoded integers of a message to ``plan``, or raise :class:`MessageRejected`."""
         found = opened(message, "reports", self.digest, plan)
         if len(found.payload) % 4:
-            raise Refused("malformed", f"its payload has {len(found.payload)} bytes: must be 32-bit integers")
+            raise MessageRejected(
+                "malformed", f"its payload has {len(found.payload)} bytes: must be 32-bit integers"
+            )
         return found.nonce, np.frombuffer(found.payload, "<i4").astype(np.int64)
 
     def read(self, plan: int, message: Any, stochastic: bool) -> tuple[bytes, Found]:
-        """The nonce and the reports of a message to plan ``plan``, or :class:`Refused`.
+        """The nonce and the reports of a message to plan ``plan``, or :class:`MessageRejected`.
 
         stochastic : of which alphabets, those of the plan's policy.
         """
@@ -362,7 +371,7 @@ class ReportDevice(forms.OfPairs):
         try:
             return nonce, decoded(self, stochastic, words)
         except ValueError as error:
-            raise Refused("malformed", str(error)) from None
+            raise MessageRejected("malformed", str(error)) from None
 
     @cached_property
     def digest(self) -> bytes:

@@ -3,6 +3,8 @@
 Gymnasium and icu-sepsis are imported only by the functions that need them.
 """
 
+# ruff: noqa: F401 - functions with the name of their module must be here before it is imported elsewhere
+from discreet import public_names
 from discreet.envs.bandits import bandit, gamble
 from discreet.envs.combination_lock import combination_lock
 from discreet.envs.from_gymnasium import from_gymnasium, to_gymnasium
@@ -26,26 +28,4 @@ from discreet.envs.synthetic_linear import (
     synthetic_linear_mdp,
 )
 
-__all__ = [
-    "bandit",
-    "combination_lock",
-    "expert_policy",
-    "from_gymnasium",
-    "gamble",
-    "hypercube",
-    "hypercube_mdp",
-    "icu_sepsis",
-    "linear_mixture",
-    "linear_mixture_mdp",
-    "random_linear",
-    "random_linear_mdp",
-    "random_mdp",
-    "riverswim",
-    "switching_chain",
-    "synthetic_linear",
-    "synthetic_linear_behaviour",
-    "synthetic_linear_mdp",
-    "to_gymnasium",
-    "wide_linear",
-    "wide_linear_mdp",
-]
+__getattr__, __dir__, __all__ = public_names(__name__)

@@ -1,1 +1,5 @@
 """Experiments: simulation, configurations, results on disk, sweeps, statistics, figures."""
+
+from discreet import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__)

@@ -38,7 +38,7 @@ from discreet.mechanisms.features import Features, MixtureFeatures, fitting_feat
 
 Floats = NDArray[np.float64]
 
-__all__ = ["FeaturesFit", "features_fit", "world_misfit"]
+__all__ = ["FeaturesFit", "check_features", "world_misfit"]
 
 _ROUNDING = 1e-7
 _MOST_PROGRAMS = 5000  # linear programs of one test; of more, evenly spread ones are solved
@@ -75,14 +75,15 @@ class FeaturesFit:
         )
 
 
-def features_fit(
+def check_features(
     source: TabularMDP | Release, features: Features | MixtureFeatures | None = None, failure: float = 1e-6
 ) -> FeaturesFit:
     """Test whether a world, or the people behind a release, are linear in a feature map.
 
     Parameters
     ----------
-    source : TabularMDP, or Release of transition counts (``dr.CountQuery``), of every step or pooled
+    source : TabularMDP, or Release of transition counts (``dr.mechanisms.CountQuery``), of every step or
+    pooled
     features : the map; None: the world's own. Of a release: ``Features``.
     failure : in (0, 1), of a release: probability with which a map that fits is refuted.
 

@@ -383,7 +383,7 @@ class Result:
     ) -> Figure:
         """Cumulative regret against users, with ``others`` beside it; saved if ``path`` is given.
 
-        scale, style, columns, journal : as for :func:`discreet.regret_figure`, also for print.
+        scale, style, columns, journal : as for :func:`discreet.experiments.regret_figure`, also for print.
         """
         from discreet.experiments.plots import regret_figure
 

@@ -24,8 +24,15 @@ from discreet.core import checks
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.short_repr import brief
 from discreet.learners.offline.apvi import OfflinePolicy
-from discreet.learners.ope.count_estimates import BEHAVIOUR, Candidate, Evaluation, Value, uniform, values_of
-from discreet.mechanisms.interfaces import Spec, StepwiseRelease
+from discreet.learners.ope.count_estimates import (
+    BEHAVIOUR,
+    Evaluation,
+    PolicyEstimate,
+    Value,
+    evaluate,
+    uniform,
+)
+from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.reports.document import Block, Heading, Paragraph, Picture, Table
 from discreet.reports.figures import number, percent, plain_axes, save_figures, share_of
 from discreet.reports.report_files import ReportPage
@@ -40,7 +47,7 @@ VERSION = 1
 _ROWS = 10  # rows of a table
 _CLEAR = 4.0  # standard deviations above which a noisy count is called visited
 
-__all__ = ["Change", "Gap", "Report", "report_of"]
+__all__ = ["Change", "Gap", "Report", "make_report"]
 
 
 @dataclass(frozen=True)
@@ -329,10 +336,10 @@ _DEPLOYED = {
 }
 
 
-def report_of(
+def make_report(
     release: StepwiseRelease,
     learned: OfflinePolicy,
-    spec: Spec,
+    spec: ProblemSpec,
     *,
     unsupported: Unsupported = "abstain",
     level: float = 0.95,
@@ -355,7 +362,7 @@ def report_of(
     unsupported : "abstain", "behaviour" or "policy"
         Action where the policy lacks support (module docstring).
     level, return_bound, episodes_per_user
-        As of :func:`~discreet.learners.ope.count_estimates.values_of`.
+        As of :func:`~discreet.learners.ope.count_estimates.evaluate`.
     labels : {"states": names, "actions": names}, optional
         Public names; default: their numbers.
     first_step : int
@@ -379,11 +386,11 @@ def report_of(
         scale, offset = spec.returns.high - spec.returns.low, layout.horizon * spec.returns.low
     lacks = ~np.asarray(learned.supported, bool) & live
     leaves = lacks if unsupported != "policy" else np.zeros(shape, bool)
-    candidates = {"learned": Candidate(learned.policy, leaves, chosen=True, scores=learned.q)}
+    candidates = {"learned": PolicyEstimate(learned.policy, leaves, chosen=True, scores=learned.q)}
     if unsupported != "policy" and lacks.any():
-        candidates["learned everywhere"] = Candidate(learned.policy, chosen=True, scores=learned.q)
-    candidates["uniform"] = Candidate(uniform(layout))
-    found = values_of(
+        candidates["learned everywhere"] = PolicyEstimate(learned.policy, chosen=True, scores=learned.q)
+    candidates["uniform"] = PolicyEstimate(uniform(layout))
+    found = evaluate(
         release, spec, candidates, level=level, return_bound=return_bound, episodes_per_user=episodes_per_user
     )
     differences = {
@@ -489,7 +496,7 @@ def _gaps(
 
 
 def _changes(
-    found: Evaluation, learned: OfflinePolicy, spec: Spec, visits: Floats, own: Floats,
+    found: Evaluation, learned: OfflinePolicy, spec: ProblemSpec, visits: Floats, own: Floats,
     leads: NDArray[np.bool_], names: tuple[Sequence[str], Sequence[str]], first_step: int, scale: float,
 ) -> tuple[Change, ...]:  # fmt: skip
     """Return the changed decisions that affect the most users: an action other than the usual one."""

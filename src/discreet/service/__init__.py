@@ -16,3 +16,7 @@ Modules, in the order in which they process input:
 
 Needs ``pip install 'discreet[serve]'``. No other package imports this one, except the command line.
 """
+
+from discreet import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__)

@@ -26,15 +26,15 @@ from fixed_bytes import fixed_bytes
 from noise_laws import LEAST, Law, Piece, flips_law, law_of, off
 
 import discreet as dr
-from discreet.audit.noise_model import expected, expected_answer, readings, summand
 from discreet.audit.noise_matrix import noise_matrix
+from discreet.audit.noise_model import expected, expected_answer, readings, summand
 from discreet.core import count_sessions as core_session
 from discreet.core.count_query import COUNTS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.noise import discrete_samplers as exact
 from discreet.core.noise import seeded_noise_kernels as seeded_kernels
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.data.schema import Schema
 from discreet.device import count_device as device_counts
@@ -54,7 +54,7 @@ from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, Mi
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.pipeline import federated as sites
 from discreet.pipeline import state_codebook as codebook
-from discreet.pipeline.federated import Site, SitePlan
+from discreet.pipeline.federated import FederatedSite, FederationPlan
 
 SOURCE = Path(dr.__file__).parent
 LAYOUT = Layout(2, 300, 2)  # most cells where fewest are: 1200 visits, 2400 moves
@@ -96,7 +96,7 @@ def stacked(people: list[Trajectory]) -> Trajectories:
 
 
 def coins_of(source: Any, user: int) -> Any:
-    return SeededCoins(source.keys.noise, user) if isinstance(source, Seeded) else SecureCoins()
+    return SeededRng(source.keys.noise, user) if isinstance(source, Seeded) else SecureRng()
 
 
 # ------------------------------------------------------------------------------ streams of releases
@@ -298,7 +298,9 @@ def stored(
             whole = sum(query.to_cells(query.contribution(one)) for one in people)
             with dr.Central(**budget).stored(query, source(run)) as session:
                 if tally:
-                    here = dr.Tally(query, GRID if isinstance(source(run), Secure) else None)
+                    here = dr.mechanisms.PartialAggregate(
+                        query, GRID if isinstance(source(run), Secure) else None
+                    )
                     here.add(stacked(people), np.arange(3))
                     session.submit_tally(here)
                 else:
@@ -330,12 +332,12 @@ def stored(
 def split_sites(source: Start) -> list[Piece]:
     """The sum of as many shares as are surely honest: the record is of these together."""
     schema = Schema("ward", "patient", LAYOUT, stationary=True)
-    plan = SitePlan(schema, dr.DecisionPoints(), dr.Central(epsilon=1.0, delta=1e-6), 3, noise="sites")
-    tally = dr.Tally(plan.query, sites._GRID)
+    plan = FederationPlan(schema, dr.DecisionPoints(), dr.Central(epsilon=1.0, delta=1e-6), 3, noise="sites")
+    tally = dr.mechanisms.PartialAggregate(plan.query, sites._GRID)
     # nobody is in the last state, where a record has ended
     people = [replace(one, states=one.states % 2) for one in lives(plan.query.layout, 4, 3)]
     tally.add(stacked(people), np.arange(4))
-    site = object.__new__(Site)  # of these people, without files
+    site = object.__new__(FederatedSite)  # of these people, without files
     for name, value in (
         ("plan", plan),
         ("part", type("Part", (), {"tally": tally, "rules": {}})()),
@@ -863,7 +865,7 @@ EVERY_CELL = (
 )  # fmt: skip
 
 
-class SameCoins(SecureCoins):
+class SameCoins(SecureRng):
     """Noise that is the same in every cell, so that a cell without any stands out."""
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Any:
@@ -891,7 +893,7 @@ def test_no_cell_is_without_noise(name: str, tmp_path: Path, monkeypatch: pytest
 
 def weaker(right: Any, factor: float) -> Any:
     """What draws, with noise of ``factor`` times its size."""
-    if right is SecureCoins or right is SeededCoins:
+    if right is SecureRng or right is SeededRng:
 
         class Weaker(right):  # type: ignore[misc, valid-type]
             def laplace(self, scale: float, size: int, grid: int | None = None) -> Any:
@@ -931,7 +933,7 @@ def test_less_noise_is_noticed(
 def less_of_one_family(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first family of a site has 0.97 of its noise."""
 
-    class First(SecureCoins):
+    class First(SecureRng):
         def __init__(self) -> None:
             self.calls = 0
 
@@ -1035,8 +1037,8 @@ def test_coins_ask_for_exactly_their_scale(scale: float, grid: int, monkeypatch:
         return np.zeros(size, np.int64)
 
     monkeypatch.setattr(exact, "_draw", spied)
-    SecureCoins().laplace(scale, 3, grid)
-    SecureCoins().normal(scale, 3, grid)
+    SecureRng().laplace(scale, 3, grid)
+    SecureRng().normal(scale, 3, grid)
     assert asked == [Fraction(scale) * grid] * 2
 
 

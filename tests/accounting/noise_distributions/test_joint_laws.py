@@ -20,12 +20,19 @@ from scipy import stats
 from discreet.audit import linear_games as audit_linear
 from discreet.audit import secure_noise as audit_secure
 from discreet.audit.noise_model import expected_answer, scale_of
-from discreet.audit.secure_noise import NoiseTable, enough_runs, law_of_draws, noise_table, secure_box, sharing
+from discreet.audit.secure_noise import (
+    NoiseTable,
+    enough_runs,
+    law_of_draws,
+    noise_table,
+    secure_box,
+    sharing,
+)
 from discreet.core import count_sessions as session
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.device import count_device as counts
 from discreet.device import linear_device as device
 from discreet.learners.online.lsvi_ucb import LSVIUCB
@@ -376,8 +383,8 @@ def test_coins_of_two_devices_are_two_streams() -> None:
     """Of one run, users 0 and 1, and of one user, calls after another."""
     key, rows = Seeded(4).keys.noise, []
     for user in range(0, 120, 2):
-        one, two = SeededCoins(key, user), SeededCoins(key, user + 1)
+        one, two = SeededRng(key, user), SeededRng(key, user + 1)
         rows.append([np.concatenate([c.normal(1.0, 8), c.laplace(1.0, 8)]) for c in (one, two)])
     assert every_pair(as_table(rows, laplace=False)) == []
-    exact = [[np.concatenate([SecureCoins().normal(9.0, 8, 1) for _ in range(2)]) / 9.0] for _ in range(60)]
+    exact = [[np.concatenate([SecureRng().normal(9.0, 8, 1) for _ in range(2)]) / 9.0] for _ in range(60)]
     assert every_pair(dataclasses.replace(as_table(exact, False), units=np.full(16, 1 / 9))) == []

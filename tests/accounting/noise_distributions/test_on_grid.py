@@ -14,13 +14,13 @@ from discreet.core import count_sessions as core_session
 from discreet.core import rng as randomness
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.rng import Secure, SecureCoins, checked_on_grid
+from discreet.core.rng import Secure, SecureRng, checked_on_grid
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.data.schema import Schema
 from discreet.device import discrete_noise as device_noise
 from discreet.mechanisms.dataset import dataset_release as one_shot
 from discreet.mechanisms.dataset import partial_aggregate as tally
-from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.linear import adaptive_queries as responses
@@ -29,7 +29,7 @@ from discreet.mechanisms.linear import per_user_means as person_sums
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
 from discreet.mechanisms.linear.linear_queries import GramQuery
 from discreet.pipeline import federated as sites
-from discreet.pipeline.federated import Site, SitePlan
+from discreet.pipeline.federated import FederatedSite, FederationPlan
 
 LAYOUT = Layout(4, 2, 3)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)
@@ -103,7 +103,7 @@ def stored() -> None:
 
 
 def counted_elsewhere() -> None:
-    here = Tally(QUERY)
+    here = PartialAggregate(QUERY)
     here.add(LIVES, [0])
     with dr.Central(**BUDGET).stored(QUERY, Secure()) as session:
         session.submit_tally(here)
@@ -113,11 +113,11 @@ def counted_elsewhere() -> None:
 def site(noise: str) -> None:
     schema = Schema("ward", "patient", LAYOUT, stationary=True)
     budget: Any = dr.Central(epsilon=1.0, delta=1e-6)
-    plan = SitePlan(schema, dr.DecisionPoints(), budget, 3, noise=noise)  # type: ignore[arg-type]
-    here = Tally(plan.query, sites._GRID)
+    plan = FederationPlan(schema, dr.DecisionPoints(), budget, 3, noise=noise)  # type: ignore[arg-type]
+    here = PartialAggregate(plan.query, sites._GRID)
     life = Trajectory(np.array([0, 1, 2, 3, 0]), np.zeros(4, np.int64), np.array([1.0, 2.0**-21, 0.0, 0.0]))
     here.add(Trajectories(life.states[None], life.actions[None], life.rewards[None]), [0])
-    one = object.__new__(Site)  # of these people, without files
+    one = object.__new__(FederatedSite)  # of these people, without files
     part = type("Part", (), {"tally": here, "rules": {}})()
     for name, value in (("plan", plan), ("part", part), ("ledger", None)):
         object.__setattr__(one, name, value)
@@ -140,14 +140,14 @@ def device(query: Any) -> None:
         encoder(LIFE, session.open_plan, responses.SecureCoins())
 
 
-class Unrounded(SecureCoins):
+class Unrounded(SecureRng):
     """Coins that leave rewards as they are."""
 
     def rounded(self, rewards: Any, grid: int | None) -> Any:
         return rewards
 
 
-class Between(SecureCoins):
+class Between(SecureRng):
     """Coins whose noise lies between two multiples of the unit."""
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Any:
@@ -198,7 +198,7 @@ def test_rewards_are_rounded_before_they_are_added(name: str) -> None:
 def test_rewards_that_nobody_rounded_leave_nowhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for home in (core_session, linear_session, responses):
         monkeypatch.setattr(home, "SecureCoins", Unrounded)
-    monkeypatch.setattr(tally.Tally, "_on_grid", lambda self, rewards: rewards)
+    monkeypatch.setattr(tally.PartialAggregate, "_on_grid", lambda self, rewards: rewards)
     call = EXITS[name][0] if name in EXITS else lambda: site("analyst")
     with pytest.raises(RuntimeError, match=REFUSED):
         call()

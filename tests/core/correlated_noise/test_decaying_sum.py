@@ -12,7 +12,7 @@ from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import DECAYS, Central
@@ -43,7 +43,7 @@ def played(session: CountSession) -> list[tuple[np.ndarray, np.ndarray]]:
     for n in TIMES[1:]:
         encoder = session.begin(Plan(POLICY, users=int(n) - users))
         for _ in range(int(n) - users):
-            session.submit(encoder(LIFE, Plan(POLICY), SecureCoins()))
+            session.submit(encoder(LIFE, Plan(POLICY), SecureRng()))
         users = int(n)
         release = session.release()
         assert release.measurement is not None

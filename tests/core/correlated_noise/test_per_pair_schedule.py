@@ -7,7 +7,7 @@ import discreet as dr
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.central.per_pair_session import played_rows
@@ -41,7 +41,7 @@ def outputs(privatizer, schedule, seed, exchanged, query=QUERY):
             for _ in range(4):
                 one, other = life(rng, policy), life(rng, policy)
                 record = other if exchanged and user == 17 else one
-                session.submit(encoder(record, plan, SecureCoins()))
+                session.submit(encoder(record, plan, SecureRng()))
                 user += 1
         mechanism = session.mechanism
     scales = np.concatenate(
@@ -105,7 +105,7 @@ def test_a_record_that_the_policy_cannot_make_adds_nothing():
         plan = Plan(policy, users=4)
         encoder = session.begin(plan)
         for _ in range(4):
-            session.submit(encoder(strange, plan, SecureCoins()))
+            session.submit(encoder(strange, plan, SecureRng()))
         release = session.release()
         counts = release.measurement.estimates["transition_counts"].value
     assert counts[0, 0, 0, 1] == pytest.approx(4, abs=1)

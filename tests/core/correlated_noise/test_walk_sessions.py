@@ -23,7 +23,7 @@ from discreet.core.count_mechanism import Exact, Prefixes
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.interfaces import Plan, Release, Schedule
@@ -55,7 +55,7 @@ def deep(monkeypatch: pytest.MonkeyPatch) -> None:
 def come(session: CountSession, users: int) -> None:
     encoder = session.begin(Plan(POLICY, users=users))
     for _ in range(users):
-        session.submit(encoder(LIFE, session.open_plan, SecureCoins()))
+        session.submit(encoder(LIFE, session.open_plan, SecureRng()))
 
 
 def noise_of(release: Release) -> np.ndarray:
@@ -333,7 +333,11 @@ def test_an_interrupted_release_leaves_one_noise_for_each_draw(privatizer: Centr
 def test_stepwise_and_fused_runs_are_equal_bit_for_bit(privatizer: Central, leaf: str, by: str) -> None:
     mdp = dr.make("riverswim", horizon=4)
     privatizer = Central(**{**privatizer.options(), "leaf": leaf, "weights": None})
-    for learner in (dr.DPUCBVI(replan_every=3), dr.PrivateUCBVI(post="raw"), dr.PrivateUCBPO()):
+    for learner in (
+        dr.DPUCBVI(replan_every=3),
+        dr.learners.PrivateUCBVI(post="raw"),
+        dr.learners.PrivateUCBPO(),
+    ):
         if leaf == "user" and not isinstance(learner, dr.DPUCBVI):
             continue  # they release after every user: the leaves are the same
         runs = [

@@ -13,7 +13,7 @@ from discreet.envs.mdp.linear_mixture import LinearMixtureMDP
 from discreet.envs.mdp.planning import optimal_values
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.features import Features, MixtureFeatures, one_hot
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 NAMES = ("bound", "signed_bound", "l1", "signed_l1")
 
@@ -162,7 +162,7 @@ def test_a_spec_tells_the_features():
 
     mdp = as_mixture(random_mdp(states=3, actions=2, horizon=3)).to_tabular()
     assert Setup(mdp, UCBVI(), NoPrivacy(), 10).spec.features is mdp.features
-    assert Spec(Layout(3, 2, 3)).features is None
+    assert ProblemSpec(Layout(3, 2, 3)).features is None
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,9 @@ def test_a_spec_tells_the_features():
         (lambda t, f, w: LinearMixtureMDP(f, -w, np.zeros((3, 2, 2))), "probabilities must be at least 0"),
         (lambda t, f, w: LinearMixtureMDP(f, w[0], np.zeros((3, 2, 2))), r"must be \(H, d\)"),
         (lambda t, f, w: LinearMixtureMDP(f, w, np.full((3, 2, 2), 1.2)), r"must be in \[0, 1\]"),
-        (lambda t, f, w: Spec(Layout(3, 2, 3), features=f), "must be of S = 3, A = 2"),
-        (lambda t, f, w: Spec(Layout(2, 2, 3), features=t), "must be Features, MixtureFeatures or None"),
+        (lambda t, f, w: ProblemSpec(Layout(3, 2, 3), features=f), "must be of S = 3, A = 2"),
+        (lambda t, f, w: ProblemSpec(Layout(2, 2, 3), features=t),
+         "must be Features, MixtureFeatures or None"),
         (
             lambda t, f, w: TabularMDP(np.full((3, 2, 3), 1 / 3), np.zeros((3, 2)), horizon=2, features=f),
             "must be of S = 3, A = 2",

@@ -5,9 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from discreet.envs import riverswim
-from discreet.envs import random_mdp
-from discreet.envs.mdp.planning import evaluate, occupancy, optimal_values, uniform_policy, value
+from discreet.envs import random_mdp, riverswim
+from discreet.envs.mdp.planning import (
+    evaluate_policy,
+    occupancy,
+    optimal_values,
+    policy_value,
+    uniform_policy,
+)
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.policy_rows import policy_rows
 
@@ -50,10 +55,10 @@ def test_riverswim_values():
     values, _, _ = optimal_values(mdp)
     assert values[0] == pytest.approx(RIVERSWIM_OPTIMAL, abs=5e-9)
     right, left = np.ones((20, 6), int), np.zeros((20, 6), int)
-    assert value(mdp, right) == pytest.approx(3.39663698, abs=5e-9)
-    assert value(mdp, left) == pytest.approx(0.1, abs=1e-12)
-    assert value(mdp, uniform_policy(mdp)) == pytest.approx(0.04378902, abs=5e-9)
-    assert value(riverswim(rewards="bernoulli"), right) == value(mdp, right)
+    assert policy_value(mdp, right) == pytest.approx(3.39663698, abs=5e-9)
+    assert policy_value(mdp, left) == pytest.approx(0.1, abs=1e-12)
+    assert policy_value(mdp, uniform_policy(mdp)) == pytest.approx(0.04378902, abs=5e-9)
+    assert policy_value(riverswim(rewards="bernoulli"), right) == policy_value(mdp, right)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -65,11 +70,11 @@ def test_optimal_among_all_deterministic_policies(seed):
     best = np.zeros((4, 2))
     for actions in itertools.product(range(2), repeat=6):
         each = np.array(actions).reshape(3, 2)
-        found = evaluate(mdp, each)
+        found = evaluate_policy(mdp, each)
         assert np.allclose(found, by_hand(mdp, as_stochastic(mdp, each)), rtol=0, atol=1e-14)
         best = np.maximum(best, found)
     assert np.allclose(values, best, rtol=0, atol=1e-14)
-    assert np.allclose(evaluate(mdp, policy), values, rtol=0, atol=1e-14)
+    assert np.allclose(evaluate_policy(mdp, policy), values, rtol=0, atol=1e-14)
     assert np.array_equal(q.max(-1), values[:-1])
     assert np.array_equal(q.argmax(-1), policy)
 
@@ -83,7 +88,7 @@ def test_stochastic_policies_with_a_mask(seed):
     assert mdp.mask[np.arange(mdp.states), policy].all()
     for _ in range(20):
         pi = random_policy(mdp, rng)
-        found = evaluate(mdp, pi)
+        found = evaluate_policy(mdp, pi)
         assert np.allclose(found, by_hand(mdp, pi), rtol=0, atol=1e-13)
         assert (found <= values + 1e-13).all()
 
@@ -98,7 +103,7 @@ def test_occupancy(stochastic):
         assert (measure >= 0).all()
         assert not measure[:, ~mdp.mask].any()
         assert measure.sum((1, 2)) == pytest.approx(np.ones(mdp.horizon), abs=1e-13)
-        assert (measure * mdp.rewards).sum() == pytest.approx(value(mdp, policy), abs=1e-12)
+        assert (measure * mdp.rewards).sum() == pytest.approx(policy_value(mdp, policy), abs=1e-12)
         forward = np.einsum("hsa,hsat->ht", measure[:-1], mdp.transitions[:-1])
         assert np.allclose(measure[1:].sum(2), forward, rtol=0, atol=1e-14)
 
@@ -126,11 +131,11 @@ def test_equal_actions_tie_exactly_and_the_first_wins():
 )
 def test_bad_policies_are_named(policy, message):
     with pytest.raises(ValueError, match=message):
-        evaluate(riverswim(), policy)
+        evaluate_policy(riverswim(), policy)
 
 
 def test_a_compiled_policy_is_taken_as_it_is():
     mdp = riverswim()
     compiled = policy_rows(mdp.layout, np.ones((20, 6), int))
     assert policy_rows(mdp.layout, compiled) is compiled
-    assert value(mdp, compiled) == value(mdp, np.ones((20, 6), int))
+    assert policy_value(mdp, compiled) == policy_value(mdp, np.ones((20, 6), int))

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from discreet.envs.mdp.planning import evaluate, optimal_values, uniform_policy
+from discreet.envs.mdp.planning import evaluate_policy, optimal_values, uniform_policy
 from discreet.envs.mdp.tabular import RewardMap, TabularMDP
 from discreet.mechanisms.policy_rows import policy_rows
 
@@ -51,7 +51,9 @@ def test_a_step_axis_makes_it_non_stationary(steps):
     assert mdp.horizon == 3
     assert not mdp.stationary
     assert mdp.transition_slots == (3 if steps[0] else 1)
-    assert np.array_equal(evaluate(mdp, np.ones((3, 2), int)), evaluate(build(), np.ones((3, 2), int)))
+    assert np.array_equal(
+        evaluate_policy(mdp, np.ones((3, 2), int)), evaluate_policy(build(), np.ones((3, 2), int))
+    )
 
 
 def test_one_slot_with_its_axis_is_stationary():

@@ -13,10 +13,10 @@ from scipy.stats import chi2, chi2_contingency
 from discreet.core.noise.random_streams_kernels import ROLE_BATCH, open_at, run_key
 from discreet.envs import riverswim
 from discreet.envs.mdp import tabular_kernels as world_kernels
-from discreet.envs.mdp.planning import occupancy, optimal_values, uniform_policy, value
+from discreet.envs.mdp.planning import occupancy, optimal_values, policy_value, uniform_policy
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts import simulated_users as crowd
-from discreet.envs.rollouts.rollout import batch_counts, rollout, rollouts
+from discreet.envs.rollouts.rollout import batch_counts, rollout, rollout_batch
 from discreet.envs.rollouts.simulated_users import played_counts
 from discreet.mechanisms.policy_rows import policy_rows
 
@@ -61,7 +61,7 @@ def flows(mdp, policy, n, repeats, slots=None, key=0):
 
 def sums_of_episodes(mdp, policy, n, repeats):
     """(repeats, H, R, S) transition counts and (repeats, H, R) reward sums of n users each."""
-    played = rollouts(mdp, policy, n * repeats, seed=9)
+    played = rollout_batch(mdp, policy, n * repeats, seed=9)
     h = np.broadcast_to(np.arange(mdp.horizon), played.actions.shape)
     group = np.broadcast_to(np.arange(n * repeats)[:, None] // n, played.actions.shape)
     row = mdp.layout.row_index[played.states[:, :-1], played.actions]
@@ -103,22 +103,22 @@ def mdp():
 def test_a_user_is_the_same_alone_and_in_company():
     mdp = world_with_zeros(reward_law="bernoulli")
     for policy in (stochastic_policy(mdp), deterministic_policy(mdp)):
-        many = rollouts(mdp, policy, 6, seed=4, run=2)
-        later = rollouts(mdp, policy, 3, seed=4, run=2, first=3)
+        many = rollout_batch(mdp, policy, 6, seed=4, run=2)
+        later = rollout_batch(mdp, policy, 3, seed=4, run=2, first=3)
         for i in range(6):
             alone = rollout(mdp, policy, run_key(4, 2), i)
             for name in ("states", "actions", "rewards"):
                 assert np.array_equal(getattr(alone, name), getattr(many[i], name))
                 if i >= 3:
                     assert np.array_equal(getattr(alone, name), getattr(later[i - 3], name))
-    assert not np.array_equal(many.states, rollouts(mdp, policy, 6, seed=5, run=2).states)
+    assert not np.array_equal(many.states, rollout_batch(mdp, policy, 6, seed=5, run=2).states)
 
 
 def test_two_policies_meet_the_same_users():
     """Where actions do not matter, two learners see the same states: luck is addressed by user and step."""
     rows = np.random.default_rng(0).dirichlet(np.ones(12), (12, 1))
     mdp = TabularMDP(np.repeat(rows, 3, 1), np.full((12, 3), 0.5), horizon=9, reward_law="bernoulli")
-    played = [rollouts(mdp, policy, 50) for policy in (uniform_policy(mdp), np.full((9, 12), 2))]
+    played = [rollout_batch(mdp, policy, 50) for policy in (uniform_policy(mdp), np.full((9, 12), 2))]
     assert np.array_equal(played[0].states, played[1].states)
     assert np.array_equal(played[0].rewards, played[1].rewards)
     assert not np.array_equal(played[0].actions, played[1].actions)
@@ -126,7 +126,7 @@ def test_two_policies_meet_the_same_users():
 
 def test_golden_episode():
     """Bits that must not change: the address of a user and the words that he consumes."""
-    played = rollouts(riverswim(horizon=12), np.ones((12, 6), int), 2, seed=7)
+    played = rollout_batch(riverswim(horizon=12), np.ones((12, 6), int), 2, seed=7)
     assert played.states.tolist() == [
         [0, 1, 2, 2, 2, 3, 3, 2, 3, 3, 3, 2, 2],
         [0, 1, 1, 1, 1, 2, 2, 1, 2, 3, 2, 3, 3],
@@ -197,7 +197,7 @@ def test_deterministic_rewards_are_counts_times_value():
     mdp = world_with_zeros()
     counts = batch_counts(mdp, stochastic_policy(mdp), 1000, run_key(0))
     assert np.allclose(counts["reward_sums"], counts["visits"] * mdp.rewards, rtol=1e-14, atol=0)
-    played = rollouts(mdp, stochastic_policy(mdp), 50)
+    played = rollout_batch(mdp, stochastic_policy(mdp), 50)
     steps = np.arange(3)
     assert np.array_equal(played.rewards, mdp.rewards[steps, played.states[:, :-1], played.actions])
 
@@ -205,7 +205,7 @@ def test_deterministic_rewards_are_counts_times_value():
 def test_certain_and_impossible_rewards():
     rewards = np.array([[1.0, 0.0], [0.0, 1.0]])
     mdp = TabularMDP(np.full((2, 2, 2), 0.5), rewards, horizon=50, reward_law="bernoulli")
-    played = rollouts(mdp, uniform_policy(mdp), 200)
+    played = rollout_batch(mdp, uniform_policy(mdp), 200)
     assert np.array_equal(played.rewards, rewards[played.states[:, :-1], played.actions])
     counts = batch_counts(mdp, uniform_policy(mdp), 10**6, run_key(0))
     assert np.array_equal(counts["reward_sums"], counts["visits"] * rewards)
@@ -215,7 +215,7 @@ def test_more_users_than_the_sampler_is_exact_for(mdp):
     with pytest.raises(ValueError, match=r"n = 10000000001: must be an integer in \[0, 10000000000\]"):
         batch_counts(mdp, stochastic_policy(mdp), 10**10 + 1, run_key(0))
     with pytest.raises(ValueError, match="n = -1"):
-        rollouts(mdp, stochastic_policy(mdp), -1)
+        rollout_batch(mdp, stochastic_policy(mdp), -1)
     with pytest.raises(ValueError, match="episode = -1"):
         rollout(mdp, stochastic_policy(mdp), run_key(0), -1)
 
@@ -368,8 +368,8 @@ def test_reward_laws(law, sampler):
 def test_returns_have_the_exact_mean():
     for mdp in (riverswim(), riverswim(rewards="bernoulli"), world_with_zeros(horizon=8)):
         for policy in (uniform_policy(mdp), optimal_values(mdp)[2]):
-            returns = rollouts(mdp, policy, 40000).rewards.sum(1)
-            z = (returns.mean() - value(mdp, policy)) / (returns.std() / 200)
+            returns = rollout_batch(mdp, policy, 40000).rewards.sum(1)
+            z = (returns.mean() - policy_value(mdp, policy)) / (returns.std() / 200)
             assert abs(z) < 5
 
 
@@ -379,7 +379,7 @@ def test_long_rows():
     row = rng.dirichlet(np.full(300, 0.5))
     mdp = TabularMDP(np.broadcast_to(row, (300, 1, 300)), np.zeros((300, 1)), row, horizon=1)
     policy = np.zeros((1, 300), int)
-    moved = rollouts(mdp, policy, 200000).states
+    moved = rollout_batch(mdp, policy, 200000).states
     batches = sum(batch_counts(mdp, policy, 2000, run_key(8), i)["starts"] for i in range(100))
     for observed in (
         np.bincount(moved[:, 0], minlength=300),

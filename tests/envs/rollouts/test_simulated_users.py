@@ -8,7 +8,7 @@ import pytest
 import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.rng import Seeded
-from discreet.envs.rollouts.rollout import batch_counts, reported_counts, rollouts
+from discreet.envs.rollouts.rollout import batch_counts, reported_counts, rollout_batch
 from discreet.envs.rollouts.simulated_users import Crowd, count_crowd, crowd_of, played_counts, reports_of
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.linear.linear_queries import GramQuery
@@ -71,7 +71,7 @@ def test_a_session_takes_what_its_crowd_hands_over(privatizer: str, query: str) 
 def test_what_counts_do_not_determine_is_of_people_who_were_played(query: str) -> None:
     """Exactly the sum of the contributions of users 7 .. 56 of the run."""
     session = opened("none", query)
-    people = rollouts(MDP, POLICY, 50, 3, 1, first=7)
+    people = rollout_batch(MDP, POLICY, 50, 3, 1, first=7)
     wanted: dict[str, Any] = {}
     for life in people:
         for name, table in QUERIES[query].contribution(life, group=1).items():

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.learners.estimation import linear_regression as linear
 from discreet.mechanisms.linear.sensitivities import goe
 
 
 def test_repaired_matrices_are_positive_definite():
-    coins = SeededCoins(Seeded(2).keys.noise, 0)
+    coins = SeededRng(Seeded(2).keys.noise, 0)
     for _ in range(50):
         fixed = linear.repaired(goe(5.0, 6, coins), 1.0, 0.3)
         assert np.linalg.eigvalsh(fixed.matrix).min() >= 0.3 - 1e-9
@@ -25,7 +25,7 @@ def test_repaired_matrices_are_positive_definite():
 
 def test_ridge_bound_leaves_the_floor_idle():
     """p = 0.01 and 400 matrices: at most 4 floors on average; more than 18 has chance < 1e-6."""
-    coins = SeededCoins(Seeded(3).keys.noise, 0)
+    coins = SeededRng(Seeded(3).keys.noise, 0)
     ridge = linear.ridge_level(2.0, 10, "bound", 1.0)
     acted = sum(linear.repaired(goe(2.0, 10, coins), ridge, 1.0).floored > 0 for _ in range(400))
     assert acted <= 18
@@ -36,7 +36,7 @@ def test_ridge_bound_leaves_the_floor_idle():
 def test_width_covers():
     """300 noisy regressions, p = 0.05: expected misses below 15, more than 40 has chance < 1e-6."""
     rng, d, n, scale, p = np.random.default_rng(0), 4, 80, 1.0, 0.05
-    coins, missed = SeededCoins(Seeded(4).keys.noise, 0), 0
+    coins, missed = SeededRng(Seeded(4).keys.noise, 0), 0
     for _ in range(300):
         w = rng.normal(size=d)
         w /= np.linalg.norm(w)

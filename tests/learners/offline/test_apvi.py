@@ -8,8 +8,8 @@ import scipy.optimize
 
 import discreet as dr
 from discreet.accounting.noise_distributions.distributions import GaussianSumLaw, LaplaceSumLaw, NoNoise
-from discreet.envs.mdp.planning import evaluate, occupancy, optimal_values, value
-from discreet.experiments.offline_runs import Simulated, learn_from, release_of
+from discreet.envs.mdp.planning import evaluate_policy, occupancy, optimal_values, policy_value
+from discreet.experiments.offline_runs import SimulatedDataset, learn_offline, make_release
 from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.mechanisms.interfaces import Estimate, Release, Schedule
 from discreet.mechanisms.privatizers.base import shares_of
@@ -18,7 +18,9 @@ S, A, H = 5, 3, 4
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1], [1, 0, 1]], bool)
 
 
-def world(seed: int = 0, masked: bool = False, states: int = S) -> tuple[dr.TabularMDP, np.ndarray, dr.Spec]:
+def world(
+    seed: int = 0, masked: bool = False, states: int = S
+) -> tuple[dr.TabularMDP, np.ndarray, dr.mechanisms.ProblemSpec]:
     draw = np.random.default_rng(seed)
     rows = draw.dirichlet(np.full(states, 0.5), (H, states, A))
     means = draw.uniform(size=(H, states, A))
@@ -26,7 +28,7 @@ def world(seed: int = 0, masked: bool = False, states: int = S) -> tuple[dr.Tabu
     behaviour = draw.dirichlet(np.ones(A), (H, states)) * mask
     behaviour /= behaviour.sum(axis=-1, keepdims=True)
     mdp = dr.TabularMDP(rows, means, horizon=H, mask=mask)
-    return mdp, behaviour, dr.Spec(mdp.layout, known_rewards=means * mask)
+    return mdp, behaviour, dr.mechanisms.ProblemSpec(mdp.layout, known_rewards=means * mask)
 
 
 def release_with(release: Release, **laws: object) -> Release:
@@ -38,9 +40,9 @@ def release_with(release: Release, **laws: object) -> Release:
     return Release(estimates, release.users, release.number, release.guarantee)
 
 
-def exact_release(data: Simulated, learner: object, spec: dr.Spec) -> Release:
+def exact_release(data: SimulatedDataset, learner: object, spec: dr.mechanisms.ProblemSpec) -> Release:
     query, schedule = learner.query(spec), learner.schedule(len(data))  # type: ignore[attr-defined]
-    return release_of(data, query, schedule, dr.NoPrivacy(), dr.Seeded(0))
+    return make_release(data, query, schedule, dr.NoPrivacy(), dr.Seeded(0))
 
 
 # ----------------------------------------------------------------------- noise off, and the algebra
@@ -50,10 +52,10 @@ def exact_release(data: Simulated, learner: object, spec: dr.Spec) -> Release:
 @pytest.mark.parametrize("preset", ["default", "theory"])
 def test_without_noise_it_is_apvi_bit_for_bit(masked: bool, known: bool, visits: str, preset: str) -> None:
     mdp, behaviour, spec = world(1, masked)
-    spec = spec if known else dr.Spec(mdp.layout)
-    data = Simulated(mdp, behaviour, 3000, seed=4)
-    private = learn_from(data, DPAPVI(preset=preset, visits=visits), dr.NoPrivacy(), dr.Seeded(0), spec)
-    plain = learn_from(data, APVI(preset=preset), dr.NoPrivacy(), dr.Seeded(0), spec)
+    spec = spec if known else dr.mechanisms.ProblemSpec(mdp.layout)
+    data = SimulatedDataset(mdp, behaviour, 3000, seed=4)
+    private = learn_offline(data, DPAPVI(preset=preset, visits=visits), dr.NoPrivacy(), dr.Seeded(0), spec)
+    plain = learn_offline(data, APVI(preset=preset), dr.NoPrivacy(), dr.Seeded(0), spec)
     for name in ("policy", "q", "values", "supported", "visits"):
         np.testing.assert_array_equal(getattr(private, name), getattr(plain, name), err_msg=name)
     assert private.threshold == plain.threshold == 0.0
@@ -64,7 +66,7 @@ def test_exact_counts_by_the_formula() -> None:
     """Equation (1) cell by cell, in the plainest Python."""
     mdp, behaviour, spec = world(2, masked=True)
     learner = APVI(c1=0.7, c3=0.3, min_visits=5, reward_floor=False)
-    release = exact_release(Simulated(mdp, behaviour, 400), learner, spec)
+    release = exact_release(SimulatedDataset(mdp, behaviour, 400), learner, spec)
     learned = learner.learn(release, spec)
     n, moves = release.estimates["visits"].value, release.estimates["transition_counts"].value
     iota, after = math.log(H * S * A / 0.05), np.zeros(S)
@@ -90,8 +92,10 @@ def test_exact_counts_by_the_formula() -> None:
 def test_the_projection_is_the_linear_programme(width: float) -> None:
     mdp, behaviour, spec = world(3)
     learner = DPAPVI(combine=False, visits="released", width=width)
-    data = Simulated(mdp, behaviour, 200)
-    release = release_of(data, learner.query(spec), learner.schedule(200), dr.Central(rho=0.5), dr.Seeded(5))
+    data = SimulatedDataset(mdp, behaviour, 200)
+    release = make_release(
+        data, learner.query(spec), learner.schedule(200), dr.Central(rho=0.5), dr.Seeded(5)
+    )
     learned = learner.learn(release, spec)
     n = np.maximum(release.estimates["visits"].value, 0)
     moves = np.maximum(release.estimates["transition_counts"].value, 0)
@@ -111,7 +115,7 @@ def test_the_projection_is_the_linear_programme(width: float) -> None:
 def test_one_hot_behaviour_is_supported_where_it_plays() -> None:
     mdp, _, spec = world(4)
     policy = np.random.default_rng(0).integers(A, size=(H, S))
-    learned = learn_from(Simulated(mdp, policy, 10_000), APVI(), dr.NoPrivacy(), dr.Seeded(0), spec)
+    learned = learn_offline(SimulatedDataset(mdp, policy, 10_000), APVI(), dr.NoPrivacy(), dr.Seeded(0), spec)
     seen = occupancy(mdp, policy) > 0.01
     assert ((learned.visits > 0) & (occupancy(mdp, policy) == 0)).sum() == 0
     assert (learned.visits[seen] > 0).all()
@@ -120,12 +124,12 @@ def test_one_hot_behaviour_is_supported_where_it_plays() -> None:
 def test_combination_is_least_squares() -> None:
     """Both counts are averaged by inverse variance; the result is consistent and less noisy."""
     mdp, behaviour, spec = world(5)
-    data = Simulated(mdp, behaviour, 10**7)  # truncation never acts
+    data = SimulatedDataset(mdp, behaviour, 10**7)  # truncation never acts
     learner = DPAPVI(visits="released")
     errors, plain = [], []
     truth = exact_release(data, learner, spec).estimates["visits"].value
     for run in range(40):
-        release = release_of(data, learner.query(spec), learner.schedule(len(data)), dr.Central(rho=1e-3),
+        release = make_release(data, learner.query(spec), learner.schedule(len(data)), dr.Central(rho=1e-3),
                              dr.Seeded(1, run))  # fmt: skip
         learned = learner.learn(release, spec)
         big = truth > 1e5
@@ -157,7 +161,7 @@ def test_sensitivities_and_scales_are_the_papers() -> None:
     derived = DPAPVI(visits="derived").query(spec)
     session = dr.Central(rho=rho).start(derived, schedule, dr.Seeded(0))
     np.testing.assert_allclose(session.mechanism.scales, math.sqrt(H / rho))
-    unknown = DPAPVI(preset="theory").query(dr.Spec(mdp.layout))
+    unknown = DPAPVI(preset="theory").query(dr.mechanisms.ProblemSpec(mdp.layout))
     assert shares_of(unknown) == pytest.approx((0.4, 0.4, 0.2))
     assert unknown.sensitivity("l1", {"centered_reward_sums": 1.0}) == pytest.approx(H)
     assert unknown.sensitivity("l2", {"centered_reward_sums": 1.0}) == pytest.approx(math.sqrt(H))
@@ -165,21 +169,21 @@ def test_sensitivities_and_scales_are_the_papers() -> None:
 
 def test_published_errors_are_the_papers() -> None:
     mdp, behaviour, spec = world()
-    data, p = Simulated(mdp, behaviour, 100), 0.05
+    data, p = SimulatedDataset(mdp, behaviour, 100), 0.05
     rho, epsilon = 0.7, 0.8
-    learned = learn_from(data, DPAPVI(preset="paper"), dr.Central(rho=rho), dr.Seeded(0), spec)
+    learned = learn_offline(data, DPAPVI(preset="paper"), dr.Central(rho=rho), dr.Seeded(0), spec)
     assert learned.noise_error == pytest.approx(4 * math.sqrt(H * math.log(4 * H * S * S * A / p) / rho))
     assert learned.threshold == learned.noise_error
     laplace = dr.Central(epsilon=epsilon, noise="laplace")
-    learned = learn_from(data, DPAPVI(preset="paper"), laplace, dr.Seeded(0), spec)
+    learned = learn_offline(data, DPAPVI(preset="paper"), laplace, dr.Seeded(0), spec)
     assert learned.noise_error == pytest.approx(8 * H / epsilon * math.log(2 * H * S * S * A / p))
-    exact = learn_from(data, DPAPVI(preset="theory", visits="released"), laplace, dr.Seeded(0), spec)
+    exact = learn_offline(data, DPAPVI(preset="theory", visits="released"), laplace, dr.Seeded(0), spec)
     assert exact.noise_error == pytest.approx(
         learned.noise_error
     )  # the paper's Laplace bound is the quantile
     gaussian = dr.Central(rho=rho)
     published, exact = (
-        learn_from(data, DPAPVI(preset=preset), gaussian, dr.Seeded(0), spec)
+        learn_offline(data, DPAPVI(preset=preset), gaussian, dr.Seeded(0), spec)
         for preset in ("paper", "theory")
     )
     assert 0.8 * published.noise_error < exact.noise_error < published.noise_error
@@ -189,7 +193,7 @@ def test_it_reads_the_release_alone() -> None:
     """Two data sets, one release: identical bytes (the release is all that learn takes)."""
     mdp, behaviour, spec = world()
     learner = DPAPVI()
-    release = exact_release(Simulated(mdp, behaviour, 50), learner, spec)
+    release = exact_release(SimulatedDataset(mdp, behaviour, 50), learner, spec)
     law = GaussianSumLaw(3.0, 1.0, 1, S * A * H, H * S * A, 1, 1.0, None)
     moves = LaplaceSumLaw(3.0, 1.0, 1, S * S * A * H, H * S * A, S, 1.0, None)
     noisy = release_with(release, visits=law, transition_counts=moves)
@@ -205,14 +209,14 @@ def test_it_reads_the_release_alone() -> None:
 def test_values_are_lower_bounds_at_theory_constants(pessimism: str, known: bool) -> None:
     """Not vacuously: n is large. 40 data sets, none may fail: p = 0.05 each, and the bounds are wide."""
     mdp, behaviour, spec = world(6)
-    spec = spec if known else dr.Spec(mdp.layout)
+    spec = spec if known else dr.mechanisms.ProblemSpec(mdp.layout)
     learner = DPAPVI(preset="theory", pessimism=pessimism)
     best = optimal_values(mdp)[0]
     assert not tuple(learner.heuristics())
     for run in range(40):
-        data = Simulated(mdp, behaviour, 10**7, seed=7, run=run)
-        learned = learn_from(data, learner, dr.Central(rho=1.0), dr.Seeded(7, run), spec)
-        true = evaluate(mdp, learned.policy)
+        data = SimulatedDataset(mdp, behaviour, 10**7, seed=7, run=run)
+        learned = learn_offline(data, learner, dr.Central(rho=1.0), dr.Seeded(7, run), spec)
+        true = evaluate_policy(mdp, learned.policy)
         assert (learned.values <= true + 1e-9).all()
         assert (true <= best + 1e-9).all()
     assert learned.lower_bound(mdp.initial) > 0.5 * float(mdp.initial @ best[0])
@@ -222,7 +226,9 @@ def test_values_are_lower_bounds_at_theory_constants(pessimism: str, known: bool
 def test_theory_constants_say_nothing_of_small_data() -> None:
     mdp, behaviour, spec = world(6)
     learner = DPAPVI(preset="paper")
-    learned = learn_from(Simulated(mdp, behaviour, 1000), learner, dr.Central(rho=1.0), dr.Seeded(0), spec)
+    learned = learn_offline(
+        SimulatedDataset(mdp, behaviour, 1000), learner, dr.Central(rho=1.0), dr.Seeded(0), spec
+    )
     assert learned.values.max() < 1.0
     assert learned.heuristics == ("c3 = 0 is below 7/3",)
     assert DPAPVI().heuristics is not None
@@ -231,10 +237,10 @@ def test_theory_constants_say_nothing_of_small_data() -> None:
 
 def test_known_rewards_are_a_floor() -> None:
     mdp, behaviour, spec = world(8, masked=True)
-    data = Simulated(mdp, behaviour, 20)
+    data = SimulatedDataset(mdp, behaviour, 20)
     assert spec.known_rewards is not None
     for learner in (APVI(), DPAPVI(), DPAPVI(preset="theory")):
-        learned = learn_from(data, learner, dr.Central(rho=1.0), dr.Seeded(0), spec)
+        learned = learn_offline(data, learner, dr.Central(rho=1.0), dr.Seeded(0), spec)
         assert (learned.q[:, MASK] >= spec.known_rewards[:, MASK]).all()
         assert np.isneginf(learned.q[:, ~MASK]).all()
         assert MASK[np.arange(S), learned.policy].all()
@@ -249,11 +255,11 @@ def test_more_data_and_more_budget_do_not_hurt_in_the_mean() -> None:
             gaps = []
             for seed in range(30):
                 mdp, behaviour, _ = world(100 + seed)
-                spec = dr.Spec(mdp.layout)
-                data = Simulated(mdp, behaviour, users, seed=seed)
-                learned = learn_from(data, DPAPVI(), dr.Central(rho=rho), dr.Seeded(seed), spec)
+                spec = dr.mechanisms.ProblemSpec(mdp.layout)
+                data = SimulatedDataset(mdp, behaviour, users, seed=seed)
+                learned = learn_offline(data, DPAPVI(), dr.Central(rho=rho), dr.Seeded(seed), spec)
                 best = float(mdp.initial @ optimal_values(mdp)[0][0])
-                gaps.append(best - value(mdp, learned.policy))
+                gaps.append(best - policy_value(mdp, learned.policy))
             means[rho, users] = float(np.mean(gaps))
     for rho in (0.1, 10.0):
         assert means[rho, 100] > 2 * means[rho, 3000] > 4 * means[rho, 100_000]
@@ -278,14 +284,14 @@ def test_bad_options_and_releases() -> None:
         with pytest.raises(ValueError, match=words):
             DPAPVI(**options)  # type: ignore[arg-type]
     learner = DPAPVI()
-    release = exact_release(Simulated(mdp, behaviour, 10), learner, spec)
+    release = exact_release(SimulatedDataset(mdp, behaviour, 10), learner, spec)
     with pytest.raises(ValueError, match="no rewards"):
-        learner.learn(release, dr.Spec(mdp.layout))
+        learner.learn(release, dr.mechanisms.ProblemSpec(mdp.layout))
     with pytest.raises(ValueError, match="nobody"):
         learner.learn(Release(release.estimates, 0, 0, release.guarantee), spec)
-    pooled = release_of(
-        Simulated(mdp, behaviour, 10), dr.CountQuery(mdp.layout), Schedule.one_shot(10), dr.NoPrivacy(),
-        dr.Seeded(0),
+    pooled = make_release(
+        SimulatedDataset(mdp, behaviour, 10), dr.mechanisms.CountQuery(mdp.layout),
+        Schedule.one_shot(10), dr.NoPrivacy(), dr.Seeded(0),
     )  # fmt: skip
     table = {n: Estimate(e.value.sum(axis=0, keepdims=True), e.law) for n, e in pooled.estimates.items()}
     with pytest.raises(ValueError, match="pools"):
@@ -300,9 +306,11 @@ def test_support_is_read_without_the_projections_bias() -> None:
     mdp, _, _ = world(9, states=states)
     behaviour = np.zeros((H, states, A))
     behaviour[..., 1] = 1.0
-    spec = dr.Spec(mdp.layout, known_rewards=np.broadcast_to([1.0, 0.0, 0.0], (H, states, A)).copy())
-    data = Simulated(mdp, behaviour, 1000)
-    learned = learn_from(data, DPAPVI(), dr.Central(rho=1.0), dr.Seeded(3), spec)
+    spec = dr.mechanisms.ProblemSpec(
+        mdp.layout, known_rewards=np.broadcast_to([1.0, 0.0, 0.0], (H, states, A)).copy()
+    )
+    data = SimulatedDataset(mdp, behaviour, 1000)
+    learned = learn_offline(data, DPAPVI(), dr.Central(rho=1.0), dr.Seeded(3), spec)
     never = learned.policy == 0
     assert never.mean() > 0.9  # its known reward is all that there is to win
     assert (learned.visits[..., 0] > learned.threshold).mean() > 0.9

@@ -14,15 +14,15 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Secure, Seeded
 from discreet.envs import random_mdp, synthetic_linear_behaviour, synthetic_linear_mdp
 from discreet.envs.mdp.linear import LinearMDP
-from discreet.envs.mdp.planning import evaluate, optimal_values, uniform_policy
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.mdp.planning import evaluate_policy, optimal_values, uniform_policy
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.offline.linear_pevi import (
     DPPEVI,
     DPVAPVI,
     PEVI,
     VAPVI,
     learn_linear,
-    replan,
+    replan_linear,
     schema_features,
 )
 from discreet.learners.offline.linear_query_log import LinearRelease
@@ -35,7 +35,7 @@ def world(seed=0, states=5, actions=3, horizon=4, d=4):
     phi = Features(rng.dirichlet(np.full(d, 0.5), (states, actions)), l1=1.0, nonneg=True)
     mdp = LinearMDP(phi, rng.dirichlet(np.full(states, 0.5), (horizon, d)), rng.uniform(size=(horizon, d)))
     table = mdp.to_tabular()
-    return mdp, table, rollouts(table, uniform_policy(table), 400, seed)
+    return mdp, table, rollout_batch(table, uniform_policy(table), 400, seed)
 
 
 def exact(learner, mdp, data):
@@ -79,7 +79,7 @@ def test_equal_weights_make_vapvi_a_pevi():
 def test_one_hot_is_the_tabular_ridge_form():
     """PEVI: sum(r + V) / (n + lam) - beta / sqrt(n + lam); VAPVI: the same with n / sigma^2 (section 2.3)."""
     table = random_mdp(states=3, actions=2, horizon=4, seed=3)
-    data, s_n, a_n, lam = rollouts(table, uniform_policy(table), 300, 5), 3, 2, 0.1
+    data, s_n, a_n, lam = rollout_batch(table, uniform_policy(table), 300, 5), 3, 2, 0.1
     phi, layout = one_hot(s_n, a_n), Layout(s_n, a_n, 4)
     pevi = learn_linear(PEVI(c=0.01), layout, phi, data, Seeded(0))
     vapvi = learn_linear(VAPVI(C=0.1), layout, phi, data, Seeded(0))
@@ -226,10 +226,10 @@ def test_learning_is_a_function_of_releases(learner):
 def test_values_are_pessimistic_at_large_constants():
     """V_hat_1 <= V^pi_1 <= V*_1, and not vacuous (test 18)."""
     mdp, table, _ = world(8)
-    data = rollouts(table, uniform_policy(table), 20_000, 1)
+    data = rollout_batch(table, uniform_policy(table), 20_000, 1)
     for learner in (PEVI(c=0.2), VAPVI(C=2.0)):
         found = learn_linear(learner, mdp.layout, mdp.features, data, Seeded(0))
-        own, best = evaluate(table, found.policy)[0], optimal_values(table)[0][0]
+        own, best = evaluate_policy(table, found.policy)[0], optimal_values(table)[0][0]
         assert (found.values[0] <= own + 1e-9).all()
         assert (own <= best + 1e-9).all()
         assert found.values[0].max() > 0.3 * best.max()
@@ -278,7 +278,7 @@ def test_centring_needs_a_constant_in_the_span():
 def test_synthetic_world_end_to_end():
     mdp = synthetic_linear_mdp(seed=1)
     table = mdp.to_tabular()
-    data = rollouts(table, synthetic_linear_behaviour(), 500, 1)
+    data = rollout_batch(table, synthetic_linear_behaviour(), 500, 1)
     found = learn_linear(DPPEVI(epsilon=5.0, delta=1e-5), mdp.layout, mdp.features, data, Seeded(1))
     assert found.policy.shape == (20, 2)
     assert "40 planned questions" not in found.guarantee.statement
@@ -322,7 +322,7 @@ def test_known_rewards_are_never_asked_for(learner):
 def test_one_hot_with_known_rewards_is_the_tabular_form():
     """Q = r + clip(sum V / (n + lam) - beta / sqrt(n + lam), 0, b): the tabular ridge form, noise off."""
     table = random_mdp(states=3, actions=2, horizon=4, seed=3)
-    data, lam, known = rollouts(table, uniform_policy(table), 300, 5), 0.1, known_of(table)
+    data, lam, known = rollout_batch(table, uniform_policy(table), 300, 5), 0.1, known_of(table)
     found = learn_linear(PEVI(c=0.01), Layout(3, 2, 4), one_hot(3, 2), data, Seeded(0), known)
     for h in range(4):
         pair, v = data.states[:, h] * 2 + data.actions[:, h], found.values[h + 1]
@@ -377,7 +377,7 @@ def test_a_stored_release_plans_the_same_policy_again(learner, known):
     )
     direct = learn_linear(learner, mdp.layout, mdp.features, data, Seeded(3), rewards)
     np.testing.assert_array_equal(learned.q, direct.q)
-    again = replan(learner, stored_again(release), mdp.features, rewards)
+    again = replan_linear(learner, stored_again(release), mdp.features, rewards)
     np.testing.assert_array_equal(again.q, learned.q)
     np.testing.assert_array_equal(again.supported, learned.supported)
     assert again.guarantee == learned.guarantee
@@ -391,17 +391,17 @@ def test_a_model_plans_with_any_knob_and_any_rewards():
     release, _, _ = learn_stored(learner, mdp.layout, mdp.features, [(data, None)], Seeded(3))
     release = stored_again(release)
     for knobs in ({"C": 0.3}, {"ridge": 3.0}, {"simplex": False}, {"lam": 1.0, "support": 1.0}):
-        replan(dataclasses.replace(learner, **knobs), release, mdp.features)
+        replan_linear(dataclasses.replace(learner, **knobs), release, mdp.features)
     for rewards in (known_of(table), np.zeros_like(known_of(table))):
-        found = replan(learner, release, mdp.features, rewards)
+        found = replan_linear(learner, release, mdp.features, rewards)
         assert (found.q >= rewards).all()
     np.testing.assert_array_equal(found.q, 0.0)
     told, _, _ = learn_stored(
         learner, mdp.layout, mdp.features, [(data, None)], Seeded(3), known_rewards=known_of(table)
     )
-    replan(learner, told, mdp.features, 1.0 - known_of(table))
+    replan_linear(learner, told, mdp.features, 1.0 - known_of(table))
     with pytest.raises(ValueError, match="holds no answer to 'pair' of step 3, with rewards"):
-        replan(learner, told, mdp.features)
+        replan_linear(learner, told, mdp.features)
 
 
 @pytest.mark.parametrize("learner", [DPPEVI(rho=1.0), DPVAPVI(rho=1.0)])
@@ -409,12 +409,12 @@ def test_other_questions_than_were_asked_are_refused(learner):
     mdp, table, data = world(14)
     release, learned, _ = learn_stored(learner, mdp.layout, mdp.features, [(data, None)], Seeded(3))
     with pytest.raises(ValueError, match="was asked with other (values|weights) than these options"):
-        replan(dataclasses.replace(learner, C=0.05), release, mdp.features)
+        replan_linear(dataclasses.replace(learner, C=0.05), release, mdp.features)
     with pytest.raises(ValueError, match="holds no answer to 'pair' of step|asked with other"):
-        replan(learner, release, mdp.features, known_of(table))
+        replan_linear(learner, release, mdp.features, known_of(table))
     with pytest.raises(ValueError, match="features: must be those of the release"):
-        replan(learner, release, mdp.features.scaled(0.5))
-    wider = replan(dataclasses.replace(learner, support=0.0), release, mdp.features)
+        replan_linear(learner, release, mdp.features.scaled(0.5))
+    wider = replan_linear(dataclasses.replace(learner, support=0.0), release, mdp.features)
     assert (wider.supported >= learned.supported).all()
 
 
@@ -469,7 +469,7 @@ def test_two_stages_spend_nothing_before_the_second():
 def test_support_is_visits_in_the_tabular_case():
     """One-hot, noise off: n_eff = n, supported where anybody was. With noise: above two of its deviations."""
     table = random_mdp(states=4, actions=3, horizon=3, seed=3)
-    data, layout, phi = rollouts(table, uniform_policy(table), 40, 5), Layout(4, 3, 3), one_hot(4, 3)
+    data, layout, phi = rollout_batch(table, uniform_policy(table), 40, 5), Layout(4, 3, 3), one_hot(4, 3)
     found = learn_linear(PEVI(), layout, phi, data, Seeded(0))
     weighted = learn_linear(VAPVI(), layout, phi, data, Seeded(0))
     for h in range(3):
@@ -480,7 +480,7 @@ def test_support_is_visits_in_the_tabular_case():
     noisy = learn_linear(DPPEVI(rho=0.01), layout, phi, data, Seeded(0))
     assert noisy.supported.mean() < 0.2
     many = learn_linear(
-        DPPEVI(rho=10.0), layout, phi, rollouts(table, uniform_policy(table), 20_000, 5), Seeded(0)
+        DPPEVI(rho=10.0), layout, phi, rollout_batch(table, uniform_policy(table), 20_000, 5), Seeded(0)
     )
     start = table.initial > 0.02
     assert many.supported[0][start].all()

@@ -25,7 +25,7 @@ from discreet.accounting.noise_distributions.distributions import (  # fmt: skip
 )
 from discreet.core.guarantee import no_guarantee
 from discreet.core.layout import Layout
-from discreet.experiments.offline_runs import Simulated, release_of
+from discreet.experiments.offline_runs import SimulatedDataset, make_release
 from discreet.learners.offline.apvi import APVI, DPAPVI
 from discreet.learners.offline.release_files import (
     KEY,
@@ -37,7 +37,7 @@ from discreet.learners.offline.release_files import (
     write_release,
     write_tables,
 )  # fmt: skip
-from discreet.mechanisms.interfaces import Estimate, Release, Spec, StepSums
+from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release, StepSums
 
 S, A, H = 5, 3, 4
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1], [1, 0, 1]], bool)
@@ -52,13 +52,13 @@ def world(masked: bool) -> dr.TabularMDP:
 
 
 def noisy(
-    learner: object, spec: Spec, privatizer: object, masked: bool, randomness: object | None = None
+    learner: object, spec: ProblemSpec, privatizer: object, masked: bool, randomness: object | None = None
 ) -> Release:
     mdp = world(masked)
     behaviour = MASK / MASK.sum(axis=1, keepdims=True) if masked else np.full((S, A), 1 / A)
-    data = Simulated(mdp, np.repeat(behaviour[None], H, axis=0), USERS, seed=4)
+    data = SimulatedDataset(mdp, np.repeat(behaviour[None], H, axis=0), USERS, seed=4)
     query, schedule = learner.query(spec), learner.schedule(USERS)  # type: ignore[attr-defined]
-    return release_of(data, query, schedule, privatizer, randomness or dr.Seeded(5))  # type: ignore[arg-type]
+    return make_release(data, query, schedule, privatizer, randomness or dr.Seeded(5))  # type: ignore[arg-type]
 
 
 def steps_of(release: Release, layout: Layout) -> Iterator[StepSums]:
@@ -78,8 +78,8 @@ def facts_of(release: Release, layout: Layout, **more: object) -> ReleaseFacts:
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-def made(path: Path, masked: bool = True) -> tuple[Release, Spec, StoredRelease]:
-    spec = Spec(world(masked).layout)
+def made(path: Path, masked: bool = True) -> tuple[Release, ProblemSpec, StoredRelease]:
+    spec = ProblemSpec(world(masked).layout)
     release = noisy(DPAPVI(), spec, dr.Central(rho=0.5), masked, dr.Secure())
     write_release(path, steps_of(release, spec.layout), facts_of(release, spec.layout))
     return release, spec, read_release(path)
@@ -102,7 +102,7 @@ def test_a_file_teaches_what_memory_teaches(
 ) -> None:
     mdp = world(masked)
     rewards = np.where(MASK, mdp.rewards, 0) if masked else mdp.rewards
-    spec = Spec(mdp.layout, known_rewards=rewards if known else None)
+    spec = ProblemSpec(mdp.layout, known_rewards=rewards if known else None)
     learner = DPAPVI(visits=visits)
     privatizer = {
         "gaussian": dr.Central(rho=0.5), "laplace": dr.Central(epsilon=2.0), "none": dr.NoPrivacy(),
@@ -116,7 +116,7 @@ def test_a_file_teaches_what_memory_teaches(
     assert (stored.layout, stored.users, stored.guarantee) == (mdp.layout, USERS, release.guarantee)
     assert dict(stored.laws) == {name: kept.law for name, kept in release.estimates.items()}
     others = (learner, DPAPVI(preset="theory"), DPAPVI(c1=1.0, width=0.0, combine=False), APVI())
-    for spec_now in (spec, Spec(mdp.layout, known_rewards=np.full((H, S, A), 0.25))):
+    for spec_now in (spec, ProblemSpec(mdp.layout, known_rewards=np.full((H, S, A), 0.25))):
         for other in others:
             one, two = other.learn(release, spec_now), other.learn(stored, spec_now)
             for name in ("policy", "q", "values", "supported", "visits", "behaviour"):
@@ -138,7 +138,7 @@ def test_one_step_at_a_time_is_held(sample: Path) -> None:
             held[:] = [weakref.ref(sums.transitions), weakref.ref(sums)]
             return sums
 
-    DPAPVI().learn(Watched(), Spec(stored.layout))
+    DPAPVI().learn(Watched(), ProblemSpec(stored.layout))
     assert asked == [3, 2, 1, 0]
 
 
@@ -485,18 +485,18 @@ def test_a_damaged_file_is_refused_or_reads_the_same(
 def test_a_release_of_another_problem_is_refused(sample: Path) -> None:
     stored = read_release(sample)
     with pytest.raises(ValueError, match="layout"):
-        DPAPVI().learn(stored, Spec(Layout(S, A, H)))
+        DPAPVI().learn(stored, ProblemSpec(Layout(S, A, H)))
     release = Release(
         {"visits": Estimate(np.zeros((H, S, A)), NoNoise())}, 10, 1, no_guarantee("seeded")
     )  # fmt: skip
     with pytest.raises(ValueError, match="must hold transition_counts"):
-        DPAPVI().learn(release, Spec(Layout(S, A, H)))
+        DPAPVI().learn(release, ProblemSpec(Layout(S, A, H)))
     short = Release(
         {"transition_counts": Estimate(np.zeros((H - 1, S, A, S)), GaussianSumLaw(1.0, 1.0, 1, 10, 10))},
         10, 1, no_guarantee("seeded"),
     )  # fmt: skip
     with pytest.raises(ValueError, match="must have H = 4"):
-        DPAPVI().learn(short, Spec(Layout(S, A, H), known_rewards=np.zeros((H, S, A))))
+        DPAPVI().learn(short, ProblemSpec(Layout(S, A, H), known_rewards=np.zeros((H, S, A))))
 
 
 def test_the_page_on_files_runs(sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

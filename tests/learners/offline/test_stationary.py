@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.envs.mdp.planning import optimal_values, value
-from discreet.experiments.offline_runs import Simulated, release_of
+from discreet.envs.mdp.planning import optimal_values, policy_value
+from discreet.experiments.offline_runs import SimulatedDataset, make_release
 from discreet.learners.offline.apvi import APVI, DPAPVI
 
 H, S, A = 6, 4, 2
@@ -19,12 +19,12 @@ def world(seed: int = 0) -> dr.TabularMDP:
 
 
 MDP = world()
-SPEC = dr.Spec(MDP.layout, stationary=True)
+SPEC = dr.mechanisms.ProblemSpec(MDP.layout, stationary=True)
 
 
 def release(learner: APVI | DPAPVI, privatizer: dr.Central | dr.NoPrivacy, users: int = 3000) -> dr.Release:
-    data = Simulated(MDP, dr.uniform_policy(MDP), users)
-    return release_of(data, learner.query(SPEC), learner.schedule(users), privatizer, dr.Seeded(2))
+    data = SimulatedDataset(MDP, dr.envs.uniform_policy(MDP), users)
+    return make_release(data, learner.query(SPEC), learner.schedule(users), privatizer, dr.Seeded(2))
 
 
 def test_without_noise_the_model_is_that_of_all_steps() -> None:
@@ -53,10 +53,10 @@ def test_noise_grows_by_the_root_of_the_steps() -> None:
 
 def test_pooling_learns_more_from_the_same_release() -> None:
     """Twenty worlds would do; one seed is fixed, so there is no false alarm to state."""
-    best = value(MDP, optimal_values(MDP)[2])
+    best = policy_value(MDP, optimal_values(MDP)[2])
     found = release(DPAPVI(), dr.Central(rho=0.02), 2000)
     gaps = [
-        best - value(MDP, DPAPVI(stationary=stationary).learn(found, SPEC).policy)
+        best - policy_value(MDP, DPAPVI(stationary=stationary).learn(found, SPEC).policy)
         for stationary in (False, True)
     ]
     assert gaps[1] < gaps[0]
@@ -65,6 +65,6 @@ def test_pooling_learns_more_from_the_same_release() -> None:
 def test_it_must_be_declared() -> None:
     found = release(DPAPVI(), dr.Central(rho=1.0))
     with pytest.raises(ValueError, match="stationary = True: must be declared"):
-        DPAPVI(stationary=True).learn(found, dr.Spec(MDP.layout))
+        DPAPVI(stationary=True).learn(found, dr.mechanisms.ProblemSpec(MDP.layout))
     with pytest.raises(ValueError, match="stationary = 2"):
         DPAPVI(stationary=2)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 
 from discreet.accounting.noise_distributions.distributions import NoNoise
 from discreet.core.layout import Layout
-from discreet.mechanisms.interfaces import Estimate, Release, Spec
+from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release
 
 MASK = np.array([[True, True, False], [True, False, False], [False, True, True], [True, True, True]])
 
@@ -37,7 +37,7 @@ class Problem:
     """A random problem with exact expected counts and one noisy release of them, by (t, s, a)."""
 
     layout: Layout
-    spec: Spec
+    spec: ProblemSpec
     transitions: np.ndarray
     rewards: np.ndarray
     visits: np.ndarray  # exact
@@ -83,7 +83,7 @@ def make_problem(
         "transition_counts": Bounded(e3, e_row),
         "reward_sums": Bounded(e2),
     }
-    spec = Spec(layout, users, stationary=slots == 1)
+    spec = ProblemSpec(layout, users, stationary=slots == 1)
     return Problem(layout, spec, p, r, n, errors, tables, laws)
 
 

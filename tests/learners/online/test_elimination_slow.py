@@ -13,7 +13,7 @@ from discreet.accounting.noise_distributions.distributions import NoNoise
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import run_key
 from discreet.learners.online.policy_elimination import APEVE, SDPPE
-from discreet.mechanisms.interfaces import Estimate, Release, Spec
+from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def test_whole_runs_equal_the_reference(make, options, noise, sizes, kind):
     world = World(layout, start, noise, seed=sum(map(ord, kind)) + 10 * sizes[0] + sizes[2])
     learner, users = make(**options), 30_000
     known = np.where(layout.row_index >= 0, world.r, 0.0)
-    spec = Spec(layout, users, known_rewards=known, initial=start)
+    spec = ProblemSpec(layout, users, known_rewards=known, initial=start)
     schedule, times = learner.schedule(spec), learner.schedule(spec).release_times
     ignored, first = make is APEVE, learner.tie_break == "first"
     slow = Slow(

@@ -7,9 +7,7 @@ import pytest
 from joint_runs import CENTRAL, DeclaredStationary, lived
 
 import discreet as dr
-from discreet.envs import combination_lock
-from discreet.envs import switching_chain
-from discreet.envs import random_mdp
+from discreet.envs import combination_lock, random_mdp, switching_chain
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import joint_posterior as joint
 
@@ -41,7 +39,7 @@ def test_stationary_worlds_are_not_left(world: str, budget: str) -> None:
     below 1e-3 in a run; forty runs would cross 4 by chance with probability below .04, the alarm at 5 with
     probability below 1e-4. The seeds are fixed.
     """
-    setup = Setup(WORLDS[world](), dr.JointModel(preset="committed"), BUDGETS[budget], 3000)
+    setup = Setup(WORLDS[world](), dr.JointPosterior(preset="committed"), BUDGETS[budget], 3000)
     assert max(misfits(setup, seed).max() for seed in (1, 2)) < joint._ALARM - 1.0
 
 
@@ -53,12 +51,14 @@ def test_a_world_that_varies_is_left(budget: str, users: int) -> None:
     """Switching chains and a random world of fresh rows a step, declared stationary: left by then."""
     worlds: tuple[Any, ...] = (switching_chain(seed=131), random_mdp(stationary=False, seed=132))
     for world in worlds:
-        states = lived(DeclaredStationary(world, dr.JointModel(), BUDGETS[budget], users))[2]
+        states = lived(DeclaredStationary(world, dr.JointPosterior(), BUDGETS[budget], users))[2]
         assert states[-1].inner is not None
 
 
 def test_a_committed_learner_stays() -> None:
-    setup = DeclaredStationary(switching_chain(seed=131), dr.JointModel(preset="committed"), CENTRAL, 3000)
+    setup = DeclaredStationary(
+        switching_chain(seed=131), dr.JointPosterior(preset="committed"), CENTRAL, 3000
+    )
     states = lived(setup)[2]
     assert states[-1].inner is None
     assert states[-1].misfit > joint._ALARM

@@ -11,24 +11,23 @@ from joint_runs import CENTRAL, DeclaredStationary, lived
 
 import discreet as dr
 from discreet.core.count_query import CUT_REWARDS
-from discreet.envs import switching_chain
-from discreet.envs import random_mdp
+from discreet.envs import random_mdp, switching_chain
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import joint_posterior as joint
 from discreet.learners.online import joint_posterior_kernels as joint_kernels
 from discreet.learners.online import noise_aware_kernels as noise_kernels
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 
 def test_a_world_not_declared_stationary_is_refused() -> None:
     with pytest.raises(ValueError, match=r"spec\.stationary = False: must be true"):
-        Setup(switching_chain(), dr.JointModel(), CENTRAL, 1000)
+        Setup(switching_chain(), dr.JointPosterior(), CENTRAL, 1000)
 
 
 @pytest.mark.parametrize("privatizer", [dr.Local(epsilon=1.0), dr.Shuffle(epsilon=1.0, delta=1e-6)])
 def test_who_cannot_release_cut_rewards_says_so(privatizer: Any) -> None:
     with pytest.raises(ValueError, match="cut"):
-        Setup(random_mdp(seed=100), dr.JointModel(), privatizer, 20_000)
+        Setup(random_mdp(seed=100), dr.JointPosterior(), privatizer, 20_000)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ def test_who_cannot_release_cut_rewards_says_so(privatizer: Any) -> None:
 )  # fmt: skip
 def test_bad_options_are_named(option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=option):
-        dr.JointModel(**{option: value})
+        dr.JointPosterior(**{option: value})
 
 
 def test_the_first_batch_follows_the_noise() -> None:
@@ -49,25 +48,25 @@ def test_the_first_batch_follows_the_noise() -> None:
         "1": CENTRAL, "10": dr.Central(epsilon=10.0, delta=1e-6), "pure": dr.Central(epsilon=1.0),
         "none": dr.NoPrivacy(),
     }.items():  # fmt: skip
-        times = Setup(world, dr.JointModel(), privatizer, 20_000).schedule.release_times
+        times = Setup(world, dr.JointPosterior(), privatizer, 20_000).schedule.release_times
         sizes[name] = int(times[1])
         np.testing.assert_array_equal(np.diff(times)[1:], np.ceil(0.25 * times[1:-1]))
     assert sizes == {"1": 194, "10": 25, "pure": 411, "none": 8}
-    budgets = (joint.noise_unit(Spec(world.layout, budget=b)) for b in (None, CENTRAL.budget))
+    budgets = (joint.noise_unit(ProblemSpec(world.layout, budget=b)) for b in (None, CENTRAL.budget))
     np.testing.assert_allclose(*map(float, budgets), rtol=1e-3)
 
 
 def test_few_users_and_small_horizons_run() -> None:
     for users in (1, 3, 9):
         assert np.isfinite(
-            Setup(random_mdp(seed=100), dr.JointModel(), CENTRAL, users).run(0, 0).regret
+            Setup(random_mdp(seed=100), dr.JointPosterior(), CENTRAL, users).run(0, 0).regret
         ).all()
     short = random_mdp(states=3, horizon=1, seed=100)
-    assert np.isfinite(Setup(short, dr.JointModel(), dr.Central(epsilon=1.0), 200).run(0, 0).regret).all()
+    assert np.isfinite(Setup(short, dr.JointPosterior(), dr.Central(epsilon=1.0), 200).run(0, 0).regret).all()
 
 
 def test_plans_are_a_function_of_releases_and_ties() -> None:
-    setup = Setup(random_mdp(states=4, seed=100), dr.JointModel(), CENTRAL, 400)
+    setup = Setup(random_mdp(states=4, seed=100), dr.JointPosterior(), CENTRAL, 400)
     plans, releases, states = lived(setup)
     again, _, _ = lived(setup)
     for mine, other in zip(plans, again, strict=True):
@@ -83,7 +82,7 @@ def test_plans_are_a_function_of_releases_and_ties() -> None:
 
 
 def test_c_never_falls_and_gives_way_to_centred_rewards_for_good() -> None:
-    setup = Setup(random_mdp(states=4, rewarding=8, seed=101), dr.JointModel(), dr.NoPrivacy(), 600)
+    setup = Setup(random_mdp(states=4, rewarding=8, seed=101), dr.JointPosterior(), dr.NoPrivacy(), 600)
     plans, releases, states = lived(setup)
     cuts = [plan.cut for plan in plans]
     assert cuts[0] == 3.0
@@ -99,7 +98,7 @@ def test_c_never_falls_and_gives_way_to_centred_rewards_for_good() -> None:
 
 def test_without_noise_the_model_is_recovered() -> None:
     """20 000 users, no noise: rows that hold 2000 visits or more are right to 5 standard errors or .02."""
-    setup = Setup(random_mdp(states=4, seed=100), dr.JointModel(), dr.NoPrivacy(), 20_000)
+    setup = Setup(random_mdp(states=4, seed=100), dr.JointPosterior(), dr.NoPrivacy(), 20_000)
     _, _, states = lived(setup)
     last, mdp = states[-1], setup.mdp
     work = joint._scratch(last)
@@ -116,17 +115,17 @@ def test_without_noise_the_model_is_recovered() -> None:
 
 
 def test_summary_and_presets_say_what_is_missing() -> None:
-    learner = dr.JointModel()
+    learner = dr.JointPosterior()
     assert "hand_over = True" in learner.summary()
-    assert not any("hand_over" in line for line in dr.JointModel(preset="committed").heuristics())
-    spec = Spec(random_mdp(seed=100).layout, 1000, stationary=True, budget=dr.NoPrivacy().budget)
+    assert not any("hand_over" in line for line in dr.JointPosterior(preset="committed").heuristics())
+    spec = ProblemSpec(random_mdp(seed=100).layout, 1000, stationary=True, budget=dr.NoPrivacy().budget)
     assert learner.tuned(spec).fit_steps == 120
     assert learner.tuned(replace(spec, budget=CENTRAL.budget)).fit_steps == 60
 
 
 def test_a_world_that_varies_is_handed_over_and_learned_on() -> None:
     """The switching chain, declared stationary: the noise-aware learner takes over and has read all of it."""
-    setup = DeclaredStationary(switching_chain(seed=101), dr.JointModel(), CENTRAL, 4000)
+    setup = DeclaredStationary(switching_chain(seed=101), dr.JointPosterior(), CENTRAL, 4000)
     plans, releases, states = lived(setup)
     handed = [state.inner is not None for state in states]
     assert not handed[0]

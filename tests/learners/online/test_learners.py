@@ -17,7 +17,7 @@ from discreet.learners.online.policy_optimization import OPPO, PrivateUCBPO
 from discreet.learners.online.pucb import PUCB
 from discreet.learners.online.tabular_base import GROWTH, PLAIN_GROWTH
 from discreet.learners.online.ucbvi import DPUCBVI, UCBVI, PrivateUCBVI
-from discreet.mechanisms.interfaces import Estimate, Learner, Release, Spec
+from discreet.mechanisms.interfaces import Estimate, Learner, ProblemSpec, Release
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
@@ -28,7 +28,7 @@ GREEDY = [UCBVI, PrivateUCBVI, DPUCBVI, PUCB, LDPOBI]
 NOISE_AWARE = [PrivateUCBVI, DPUCBVI, PrivateUCBPO, PUCB, LDPOBI]
 CONFIGURED = [(cls, preset) for cls in ALL for preset in cls.PRESETS]
 BERNSTEIN = [{"bonus": "bernstein", "preset": preset} for preset in UCBVI.BERNSTEIN_PRESETS]
-SPEC = Spec(Layout(4, 3, 4), 1000, stationary=True)
+SPEC = ProblemSpec(Layout(4, 3, 4), 1000, stationary=True)
 
 
 def built():
@@ -84,7 +84,7 @@ def test_paper_presets_are_the_published_settings():
     assert UCBVI(preset="paper").constants == "azar"
     assert UCBVI(preset="paper", bonus="bernstein").corr_const == 100.0
     assert OPPO(preset="paper").constants == "efroni"
-    spec = Spec(Layout(6, 2, 20), 20_000)
+    spec = ProblemSpec(Layout(6, 2, 20), 20_000)
     eta = PrivateUCBPO(preset="paper").kernel(spec).knobs[kernels.ETA]
     assert eta == pytest.approx(np.sqrt(2 * np.log(2) / (400 * 20_000)))
     # iota = 26.386 for failure = 0.01 on RiverSwim (specification, 7.3)
@@ -131,7 +131,7 @@ def test_bad_options_are_named(cls, options, message):
 
 @pytest.mark.parametrize("cls", ALL)
 def test_what_the_problem_does_not_declare_is_refused(cls):
-    spec = Spec(Layout(4, 3, 4), 100)
+    spec = ProblemSpec(Layout(4, 3, 4), 100)
     with pytest.raises(ValueError, match="stationary = True: must be false"):
         cls(stationary=True).query(spec)
     with pytest.raises(ValueError, match="known_rewards = True: must be false"):
@@ -157,7 +157,7 @@ def test_baselines_ignore_the_noise_law(problem):
 
 def test_pucb_reads_the_published_error():
     # (3 / eps) H log((2 S A H + S^2 A H) / f') log(K)^(5/2) with log(K) nodes of scale 3 H log(K) / eps
-    spec, eps = Spec(Layout(6, 2, 20), 20_000), 1.0
+    spec, eps = ProblemSpec(Layout(6, 2, 20), 20_000), 1.0
     log = np.log(20_000)
     std = 3 * 20 * log / eps * np.sqrt(2 * log)
     law = SimpleNamespace(std_bound=lambda: std)
@@ -236,7 +236,7 @@ def test_users_share_a_release_unless_the_paper_or_every_user_is_asked_for(cls, 
 
 @pytest.mark.parametrize("privatizer", PRIVACIES, ids=repr)
 def test_fewer_releases_keep_the_guarantee_and_need_no_more_noise(privatizer):
-    spec = Spec(Layout(3, 2, 2), 400, budget=privatizer.budget)
+    spec = ProblemSpec(Layout(3, 2, 2), 400, budget=privatizer.budget)
     made = []
     for learner in (DPUCBVI(replan_every=1), DPUCBVI()):
         schedule = learner.schedule(spec)
@@ -262,7 +262,7 @@ def test_default_sub_batches():
 
 
 def test_users_unknown(problem):
-    spec = Spec(Layout(4, 3, 4), None)
+    spec = ProblemSpec(Layout(4, 3, 4), None)
     setting = problem()
     for options, length in (({}, 1), ({"replan_every": 5}, 5), ({"replan_growth": 1.5}, 20)):
         for cls in (DPUCBVI, PrivateUCBPO):

@@ -16,17 +16,17 @@ from tables_as_linear import as_mixture
 import discreet as dr
 from discreet import envs
 from discreet.accounting.budget import gdp_mu
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.envs.mdp.linear import LinearMDP
 from discreet.envs.mdp.linear_mixture import LinearMixtureMDP
-from discreet.envs.rollouts.rollout import rollout, rollouts
+from discreet.envs.rollouts.rollout import rollout, rollout_batch
 from discreet.experiments.simulate import Setup, simulate
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
 from discreet.mechanisms.features import MixtureFeatures
-from discreet.mechanisms.interfaces import Plan, Schedule, Spec
+from discreet.mechanisms.interfaces import Plan, ProblemSpec, Schedule
 
 DELTA = 1e-5
 MIX = {"states": 5, "actions": 3, "horizon": 4, "models": 3}
@@ -59,7 +59,7 @@ def run(learner, mdp, users, privatizer, seed=0):
         encoder, people = session.begin(plan), []
         for _ in range(plan.users):
             life = rollout(mdp, plan.policy, randomness.keys.environment, came)
-            session.submit(encoder(life, plan, SeededCoins(randomness.keys.noise, came)))
+            session.submit(encoder(life, plan, SeededRng(randomness.keys.noise, came)))
             people.append(life)
             came += 1
         found.append(SimpleNamespace(plan=plan, state=state, release=release, people=people, asked=asked))
@@ -531,8 +531,8 @@ def fixed(mdp, query, values, users, policy):
     """A session without noise, all of whose users follow one plan with these values."""
     session = dr.NoPrivacy().start(query, Schedule(users + 1, np.array([0, users])), Seeded(0))
     session.release()
-    plan, lives, coins = Plan(policy, users, {"values": values}), [], SeededCoins(Seeded(0).keys.noise, 0)
-    encoder, people = session.begin(plan), rollouts(mdp, policy, users, 5)
+    plan, lives, coins = Plan(policy, users, {"values": values}), [], SeededRng(Seeded(0).keys.noise, 0)
+    encoder, people = session.begin(plan), rollout_batch(mdp, policy, users, 5)
     for row in zip(people.states, people.actions, people.rewards, strict=True):
         lives.append(Trajectory(*row))
         session.submit(encoder(lives[-1], plan, coins))
@@ -544,7 +544,7 @@ def test_vtr_on_a_table_with_one_fixed_v_is_one_hot_regression():
     table = dr.make("random", states=3, actions=2, horizon=3, seed=0)
     mdp, rng = as_mixture(table).to_tabular(), np.random.default_rng(1)
     learner = UCRLVTR(targets="raw", lam=0.7)
-    spec = Spec(mdp.layout, 100, known_rewards=mdp.rewards, features=mdp.features)
+    spec = ProblemSpec(mdp.layout, 100, known_rewards=mdp.rewards, features=mdp.features)
     values = np.vstack([rng.uniform(0, 1, (3, 3)), np.zeros((1, 3))])
     policy = rng.dirichlet(np.ones(2), (3, 3))
     session, lives = fixed(mdp, learner.query(spec), values, 60, policy)
@@ -562,7 +562,7 @@ def test_model_form_is_the_core_s_answer(linear):
     """Test 11: one V whose mid-range is its mean, so that both are centred alike; the core answers one."""
     v = np.array([0.1, 0.9, 0.4, 0.6])  # mean and mid-range 1/2
     policy = np.full((3, 4, 2), 0.5)
-    spec = Spec(linear.layout, 100, features=linear.features)
+    spec = ProblemSpec(linear.layout, 100, features=linear.features)
     forms = [LSVIUCB(response=form, project="none") for form in ("model", "requery")]
     both = [fixed(linear, form.query(spec), np.zeros((4, 4)), 80, policy)[0] for form in forms]
     release = [session.release() for session in both]
@@ -591,7 +591,7 @@ def test_ten_thousand_users_by_rank_one_updates():
     """Test 13: sums of a session, factored at once, against Sherman and Morrison user by user."""
     mdp, n = envs.linear_mixture(states=4, actions=2, horizon=2, models=4, seed=1), 10_000
     learner = UCRLVTR(targets="raw")
-    spec = Spec(mdp.layout, n + 1, known_rewards=mdp.rewards, features=mdp.features)
+    spec = ProblemSpec(mdp.layout, n + 1, known_rewards=mdp.rewards, features=mdp.features)
     values = np.vstack([np.random.default_rng(0).uniform(0, 1, (2, 4)), np.zeros((1, 4))])
     session, lives = fixed(mdp, learner.query(spec), values, n, np.full((2, 4, 2), 0.5))
     release = session.release()

@@ -9,11 +9,11 @@ from tables_as_linear import as_linear
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs import random_linear
 from discreet.envs.mdp.linear import LinearMDP
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.build_run import prepare, resolved
 from discreet.experiments.run_config import RunConfig
@@ -21,7 +21,7 @@ from discreet.experiments.simulate import Setup
 from discreet.learners.estimation.linear_regression import model_rewards, model_values
 from discreet.learners.online.lsvi_ucb import LSVIUCB
 from discreet.mechanisms.features import Features, one_hot
-from discreet.mechanisms.interfaces import Budget, Spec
+from discreet.mechanisms.interfaces import Budget, ProblemSpec
 
 JOINT = dr.Central(epsilon=5.0, delta=1e-5)
 EVERY = {"replan_every": 1, "tie_break": "first"}
@@ -42,7 +42,7 @@ def play(learner, mdp, users, privatizer=None, *, seed=0, changed=None):
             life = rollout(mdp, plan.policy, keys.environment, len(lives))
             if len(lives) == changed:
                 life = replace(life, actions=(life.actions + 1) % mdp.actions, rewards=1 - life.rewards)
-            session.submit(encoder(life, plan, SeededCoins(keys.noise, len(lives))))
+            session.submit(encoder(life, plan, SeededRng(keys.noise, len(lives))))
             lives.append(life)
         plans.append(plan)
         states.append(state)
@@ -203,7 +203,7 @@ def test_determinant_switches_are_few_and_planned_from_releases():
 def test_schedule_and_first_batch():
     layout = Layout(6, 3, 4)
     phi = random_linear().features
-    plain = Spec(layout, 1000, features=phi)
+    plain = ProblemSpec(layout, 1000, features=phi)
     private = replace(plain, budget=Budget("joint", 1.0, 1e-5))
     assert LSVIUCB().tuned(plain).replan_growth == 1.5
     assert LSVIUCB().schedule(plain).release_times[:5].tolist() == [0, 1, 2, 3, 5]
@@ -214,7 +214,9 @@ def test_schedule_and_first_batch():
     assert plans[0].policy.shape == (4, 6, 3)
     np.testing.assert_allclose(plans[0].policy, 1 / 3)
     assert plans[1].policy.shape == (4, 6)
-    wide = Spec(Layout(60, 3, 4), 1000, features=random_linear(states=60).features, budget=private.budget)
+    wide = ProblemSpec(
+        Layout(60, 3, 4), 1000, features=random_linear(states=60).features, budget=private.budget
+    )
     assert LSVIUCB().tuned(wide).response == "requery"
     assert LSVIUCB().tuned(private).response == "model"
 
@@ -275,13 +277,13 @@ def test_bad_input_is_refused():
         Setup(dr.make("random"), LSVIUCB(), dr.NoPrivacy(), 10)
     phi = Features(np.random.default_rng(0).normal(size=(6, 3, 2)) / 9)
     with pytest.raises(ValueError, match="1 in the span"):
-        LSVIUCB().query(Spec(Layout(6, 3, 4), 10, features=phi))
-    assert not LSVIUCB(response="requery").query(Spec(Layout(6, 3, 4), 10, features=phi)).centre
+        LSVIUCB().query(ProblemSpec(Layout(6, 3, 4), 10, features=phi))
+    assert not LSVIUCB(response="requery").query(ProblemSpec(Layout(6, 3, 4), 10, features=phi)).centre
     with pytest.raises(ValueError, match="replan_first"):
-        LSVIUCB(replan_first=5).schedule(Spec(Layout(6, 3, 4), features=random_linear().features))
+        LSVIUCB(replan_first=5).schedule(ProblemSpec(Layout(6, 3, 4), features=random_linear().features))
     with pytest.raises(ValueError, match="local user"):
         Setup(random_linear(), LSVIUCB(response="requery"), dr.Local(epsilon=1.0, delta=1e-5), 10)
-    assert value(random_linear(), np.zeros((4, 6), int)) >= 0
+    assert policy_value(random_linear(), np.zeros((4, 6), int)) >= 0
 
 
 def test_words():

@@ -10,7 +10,7 @@ from discreet.core.layout import Layout
 from discreet.experiments.simulate import Setup
 from discreet.learners.estimation import flow_projection_kernels as consistency_kernels
 from discreet.learners.online import noise_aware_kernels as noise_kernels
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.privatizers.base import shares_of
 
 SLOTS, ROWS, STATES = 2, 4, 2
@@ -232,7 +232,7 @@ def test_options_and_releases_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="measurements"):
         Setup(mdp, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1.0, release="tree"), 100).run(0, 0)
     assert "no confidence bound" in dr.NoiseAwareUCBVI().summary()
-    query = dr.NoiseAwareUCBVI(reward_share=0.1).query(Spec(Layout(2, 2, 3), 10))
+    query = dr.NoiseAwareUCBVI(reward_share=0.1).query(ProblemSpec(Layout(2, 2, 3), 10))
     assert shares_of(query) == pytest.approx((0.9, 0.1))
     with pytest.raises(ValueError, match="pooled = 'all': must be 'none' when stationary"):
         dr.NoiseAwareUCBVI(pooled="all", stationary=True)
@@ -242,20 +242,20 @@ def test_open_knobs_follow_the_public_budget() -> None:
     layout = Layout(6, 2, 20)
     open_learner = dr.NoiseAwareUCBVI()
     assert open_learner.replan_growth is None
-    pure = open_learner.tuned(Spec(layout, 20_000, budget=dr.Central(epsilon=1.0).budget))
+    pure = open_learner.tuned(ProblemSpec(layout, 20_000, budget=dr.Central(epsilon=1.0).budget))
     assert pure.pooled == "all"
-    assert pure.replan_growth == open_learner.tuned(Spec(layout, 20_000)).replan_growth == 1.1
+    assert pure.replan_growth == open_learner.tuned(ProblemSpec(layout, 20_000)).replan_growth == 1.1
     assert pure.reward_share == 0.3
-    assert open_learner.tuned(Spec(layout, 20_000)).reward_share == 0.35
+    assert open_learner.tuned(ProblemSpec(layout, 20_000)).reward_share == 0.35
     for budget in (
         None,
         dr.Central(epsilon=1.0, delta=1e-6).budget,
         dr.Local(epsilon=1.0).budget,
         NONE.budget,
     ):
-        assert open_learner.tuned(Spec(layout, 20_000, budget=budget)).pooled == "none"
+        assert open_learner.tuned(ProblemSpec(layout, 20_000, budget=budget)).pooled == "none"
     by_kind = {
-        privatizer: open_learner.tuned(Spec(layout, 20_000, budget=privatizer.budget))
+        privatizer: open_learner.tuned(ProblemSpec(layout, 20_000, budget=privatizer.budget))
         for privatizer in (
             dr.Central(epsilon=1.0, delta=1e-6),
             dr.Central(mu=1.0),
@@ -264,23 +264,23 @@ def test_open_knobs_follow_the_public_budget() -> None:
         )
     }
     approximate, mu, local, none = by_kind.values()
-    assert approximate == mu == open_learner.tuned(Spec(layout, 20_000))
+    assert approximate == mu == open_learner.tuned(ProblemSpec(layout, 20_000))
     assert len({approximate.replan_growth, local.replan_growth}) == 2
     assert local.priv_scale < approximate.priv_scale  # type: ignore[operator]
     assert none.replan_growth < approximate.replan_growth  # type: ignore[operator]
     given = dr.NoiseAwareUCBVI(replan_growth=1.7, pooled="first", pooled_share=0.3)
-    tuned = given.tuned(Spec(layout, 20_000, budget=dr.Central(epsilon=1.0).budget))
+    tuned = given.tuned(ProblemSpec(layout, 20_000, budget=dr.Central(epsilon=1.0).budget))
     assert (tuned.replan_growth, tuned.pooled, tuned.pooled_share_end) == (1.7, "first", 0.3)
     large = dr.Central(epsilon=10.0)
-    reported = open_learner.tuned(Spec(layout, 20_000, budget=large.budget))
+    reported = open_learner.tuned(ProblemSpec(layout, 20_000, budget=large.budget))
     assert reported == local  # where reports pay, a trusted server's have the noise of the devices'
     batches = dataclasses.replace(large, release="batches")
-    schedule = open_learner.schedule(Spec(layout, 20_000, budget=batches.budget))
+    schedule = open_learner.schedule(ProblemSpec(layout, 20_000, budget=batches.budget))
     assert schedule.pooled_shares is not None
     assert schedule.pooled_shares[0] == 0.9
     assert schedule.pooled_shares[-1] == pytest.approx(0.1)
     with pytest.raises(ValueError, match="budget = 1.0: must be privatizer.budget"):
-        Spec(layout, budget=1.0)  # type: ignore[arg-type]
+        ProblemSpec(layout, budget=1.0)  # type: ignore[arg-type]
 
 
 def test_pooled_counts_help_under_pure_epsilon() -> None:
@@ -295,7 +295,9 @@ def test_pooled_counts_help_under_pure_epsilon() -> None:
 @pytest.mark.parametrize("explore", ["optimism", "returns"])
 def test_replan_every_is_a_schedule_of_its_own(explore):
     privatizer = dr.Central(epsilon=1.0)
-    spec = dr.Spec(dr.make("riverswim").layout, users=200, stationary=True, budget=privatizer.budget)
+    spec = dr.mechanisms.ProblemSpec(
+        dr.make("riverswim").layout, users=200, stationary=True, budget=privatizer.budget
+    )
     learner = dr.NoiseAwareUCBVI(replan_every=50, explore=explore)
     assert learner.tuned(spec).replan_growth is None
     # what is left open is still chosen by the budget
@@ -313,7 +315,9 @@ def test_weights_that_are_no_list_are_refused(weights):
 
 
 def test_a_replaced_learner_keeps_its_schedule_open() -> None:
-    spec = dr.Spec(dr.make("riverswim").layout, users=2_000, budget=dr.Central(epsilon=1.0).budget)
+    spec = dr.mechanisms.ProblemSpec(
+        dr.make("riverswim").layout, users=2_000, budget=dr.Central(epsilon=1.0).budget
+    )
     plain, again = dr.NoiseAwareUCBVI(), dataclasses.replace(dr.NoiseAwareUCBVI(), tie_batches=2)
     assert again.tuned(spec).replan_growth == plain.tuned(spec).replan_growth > 1.0
     assert np.array_equal(again.schedule(spec).release_times, plain.schedule(spec).release_times)

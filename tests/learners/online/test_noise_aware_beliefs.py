@@ -15,7 +15,7 @@ from scipy import special, stats
 import discreet as dr
 from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs.mdp import planning
 from discreet.envs.rollouts.rollout import rollout
@@ -23,7 +23,7 @@ from discreet.experiments.simulate import Setup
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.noise_aware import explorers_among, hope_for
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
 HORIZON, ROWS, STATES = 4, 6, 3
@@ -664,7 +664,7 @@ def test_without_noise_users_are_expected_where_they_come() -> None:
         state, encoder = after, session.begin(plan)
         for person in range(played, played + plan.users):
             trajectory = rollout(mdp, plan.policy, keys.environment, person)
-            session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, person)))
+            session.submit(encoder(trajectory, plan, SeededRng(keys.noise, person)))
         played += plan.users
     session.close()
     assert compared > 10
@@ -928,7 +928,7 @@ def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any
             encoder = session.begin(plan)
             for _ in range(plan.users):
                 trajectory = rollout(mdp, plan.policy, keys.environment, played)
-                session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, played)))
+                session.submit(encoder(trajectory, plan, SeededRng(keys.noise, played)))
                 played += 1
     session.close()
     assert played == 400
@@ -1050,7 +1050,7 @@ def test_farther_hopes_are_for_the_gaussian_noise_of_a_trusted_server() -> None:
     layout, learner = Layout(3, 2, 4), dr.NoiseAwareUCBVI()
 
     def farther(budget: Any) -> bool:
-        return bool(learner.kernel(Spec(layout, 1000, budget=budget)).knobs[noise_kernels.FARTHER])
+        return bool(learner.kernel(ProblemSpec(layout, 1000, budget=budget)).knobs[noise_kernels.FARTHER])
 
     assert farther(dr.Central(epsilon=1.0, delta=1e-6).budget)
     assert farther(dr.Central(mu=1.0).budget)

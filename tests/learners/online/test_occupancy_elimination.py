@@ -237,7 +237,7 @@ def test_summary_and_bad_options():
     with pytest.raises(ValueError, match="forget = 'no'"):
         SDPPEOM(forget="no")
     with pytest.raises(ValueError, match="spec.initial = None"):
-        SDPPEOM().schedule(dr.Spec(Layout(2, 2, 2), 1000))
+        SDPPEOM().schedule(dr.mechanisms.ProblemSpec(Layout(2, 2, 2), 1000))
 
 
 def test_one_state_one_action():

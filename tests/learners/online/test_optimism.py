@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs.mdp import planning
 from discreet.envs.mdp.tabular import TabularMDP
@@ -12,7 +12,7 @@ from discreet.learners.online.ldp_obi import LDPOBI
 from discreet.learners.online.policy_optimization import OPPO, PrivateUCBPO
 from discreet.learners.online.pucb import PUCB
 from discreet.learners.online.ucbvi import DPUCBVI, UCBVI, PrivateUCBVI
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
@@ -56,7 +56,7 @@ def test_the_privacy_slack_alone_covers_the_noise(learner, loose, seed, problem)
     plan, state = learner.plan(learner.begin(setting.spec, TIES), release)
     mdp = truth(setting)
     if learner.stochastic:
-        values = planning.evaluate(mdp, plan.policy)
+        values = planning.evaluate_policy(mdp, plan.policy)
     else:
         values = planning.optimal_values(mdp)[0]
     assert (state.values >= values - 1e-9).all()
@@ -66,7 +66,7 @@ def test_the_privacy_slack_alone_covers_the_noise(learner, loose, seed, problem)
 
 def run(mdp, learner, privatizer, users, seed):
     """Optimistic values and policies along a stepwise run."""
-    spec = Spec(mdp.layout, users, mdp.stationary)
+    spec = ProblemSpec(mdp.layout, users, mdp.stationary)
     randomness = Seeded(seed, 0)
     session = privatizer.start(learner.query(spec), learner.schedule(spec), randomness)
     state = learner.begin(spec, randomness.keys.ties)
@@ -75,7 +75,7 @@ def run(mdp, learner, privatizer, users, seed):
         yield state, plan.policy
         encoder = session.begin(plan)
         trajectory = rollout(mdp, plan.policy, randomness.keys.environment, user)
-        session.submit(encoder(trajectory, session.open_plan, SeededCoins(randomness.keys.noise, user)))
+        session.submit(encoder(trajectory, session.open_plan, SeededRng(randomness.keys.noise, user)))
     session.close()
 
 
@@ -102,7 +102,7 @@ def check_optimism(learner, privatizer, seeds, users):
         mdp = random_mdp(seed)
         best = planning.optimal_values(mdp)[0]
         for state, policy in run(mdp, learner, privatizer, users, seed):
-            floor = planning.evaluate(mdp, policy) if learner.stochastic else best
+            floor = planning.evaluate_policy(mdp, policy) if learner.stochastic else best
             assert (state.values >= floor - 1e-9).all()
 
 
@@ -125,7 +125,7 @@ def test_small_constants_learn_a_small_problem():
     every = {"replan_every": 1}
     for learner in (UCBVI(**every), UCBVI(bonus="bernstein", **every), PUCB(**every), LDPOBI(**every)):
         values = [
-            float(planning.evaluate(mdp, policy)[0, 0])
+            float(planning.evaluate_policy(mdp, policy)[0, 0])
             for state, policy in run(mdp, learner, NoPrivacy(), 800, 1)
         ]
         assert np.mean(values[-100:]) > best - 0.05

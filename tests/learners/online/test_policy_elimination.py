@@ -25,7 +25,7 @@ from discreet.learners.online import elimination_schedule as stages
 from discreet.learners.online.elimination_schedule import StageModel, stage_sizes, value_widths
 from discreet.learners.online.policy_elimination import APEVE, SDPPE, Enumeration, absorbing
 from discreet.mechanisms.batch_queries import BatchSession
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.policy_rows import policy_rows
 
 MASK = np.array([[True, True, True], [True, False, True], [False, True, False]])
@@ -159,7 +159,7 @@ def test_stage_sizes():
     assert stage_sizes(100, 24, "squaring", 1, False) == (1, 2)  # T^(1) = 10 reaches nobody: one each
 
 
-@pytest.mark.parametrize("make", [SDPPE, APEVE, dr.SDPPEOM])
+@pytest.mark.parametrize("make", [SDPPE, APEVE, dr.learners.SDPPEOM])
 @pytest.mark.parametrize("options", [{}, {"initial": 3}, {"explore_share": 0.3, "initial": 7}])
 @pytest.mark.parametrize("sizes", [(2, 2, 3), (1, 1, 1), (1, 2, 1)])
 def test_the_least_number_of_users(make, options, sizes):
@@ -167,7 +167,7 @@ def test_the_least_number_of_users(make, options, sizes):
     states, actions, horizon = sizes
     mdp = envs.random_mdp(states=states, actions=actions, horizon=horizon, seed=0, rewarding=1)
     learner = make(**options)
-    least = learner.least_users(Spec(mdp.layout))
+    least = learner.least_users(ProblemSpec(mdp.layout))
     assert Setup(mdp, learner, dr.NoPrivacy(), least).schedule.release_times.size > 1
     with pytest.raises(ValueError, match=f"episodes = {least - 1}: must be at least {least} users for one"):
         Setup(mdp, learner, dr.NoPrivacy(), least - 1)
@@ -179,7 +179,7 @@ def test_no_fewer_users_would_do():
         for initial in (1, 3, 7, 49):
             learner = SDPPE(explore_share=share, initial=initial)
             for sizes in ((1, 1, 1), (2, 2, 3), (5, 3, 7)):
-                least = learner.least_users(Spec(Layout(*sizes)))
+                least = learner.least_users(ProblemSpec(Layout(*sizes)))
                 one = 2 * math.prod(sizes) * initial
                 assert learner._explorers(least) >= one > learner._explorers(least - 1)
 
@@ -188,14 +188,14 @@ def test_what_must_be_public():
     layout = Layout(2, 2, 3)
     start, rewards = np.array([1.0, 0.0]), np.zeros((3, 2, 2))
     with pytest.raises(ValueError, match="users = None"):
-        SDPPE().sizes(Spec(layout, None, initial=start))
+        SDPPE().sizes(ProblemSpec(layout, None, initial=start))
     with pytest.raises(ValueError, match=r"spec\.initial = None"):
-        SDPPE().schedule(Spec(layout, 10**5))
+        SDPPE().schedule(ProblemSpec(layout, 10**5))
     with pytest.raises(ValueError, match="known_rewards = True"):
-        APEVE().schedule(Spec(layout, 10**5, initial=start))
-    assert APEVE().schedule(Spec(layout, 10**5, known_rewards=rewards, initial=start)).queries
+        APEVE().schedule(ProblemSpec(layout, 10**5, initial=start))
+    assert APEVE().schedule(ProblemSpec(layout, 10**5, known_rewards=rewards, initial=start)).queries
     with pytest.raises(ValueError, match="initial.*sums to"):
-        Spec(layout, 5, initial=[0.5, 0.4])
+        ProblemSpec(layout, 5, initial=[0.5, 0.4])
 
 
 def test_bad_options_are_refused():
@@ -440,7 +440,7 @@ def test_one_pair_only():
     assert result.regret[:, -1].max() == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("make", [SDPPE, dr.SDPPEOM])
+@pytest.mark.parametrize("make", [SDPPE, dr.learners.SDPPEOM])
 def test_plans_of_a_batch_are_submitted_together(make, monkeypatch):
     """Where no device's part depends on its plan: the same sums, and a joint run is the same bit for bit."""
     learner, submitted, calls = make(initial=20), {}, []
@@ -482,7 +482,7 @@ def test_what_devices_add_is_drawn_for_the_crowd():
             assert simulate._added_at_once(setup, session) is expected
 
 
-@pytest.mark.parametrize("make", [SDPPE, APEVE, dr.SDPPEOM])
+@pytest.mark.parametrize("make", [SDPPE, APEVE, dr.learners.SDPPEOM])
 def test_state_is_a_function_of_releases(make):
     """Read again from releases alone, through pickles: the same plans, and the same state to the byte."""
     privatizer = dr.NoPrivacy() if make is APEVE else dr.Central(epsilon=3.0, delta=1e-6)

@@ -7,7 +7,7 @@ from scipy import stats
 from discreet.core.layout import Layout
 from discreet.learners.online.psrl import PSRL, dirichlet_rows
 from discreet.learners.online.randomized_base import RandomizedState
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 TIES = np.array([5, 6], np.uint64)
 LAYOUT = Layout(3, 2, 2)
@@ -16,7 +16,7 @@ DRAWS = 4000
 
 
 def state_of(visits, transitions, rewards):
-    return RandomizedState(Spec(LAYOUT, 1000), TIES, visits, transitions, rewards, 100, 3)
+    return RandomizedState(ProblemSpec(LAYOUT, 1000), TIES, visits, transitions, rewards, 100, 3)
 
 
 @pytest.mark.parametrize(("prior_visits", "each"), [("S", 1.0), (1.5, 0.5)])

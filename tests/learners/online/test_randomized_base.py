@@ -17,7 +17,7 @@ from discreet.envs.rollouts.rollout import rollout
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.psrl import PSRL
 from discreet.learners.online.rlsvi import RLSVI
-from discreet.mechanisms.interfaces import Budget, Estimate, Release, Spec
+from discreet.mechanisms.interfaces import Budget, Estimate, ProblemSpec, Release
 from discreet.mechanisms.policy_rows import policy_rows
 
 TIES = np.array([5, 6], np.uint64)
@@ -150,7 +150,7 @@ def test_noisy_releases_are_refused_where_no_budget_is_known(cls, problem):
 
 @pytest.mark.parametrize("cls", BOTH)
 def test_what_does_not_fit_is_refused(cls, problem):
-    spec = Spec(Layout(4, 3, 4), 100, budget=Budget("none"))
+    spec = ProblemSpec(Layout(4, 3, 4), 100, budget=Budget("none"))
     for options, message in (
         ({"stationary": True}, "stationary = True: must be false"),
         ({"known_rewards": True}, "known_rewards = True: must be false"),
@@ -232,9 +232,9 @@ def test_many_visits_lead_to_the_best_policy(cls):
     estimates = {name: Estimate(table, NoNoise()) for name, table in tables.items()}
     release = Release(estimates, 10**9, 3, SimpleNamespace())
     learner = cls()
-    plan, _ = learner.plan(learner.begin(Spec(mdp.layout), TIES), release)
-    best = float(mdp.initial @ dr.optimal_values(mdp)[0][0])
-    assert best - planning.value(mdp, plan.policy) < 1e-2
+    plan, _ = learner.plan(learner.begin(ProblemSpec(mdp.layout), TIES), release)
+    best = float(mdp.initial @ dr.envs.optimal_values(mdp)[0][0])
+    assert best - planning.policy_value(mdp, plan.policy) < 1e-2
 
 
 @pytest.mark.parametrize("cls", BOTH)

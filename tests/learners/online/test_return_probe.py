@@ -12,11 +12,11 @@ from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import run_key
 from discreet.core.rng import Seeded
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.envs.rollouts.simulated_users import crowd_of, played_counts
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import return_probe as returns
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.policy_rows import policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
@@ -54,7 +54,7 @@ def run_states(mdp, privatizer, users, seed=0, learner=LEARNER):
 
 
 def test_schedule_begins_with_the_probe_and_small_samples_have_none():
-    spec = Spec(Layout(6, 2, 20), 20_000)
+    spec = ProblemSpec(Layout(6, 2, 20), 20_000)
     first = returns.probe_users(spec)
     times = LEARNER.schedule(spec).release_times
     assert times[1] == 2 * first == 54
@@ -105,7 +105,7 @@ def test_played_counts_are_those_of_the_users():
     mdp = dr.make("random", seed=4)
     policy = np.zeros((20, 6), np.int64)
     counts, earned = played_counts(mdp, policy, 50, run_key(2, 1), 7, 1.5)
-    people = rollouts(mdp, policy, 50, seed=2, run=1, first=7)
+    people = rollout_batch(mdp, policy, 50, seed=2, run=1, first=7)
     moves = np.zeros((20, 6, 2, 6))
     for h in range(20):
         np.add.at(moves[h], (people.states[:, h], people.actions[:, h], people.states[:, h + 1]), 1.0)

@@ -11,7 +11,7 @@ from discreet.core.layout import Layout
 from discreet.core.noise.random_streams_kernels import ROLE_SAMPLES, generator_at
 from discreet.learners.online.randomized_base import RandomizedState
 from discreet.learners.online.rlsvi import RLSVI, claimed_epsilon, theory_variance
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 TIES = np.array([5, 6], np.uint64)
 LAYOUT = Layout(3, 2, 4)
@@ -24,7 +24,7 @@ def state_of(seed=0, most=6, users=100, number=3):
     transitions[:, 0] = 0.0  # nobody was here
     visits = transitions.sum(axis=-1)
     return RandomizedState(
-        Spec(LAYOUT, 1000), TIES, visits, transitions, visits * g.random((4, 6)), users, number
+        ProblemSpec(LAYOUT, 1000), TIES, visits, transitions, visits * g.random((4, 6)), users, number
     )
 
 
@@ -64,7 +64,7 @@ def test_noise_has_its_law():
     states = [state_of(number=number) for number in range(draws)]
     last = np.array([learner.values(state)[1][-1] for state in states])
     n, total = states[0].visits[-1], states[0].reward_sums[-1]
-    z = (last - total / (n + 1)) / np.sqrt(theory_variance(Spec(LAYOUT), 101) / (n + 1))
+    z = (last - total / (n + 1)) / np.sqrt(theory_variance(ProblemSpec(LAYOUT), 101) / (n + 1))
     for r in range(6):
         assert stats.kstest(z[:, r], "norm").pvalue > ALARM / 21
     for r, s in np.argwhere(np.triu(np.ones((6, 6)), 1)):
@@ -72,7 +72,7 @@ def test_noise_has_its_law():
 
 
 def test_the_theory_is_russos_constant():
-    spec = Spec(Layout(6, 2, 20))
+    spec = ProblemSpec(Layout(6, 2, 20))
     assert theory_variance(spec, 7) == pytest.approx(6 * 8000 / 2 * math.log(2 * 20 * 6 * 2 * 7))
     assert RLSVI(preset="theory").deviations(spec, 6)[3] == pytest.approx(theory_variance(spec, 7) ** 0.5)
     assert "noise_const" not in RLSVI(preset="theory").summary().splitlines()[1]
@@ -111,7 +111,7 @@ def test_a_first_visit_has_infinite_renyi_divergence():
 
     Variances are read off the learner: deviation of a pair before and after one visit.
     """
-    spec = Spec(Layout(1, 1, 1))
+    spec = ProblemSpec(Layout(1, 1, 1))
     learner, key = RLSVI(preset="theory"), TIES
     drawn = []
     for n in (0.0, 1.0):
@@ -152,7 +152,7 @@ def agreements(horizon, before, alternates, runs, coins):
 
 def test_the_plain_algorithm_of_the_attack_is_the_learner():
     """The same Q for the same normals, so that what is shown of the one holds for the other."""
-    horizon, spec = 5, Spec(Layout(2, 2, 5))
+    horizon, spec = 5, ProblemSpec(Layout(2, 2, 5))
     transitions = np.random.default_rng(3).integers(0, 4, (horizon, 4, 2)).astype(float)
     visits = transitions.sum(axis=-1)
     state = RandomizedState(spec, TIES, visits, transitions, np.zeros(visits.shape), 6, 2)

@@ -14,7 +14,7 @@ import discreet as dr
 from discreet import envs
 from discreet.accounting import pld as numerical
 from discreet.accounting.noise_distributions.linear_noise import GoeLaw, VectorLaw
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.envs.mdp import planning
 from discreet.envs.mdp.linear_mixture import LinearMixtureMDP
@@ -23,7 +23,7 @@ from discreet.experiments.simulate import Setup, simulate
 from discreet.learners.estimation.linear_regression import factored
 from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
 from discreet.mechanisms.features import Features, MixtureFeatures
-from discreet.mechanisms.interfaces import Estimate, Release, Spec
+from discreet.mechanisms.interfaces import Estimate, ProblemSpec, Release
 from discreet.mechanisms.linear.linear_queries import MixtureQuery
 
 SMALL = {"states": 5, "actions": 3, "horizon": 4, "models": 3}
@@ -47,7 +47,7 @@ def played(setup, seed=1):
         people = []
         for _ in range(plan.users):
             life = rollout(setup.mdp, plan.policy, randomness.keys.environment, users)
-            session.submit(encoder(life, plan, SeededCoins(randomness.keys.noise, users)))
+            session.submit(encoder(life, plan, SeededRng(randomness.keys.noise, users)))
             people.append(life)
             users += 1
         found.append(SimpleNamespace(plan=plan, release=release, state=state, people=people))
@@ -209,7 +209,7 @@ def test_published_constants():
     learner = UCRLVTR(preset="paper")
     K, H, d, s = 100, mdp.horizon, 3, 5.0
     budget = dr.Central(epsilon=1.0, delta=1e-5).budget
-    spec = Spec(mdp.layout, K, False, mdp.rewards, budget, mdp.features)
+    spec = ProblemSpec(mdp.layout, K, False, mdp.rewards, budget, mdp.features)
     release = made(mdp, learner.query(spec), s, users=10)
     fit = learner.plan(learner.begin(spec, np.zeros(2, np.uint64)), release)[1].fit
     tail = s * math.sqrt(math.ceil(math.log2(K) + 1)) * (4 * math.sqrt(d) + 2 * math.log(6 * K * H / 0.05))
@@ -224,7 +224,7 @@ def test_width_under_noise_is_that_of_section_1_5(world, ridge):
     """Zeros with noise of known scale: Lambda = L I, so that every term can be written down."""
     learner = UCRLVTR(ridge=ridge)
     K, H, d, s, p = 100, world.horizon, 3, 5.0, 0.05
-    spec = Spec(world.layout, K, False, world.rewards, dr.Local(epsilon=1.0).budget, world.features)
+    spec = ProblemSpec(world.layout, K, False, world.rewards, dr.Local(epsilon=1.0).budget, world.features)
     release = made(world, learner.query(spec), s, users=10)
     state = learner.begin(spec, np.zeros(2, np.uint64))
     fit = learner.plan(state, release)[1].fit
@@ -441,7 +441,7 @@ def test_a_stored_state_continues(world):
 def test_open_ended_schedule(world):
     """K unknown: without central noise the learner runs; the published constants need K."""
     learner = UCRLVTR()
-    spec = Spec(world.layout, None, False, world.rewards, None, world.features)
+    spec = ProblemSpec(world.layout, None, False, world.rewards, None, world.features)
     state = learner.begin(spec, np.zeros(2, np.uint64))
     release = made(world, learner.query(spec), 2.0)
     assert state.union(release) == 12
@@ -458,7 +458,7 @@ def test_what_does_not_fit_is_refused(world):
     with pytest.raises(ValueError, match="spec.features = Features: must be MixtureFeatures"):
         Setup(dr.make("linear-mdp"), UCRLVTR(), dr.NoPrivacy(), 10)
     with pytest.raises(ValueError, match="known_rewards = True"):
-        UCRLVTR().query(Spec(world.layout, 10, features=world.features))
+        UCRLVTR().query(ProblemSpec(world.layout, 10, features=world.features))
     with pytest.raises(ValueError, match="horizon"):
         Setup(envs.linear_mixture(**{**SMALL, "horizon": 1}), UCRLVTR(), dr.NoPrivacy(), 10)
 

@@ -21,18 +21,18 @@ from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.hidden_cause import hidden_cause, loss_each_step, loss_one_decision
 from discreet.learners.ope.transition_gains import TransitionPath, path_of
 from discreet.learners.ope.verdict import verdict_of, would_show
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 # ill, better, home, dead, left; the actions are wait and treat
 MASK = np.array([[1, 1], [1, 1], [1, 0], [1, 0], [1, 0]], bool)
-RETURNS = Returns(terminal=(2, 3, 4), outcomes={2: 1.0, 3: 0.0}, censored=4)
+RETURNS = ReturnBounds(terminal=(2, 3, 4), outcomes={2: 1.0, 3: 0.0}, censored=4)
 HOME, DEAD, LEFT = 2, 3, 4
 
 
-def question(horizon: int = 4, returns: Returns = RETURNS) -> FirstVisits:
-    return FirstVisits(Spec(Layout(5, 2, horizon, MASK), stationary=True, returns=returns))
+def question(horizon: int = 4, returns: ReturnBounds = RETURNS) -> FirstVisits:
+    return FirstVisits(ProblemSpec(Layout(5, 2, horizon, MASK), stationary=True, returns=returns))
 
 
 def released(
@@ -194,7 +194,9 @@ def test_nobodys_record_weighs_more_where_ends_are_censored() -> None:
     ends = {"terminal": (1, 2), "outcomes": {1: 1.0}}
     stated = []
     for censored in (None, 2):
-        spec = Spec(Layout(3, 2, 2, mask), stationary=True, returns=Returns(**ends, censored=censored))
+        spec = ProblemSpec(
+            Layout(3, 2, 2, mask), stationary=True, returns=ReturnBounds(**ends, censored=censored)
+        )
         asked = FirstVisits(spec)
         query = asked.query()
         sums = []

@@ -14,13 +14,13 @@ from benchmarks.studies.hidden_causes import PERSISTENT, Releases
 from discreet.learners.ope import consistency_test as consistency
 from discreet.learners.ope.consistency_test import consistency_of
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
-from discreet.mechanisms.interfaces import Returns
-from discreet.pipeline.power_analysis import PublicWorld
+from discreet.mechanisms.interfaces import ReturnBounds
+from discreet.pipeline.power_analysis import PublicMDP
 
 from .test_deviation_gains import QUESTION, told, truth, world
 
 
-def exact(public: PublicWorld, people: float) -> Told:
+def exact(public: PublicMDP, people: float) -> Told:
     each, moves, mean = public._expected
     visits = people * each
     tables = visits, visits[:, None] * moves, visits * (mean - 0.5)
@@ -30,7 +30,7 @@ def exact(public: PublicWorld, people: float) -> Told:
 @pytest.mark.parametrize("seed", range(3))
 def test_exact_sums_agree_where_nothing_is_cut_off(seed: int) -> None:
     mdp, behaviour = world(seed)
-    release = exact(PublicWorld(mdp, behaviour, Returns(terminal=(5, 6), outcomes={5: 1.0})), 1e9)
+    release = exact(PublicMDP(mdp, behaviour, ReturnBounds(terminal=(5, 6), outcomes={5: 1.0})), 1e9)
     found = consistency_of(release)
     assert found.contrasts.where.size == 15
     assert found.levels.where.size == 6  # five states and the start
@@ -43,7 +43,7 @@ def test_exact_sums_agree_where_nothing_is_cut_off(seed: int) -> None:
 
 def test_exact_sums_agree_where_most_episodes_are_cut_off() -> None:
     one = cut_off_world(False, 0)
-    release = exact(PublicWorld(one.mdp, one.behaviour, one.returns), 1e9)
+    release = exact(PublicMDP(one.mdp, one.behaviour, one.returns), 1e9)
     found = consistency_of(release)
     assert found.contrasts.where.size == 24
     assert np.abs(found.contrasts.value).max() < 1e-3
@@ -59,7 +59,7 @@ def test_chances_that_noise_makes_negative_do_not_inflate_the_time_correction() 
     a state's total chance, which noise can bring close to 0, made it 14 in ICU-Sepsis.
     """
     one = cut_off_world(False, 0)
-    release = exact(PublicWorld(one.mdp, one.behaviour, one.returns), 1e5)
+    release = exact(PublicMDP(one.mdp, one.behaviour, one.returns), 1e5)
     test = consistency._Test(release, consistency.model_of(release))
     later_rows = test.row_state != release.question.start
     for part in np.linspace(0.05, 0.1, 401):

@@ -11,11 +11,11 @@ import discreet as dr
 from benchmarks.studies.value_intervals import Drawn, Setting, draw, played, setting_of
 from discreet.accounting.noise_distributions.distributions import NoNoise
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
-from discreet.envs.mdp.planning import evaluate, occupancy, value
+from discreet.envs.mdp.planning import evaluate_policy, occupancy, policy_value
 from discreet.learners.offline.apvi import DPAPVI
 from discreet.learners.ope import count_estimates as evaluation
-from discreet.learners.ope.count_estimates import BEHAVIOUR, Candidate, uniform, values_of
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.learners.ope.count_estimates import BEHAVIOUR, PolicyEstimate, evaluate, uniform
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]], bool)
 
@@ -49,18 +49,18 @@ def test_with_mean_counts_every_value_is_the_true_one(known: bool) -> None:
     goes_on = np.zeros((3, 4), bool)
     goes_on[1, 2] = goes_on[0, 3] = True
     mixed = np.where(goes_on[..., None], setting.behaviour, np.eye(3)[policy])
-    found = values_of(
+    found = evaluate(
         expected(setting, 1e9), setting.spec,
         {
-            "fixed": Candidate(policy), "mixed": Candidate(policy, goes_on),
-            "uniform": Candidate(uniform(layout)),
+            "fixed": PolicyEstimate(policy), "mixed": PolicyEstimate(policy, goes_on),
+            "uniform": PolicyEstimate(uniform(layout)),
         },
     )  # fmt: skip
     truth = {
-        "fixed": value(mdp, policy),
-        "mixed": value(mdp, mixed),
-        "uniform": value(mdp, uniform(layout)),
-        BEHAVIOUR: value(mdp, setting.behaviour),
+        "fixed": policy_value(mdp, policy),
+        "mixed": policy_value(mdp, mixed),
+        "uniform": policy_value(mdp, uniform(layout)),
+        BEHAVIOUR: policy_value(mdp, setting.behaviour),
     }
     for name, exact in truth.items():
         one = found.values[name]
@@ -76,8 +76,8 @@ def test_gains_are_advantages_over_behaviour() -> None:
     setting = world()
     mdp = setting.mdp
     policy = np.array([[0, 0, 1, 2], [1, 0, 2, 0], [0, 0, 1, 1]])
-    found = values_of(expected(setting, 1e9), setting.spec, {"fixed": Candidate(policy)})
-    ahead = evaluate(mdp, policy)
+    found = evaluate(expected(setting, 1e9), setting.spec, {"fixed": PolicyEstimate(policy)})
+    ahead = evaluate_policy(mdp, policy)
     q = mdp.rewards + np.einsum("hsat,ht->hsa", mdp.transitions, ahead[1:])
     own = np.take_along_axis(q, policy[..., None], axis=2)[..., 0]
     np.testing.assert_allclose(found.gains["fixed"], own - (setting.behaviour * q).sum(-1), atol=1e-8)
@@ -160,9 +160,9 @@ def test_noise_variances_are_those_of_the_estimates() -> None:
             name: table + deviations[name] * random.standard_normal(table.shape)
             for name, table in people.tables.items()
         }
-        found = values_of(
+        found = evaluate(
             Drawn(people.layout, people.users, laws, people.guarantee, tables), setting.spec,
-            {"usual": Candidate(policy)},
+            {"usual": PolicyEstimate(policy)},
         )  # fmt: skip
         errors.append((found.values["usual"].estimate, found.values[BEHAVIOUR].estimate))
         stated.append((found.values["usual"].noise, found.values[BEHAVIOUR].noise))
@@ -175,14 +175,14 @@ def test_without_support_anything_is_possible() -> None:
     setting = setting_of("random", 300, 0.1)
     drawn = draw(setting, 0)
     learned = DPAPVI(visits="released").learn(drawn.release, setting.spec)
-    found = values_of(
-        drawn, setting.spec, {"learned": Candidate(learned.policy, chosen=True, scores=learned.q)}
+    found = evaluate(
+        drawn, setting.spec, {"learned": PolicyEstimate(learned.policy, chosen=True, scores=learned.q)}
     )
     one = found.values["learned"]
     assert one.lower == 0.0
     assert one.high > 4.0
     assert one.lack > 3.0
-    smaller = values_of(drawn, setting.spec, {"learned": Candidate(learned.policy)}, return_bound=1.0)
+    smaller = evaluate(drawn, setting.spec, {"learned": PolicyEstimate(learned.policy)}, return_bound=1.0)
     assert smaller.values["learned"].high <= 1.0
 
 
@@ -192,13 +192,13 @@ def test_equal_releases_give_equal_values_and_more_noise_wider_ones() -> None:
         setting = setting_of("random", 50_000, epsilon)
         drawn = draw(setting, 1)
         learned = DPAPVI(visits="released").learn(drawn.release, setting.spec)
-        asked = {"learned": Candidate(learned.policy, ~learned.supported, chosen=True, scores=learned.q)}
-        first, second = (values_of(drawn, setting.spec, asked) for _ in range(2))
+        asked = {"learned": PolicyEstimate(learned.policy, ~learned.supported, chosen=True, scores=learned.q)}
+        first, second = (evaluate(drawn, setting.spec, asked) for _ in range(2))
         assert first.values == second.values
         one = first.values["learned"]
         assert one.low <= one.estimate <= one.high
         assert one.low <= one.lower
-        assert one.low - 1e-9 <= value(setting.mdp, played(setting, learned)) <= one.high + 1e-9
+        assert one.low - 1e-9 <= policy_value(setting.mdp, played(setting, learned)) <= one.high + 1e-9
         widths.append(one.high - one.low)
     assert widths[0] < widths[1] < widths[2]
 
@@ -207,11 +207,11 @@ def test_a_choice_without_scores_costs_more() -> None:
     setting = setting_of("random", 50_000, 1.0)
     drawn = draw(setting, 1)
     learned = DPAPVI(visits="released").learn(drawn.release, setting.spec)
-    found = values_of(
+    found = evaluate(
         drawn, setting.spec,
         {
-            "fixed": Candidate(learned.policy), "any": Candidate(learned.policy, chosen=True),
-            "scores": Candidate(learned.policy, chosen=True, scores=learned.q),
+            "fixed": PolicyEstimate(learned.policy), "any": PolicyEstimate(learned.policy, chosen=True),
+            "scores": PolicyEstimate(learned.policy, chosen=True, scores=learned.q),
         },
     ).values  # fmt: skip
     assert found["any"].low < found["scores"].low < found["fixed"].low
@@ -221,8 +221,8 @@ def test_a_choice_without_scores_costs_more() -> None:
 def test_several_episodes_of_a_person_widen_the_interval() -> None:
     setting = setting_of("random", 50_000, 1.0)
     drawn = draw(setting, 1)
-    asked = {"uniform": Candidate(uniform(drawn.layout))}
-    one, four = (values_of(drawn, setting.spec, asked, episodes_per_user=m) for m in (1, 4))
+    asked = {"uniform": PolicyEstimate(uniform(drawn.layout))}
+    one, four = (evaluate(drawn, setting.spec, asked, episodes_per_user=m) for m in (1, 4))
     for name in ("uniform", BEHAVIOUR):
         assert four.values[name].sampling > 1.5 * one.values[name].sampling
 
@@ -234,7 +234,7 @@ def test_bad_input_is_refused() -> None:
 
     def asked(**changes: object) -> object:
         arguments = {"level": 0.95, "return_bound": None, "episodes_per_user": 1} | changes
-        return values_of(drawn, setting.spec, {"a": Candidate(policy)}, **arguments)  # type: ignore[arg-type]
+        return evaluate(drawn, setting.spec, {"a": PolicyEstimate(policy)}, **arguments)  # type: ignore[arg-type]
 
     for changes, message in (
         ({"level": 1.0}, "level = 1.0"),
@@ -245,24 +245,24 @@ def test_bad_input_is_refused() -> None:
         with pytest.raises(ValueError, match=message):
             asked(**changes)
     with pytest.raises(ValueError, match="evaluated anyway"):
-        values_of(drawn, setting.spec, {BEHAVIOUR: Candidate(policy)})
+        evaluate(drawn, setting.spec, {BEHAVIOUR: PolicyEstimate(policy)})
     with pytest.raises(ValueError, match="behaviour has shape"):
-        values_of(drawn, setting.spec, {"a": Candidate(policy, np.zeros((2, 4), bool))})
+        evaluate(drawn, setting.spec, {"a": PolicyEstimate(policy, np.zeros((2, 4), bool))})
     with pytest.raises(ValueError, match="scores has shape"):
-        values_of(drawn, setting.spec, {"a": Candidate(policy, scores=np.zeros((3, 4)))})
+        evaluate(drawn, setting.spec, {"a": PolicyEstimate(policy, scores=np.zeros((3, 4)))})
     with pytest.raises(ValueError, match=r"spec\.layout"):
-        values_of(drawn, dr.Spec(dr.Layout(5, 3, 3)), {})
+        evaluate(drawn, dr.mechanisms.ProblemSpec(dr.Layout(5, 3, 3)), {})
     with pytest.raises(ValueError, match="other"):
-        values_of(drawn, setting.spec, {}).difference(BEHAVIOUR, "none")
+        evaluate(drawn, setting.spec, {}).difference(BEHAVIOUR, "none")
     bare = expected(world(known=True), 1000.0)
     with pytest.raises(ValueError, match="holds no rewards"):
-        values_of(bare, setting.spec, {})
+        evaluate(bare, setting.spec, {})
 
 
 # ------------------------------------------------------------------------------ what is declared of returns
 def ward(
     low: float, high: float, outcomes: dict[int, float] | None
-) -> tuple[dr.TabularMDP, Spec, np.ndarray]:
+) -> tuple[dr.TabularMDP, ProblemSpec, np.ndarray]:
     """Three live states, two ends that pay nothing more; what people do there."""
     draw = np.random.default_rng(11)
     moves = np.zeros((5, 2, 5))
@@ -278,9 +278,9 @@ def ward(
         moves, ((paid - low) / (high - low))[None], np.array([0.5, 0.3, 0.2, 0, 0]), horizon=7,
         terminal=(3, 4),
     )  # fmt: skip
-    returns = Returns(low, high, terminal=(3, 4), outcomes=outcomes)
+    returns = ReturnBounds(low, high, terminal=(3, 4), outcomes=outcomes)
     behaviour = np.repeat(draw.dirichlet(np.ones(2), 5)[None], 7, axis=0)
-    return mdp, Spec(mdp.layout, returns=returns), behaviour
+    return mdp, ProblemSpec(mdp.layout, returns=returns), behaviour
 
 
 RETURNS = {
@@ -299,11 +299,11 @@ def test_ends_are_known_and_values_lie_between_what_can_be_earned(name: str) -> 
     mdp, spec, behaviour = ward(low, high, outcomes)
     scale, offset = high - low, 7 * low
     setting, policy = Setting(mdp, behaviour, 1000, None, False), np.ones((7, 5), np.int64)
-    candidates = {"one": Candidate(policy), "uniform": Candidate(uniform(mdp.layout))}
-    found = values_of(expected(setting, 1e9), spec, candidates)
+    candidates = {"one": PolicyEstimate(policy), "uniform": PolicyEstimate(uniform(mdp.layout))}
+    found = evaluate(expected(setting, 1e9), spec, candidates)
     for one, true in ((BEHAVIOUR, behaviour), ("one", policy), ("uniform", uniform(mdp.layout))):
         got = found.values[one]
-        assert got.estimate == pytest.approx(value(mdp, true), abs=1e-5)
+        assert got.estimate == pytest.approx(policy_value(mdp, true), abs=1e-5)
         assert got.known
         here, earned = mdp.initial, 0.0  # a slow account, in the units of the returns
         rows = np.eye(2)[true] if np.ndim(true) == 2 else np.asarray(true)
@@ -318,12 +318,12 @@ def test_ends_are_known_and_values_lie_between_what_can_be_earned(name: str) -> 
                 earned += float((step * paid).sum())
             here = step.sum(axis=0)
         assert got.in_units(scale, offset).estimate == pytest.approx(earned, abs=1e-4)
-    least, most = Returns(low, high, (3, 4), outcomes).bounds(7)
+    least, most = ReturnBounds(low, high, (3, 4), outcomes).bounds(7)
     assert offset + scale * found.least == pytest.approx(least)
     assert offset + scale * found.bound == pytest.approx(most)
     ends = np.isin(mdp.layout.row_state, (3, 4))
     assert found.used["one"][:, ends].all()
-    scarce = values_of(expected(setting, 2.0), spec, candidates).values["one"]
+    scarce = evaluate(expected(setting, 2.0), spec, candidates).values["one"]
     assert not scarce.known
     assert scarce.to_dict()["estimate"] is None
     units = scarce.in_units(scale, offset)
@@ -335,7 +335,7 @@ def test_an_end_costs_no_support() -> None:
     mdp, spec, behaviour = ward(0.0, 1.0, {4: 1.0})
     drawn = draw(Setting(mdp, behaviour, 20_000, 2.0, False), 3)
     policy = np.ones((7, 5), np.int64)
-    plain = values_of(drawn, replace(spec, returns=None), {"one": Candidate(policy)}).values["one"]
-    told = values_of(drawn, spec, {"one": Candidate(policy)}).values["one"]
-    assert told.low <= value(mdp, policy) <= told.high
+    plain = evaluate(drawn, replace(spec, returns=None), {"one": PolicyEstimate(policy)}).values["one"]
+    told = evaluate(drawn, spec, {"one": PolicyEstimate(policy)}).values["one"]
+    assert told.low <= policy_value(mdp, policy) <= told.high
     assert told.high - told.low < 0.7 * (plain.high - plain.low)

@@ -8,13 +8,13 @@ import pytest
 from scipy import stats
 
 from discreet.core.layout import Layout
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.ope import deviation_gains as deviations
 from discreet.learners.ope.deviation_gains import path_of
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
-from discreet.mechanisms.interfaces import Returns, Spec
-from discreet.pipeline.power_analysis import PublicWorld
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
+from discreet.pipeline.power_analysis import PublicMDP
 
 
 def world(seed: int = 0) -> tuple[TabularMDP, np.ndarray]:
@@ -34,7 +34,7 @@ def world(seed: int = 0) -> tuple[TabularMDP, np.ndarray]:
 
 
 QUESTION = FirstVisits(
-    Spec(Layout(7, 3, 25), stationary=True, returns=Returns(terminal=(5, 6), outcomes={5: 1.0}))
+    ProblemSpec(Layout(7, 3, 25), stationary=True, returns=ReturnBounds(terminal=(5, 6), outcomes={5: 1.0}))
 )
 
 
@@ -87,7 +87,7 @@ def test_without_errors_the_gain_is_the_true_one() -> None:
         policy = behaviour.copy()
         changed = path.changed(count)[:7]
         policy[:, changed] = np.eye(3)[path.action[:7][changed]]
-        true = value(mdp, policy) - value(mdp, behaviour)
+        true = policy_value(mdp, policy) - policy_value(mdp, behaviour)
         assert count >= 1
         assert true > 0.05
         assert path.gain(count).estimate == pytest.approx(true, rel=0.02)
@@ -158,9 +158,9 @@ def test_with_endless_people_the_gain_is_the_true_one_however_many_are_cut_off(
         rewards[:8, :, 9] = 1.0
     else:
         rewards[:8] = draw.uniform(0.0, 1.0, (8, 3, 1))
-    returns = Returns(terminal=(8, 9), outcomes={9: 1.0} if paid == "at the end" else None)
+    returns = ReturnBounds(terminal=(8, 9), outcomes={9: 1.0} if paid == "at the end" else None)
     mdp = TabularMDP(moves, rewards, np.r_[np.full(8, 0.125), 0.0, 0.0], horizon=6, terminal=(8, 9))
-    public = PublicWorld(mdp, np.repeat(draw.dirichlet(np.full(3, 3.0), 10)[None], 6, axis=0), returns)
+    public = PublicMDP(mdp, np.repeat(draw.dirichlet(np.full(3, 3.0), 10)[None], 6, axis=0), returns)
     each, successors, mean = public._expected
     people = 1e13
     visits = people * each
@@ -207,8 +207,8 @@ def test_rewards_by_rule_beyond_the_bounds_count_as_the_bounds() -> None:
     """In the model of returns, too: outcomes of -4 and 9 between -1 and 2, as outcomes of -1 and 2."""
     gains = []
     for outcomes in ({5: 9.0, 6: -4.0}, {5: 2.0, 6: -1.0}):
-        returns = Returns(terminal=(5, 6), outcomes=outcomes, least=-1.0, most=2.0)
-        question = FirstVisits(Spec(Layout(7, 3, 25), stationary=True, returns=returns))
+        returns = ReturnBounds(terminal=(5, 6), outcomes=outcomes, least=-1.0, most=2.0)
+        question = FirstVisits(ProblemSpec(Layout(7, 3, 25), stationary=True, returns=returns))
         assert question.arrival.tolist() == [0.0] * 5 + [2.0 / 3.0, -1.0 / 3.0, 0.0]
         sums = truth(*world(0), 1e5)
         tables = (sums[name] for name in ("visits", "moves", "returns"))
@@ -267,8 +267,8 @@ def test_where_no_action_matters_choosing_does_not_flatter(
     False alarm 1e-6: the mean of 300 at 5 standard errors, a variance at 1.5 (chi-square with 300).
     """
     size, actions, each = 58, 4, 1250
-    returns = Returns(terminal=(size, size + 1), outcomes={size + 1: 1.0})
-    question = FirstVisits(Spec(Layout(size + 2, actions, 30), stationary=True, returns=returns))
+    returns = ReturnBounds(terminal=(size, size + 1), outcomes={size + 1: 1.0})
+    question = FirstVisits(ProblemSpec(Layout(size + 2, actions, 30), stationary=True, returns=returns))
     layout, draw = question.layout, np.random.default_rng(1)
     inside = layout.row_state < size
     share = draw.dirichlet(np.full(actions, 2.0), size).ravel()
@@ -335,8 +335,8 @@ def test_gains_are_in_the_units_of_the_return() -> None:
     mdp, behaviour = world(0)
     sums = truth(mdp, behaviour, 1e4)
     small = told(sums, 1e4, (5.0, 5.0, 2.0), 1)
-    returns = Returns(terminal=(5, 6), outcomes={5: 10.0})
-    big = FirstVisits(Spec(Layout(7, 3, 25), stationary=True, returns=returns)).told_of(
+    returns = ReturnBounds(terminal=(5, 6), outcomes={5: 10.0})
+    big = FirstVisits(ProblemSpec(Layout(7, 3, 25), stationary=True, returns=returns)).told_of(
         small.visits, small.moves, small.returns, 5.0, 5.0, 2.0, people=1e4
     )
     one, other = path_of(small), path_of(big)

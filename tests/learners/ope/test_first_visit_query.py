@@ -11,16 +11,16 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.learners.ope.first_visit_query import FirstVisits
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 LAYOUT = Layout(3, 2, 4, np.array([[1, 1], [0, 1], [1, 1]], bool))
-OUTCOMES = Returns(terminal=(2,), outcomes={2: 4.0}, least=-1.0)
+OUTCOMES = ReturnBounds(terminal=(2,), outcomes={2: 4.0}, least=-1.0)
 
 
-def question(returns: Returns | None = None, layout: Layout = LAYOUT, **more: Any) -> FirstVisits:
-    return FirstVisits(Spec(layout, stationary=True, returns=returns, **more))
+def question(returns: ReturnBounds | None = None, layout: Layout = LAYOUT, **more: Any) -> FirstVisits:
+    return FirstVisits(ProblemSpec(layout, stationary=True, returns=returns, **more))
 
 
 def episodes(n: int, seed: int = 0) -> Trajectories:
@@ -81,7 +81,7 @@ def on_arrival(one: Any, h: int) -> float:
     ("returns", "reward", "least", "most"),
     [
         (None, plain_reward, 0.0, 4.0),
-        (Returns(-2.0, 1.0, terminal=(2,), most=2.5), in_units, -8.0, 2.5),
+        (ReturnBounds(-2.0, 1.0, terminal=(2,), most=2.5), in_units, -8.0, 2.5),
         (OUTCOMES, on_arrival, -1.0, 4.0),
     ],
     ids=["rewards", "units", "outcomes"],
@@ -110,7 +110,7 @@ def test_known_rewards_take_the_place_of_those_in_the_records() -> None:
 def test_nobody_can_change_more_than_the_query_says() -> None:
     """All pairs of people of a small world: the distance of their sums, told, in units of the noise."""
     layout = Layout(2, 2, 2)
-    asked = question(Returns(terminal=(1,)), layout)
+    asked = question(ReturnBounds(terminal=(1,)), layout)
     rho = 0.5  # mu = 1
     mechanism = Central(rho=rho, noise="gaussian").stored_mechanism(asked.query(), Seeded(0))
     scales = dict(zip(asked.query().row_families, mechanism.noise_scales.tolist(), strict=True))
@@ -175,16 +175,16 @@ def test_an_inadmissible_action_is_refused_when_it_is_counted() -> None:
 
 def test_worlds_and_rules_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="stationary = False"):
-        FirstVisits(Spec(LAYOUT))
+        FirstVisits(ProblemSpec(LAYOUT))
     with pytest.raises(ValueError, match=r"outcomes = .*must be of terminal states"):
-        Returns(terminal=(1,), outcomes={2: 1.0})
+        ReturnBounds(terminal=(1,), outcomes={2: 1.0})
     with pytest.raises(ValueError, match="must have one that is not 0"):
-        Returns(terminal=(2,), outcomes={2: 0.0})
+        ReturnBounds(terminal=(2,), outcomes={2: 0.0})
     with pytest.raises(ValueError, match="most = 1.0: must be above least = 1.0"):
-        question(Returns(least=1.0, most=1.0))
+        question(ReturnBounds(least=1.0, most=1.0))
     with pytest.raises(ValueError, match="high = 0.0: must be above"):
-        Returns(0.0, 0.0)
-    with NoPrivacy().stored(dr.CountQuery(LAYOUT, center_rewards=True), Seeded(0)) as session:
+        ReturnBounds(0.0, 0.0)
+    with NoPrivacy().stored(dr.mechanisms.CountQuery(LAYOUT, center_rewards=True), Seeded(0)) as session:
         session.submit_many(episodes(3), np.arange(3))
         other = session.release().keep()
     with pytest.raises(ValueError, match=r"release.layout: must be that of first visits"):

@@ -25,8 +25,8 @@ from discreet.learners.ope.group_gains import groups_of
 from discreet.learners.ope.mean_outcomes import outcomes_of
 from discreet.learners.ope.transition_gains import Chain, Counts, TransitionPath, group_gains, path_of
 from discreet.learners.ope.verdict import verdict_of
-from discreet.mechanisms.dataset.partial_aggregate import Tally
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.reports.verdict_text import first_sentence
 
 NAMES = (VISITS, TRANSITIONS, CENTERED_REWARDS)
@@ -73,7 +73,9 @@ def test_nobody_changes_more_than_the_query_says(
     size: int, horizon: int, groups: int, terminal: tuple[int, ...], many: int
 ) -> None:
     """All pairs of users with up to m episodes, the group exchanged too; both norms, several weights."""
-    spec = Spec(Layout(size, 2, horizon), stationary=True, returns=Returns(terminal=terminal), groups=groups)
+    spec = ProblemSpec(
+        Layout(size, 2, horizon), stationary=True, returns=ReturnBounds(terminal=terminal), groups=groups
+    )
     asked = FirstVisits(spec, many)
     query = asked.query()
     one = np.unique(np.array(list(everybody(asked, (0.0, 1.0) if many == 1 else (1.0,)))), axis=0)
@@ -98,7 +100,7 @@ def test_nobody_changes_more_than_the_query_says(
 def test_groups_do_not_change_what_a_person_costs(groups: int) -> None:
     """m counts the start state once: the noise is that of the same question without groups."""
     for size, horizon in ((2, 5), (5, 2), (3, 3)):
-        spec = Spec(Layout(size, 2, horizon), stationary=True)
+        spec = ProblemSpec(Layout(size, 2, horizon), stationary=True)
         plain = FirstVisits(spec, 2).query()
         own = FirstVisits(replace(spec, groups=groups), 2).query()
         assert own.first_records == plain.first_records == min(size + 1, horizon + 1)
@@ -119,7 +121,7 @@ def test_groups_do_not_change_what_a_person_costs(groups: int) -> None:
     ],
 )
 def test_groups_that_are_none_are_refused(group: Any, text: str) -> None:
-    asked = FirstVisits(Spec(Layout(2, 1, 2), stationary=True, groups=3))
+    asked = FirstVisits(ProblemSpec(Layout(2, 1, 2), stationary=True, groups=3))
     people = Trajectories(np.zeros((2, 3), int), np.zeros((2, 2), int), np.zeros((2, 2)))
     with pytest.raises(ValueError, match=text):
         asked.told(people, group)
@@ -153,7 +155,7 @@ def _drawn(sums: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 def released(
     asked: FirstVisits, group: np.ndarray | None, people: Trajectories, epsilon: float | None, seed: int
 ) -> Told:
-    tally = Tally(asked.query(), None)
+    tally = PartialAggregate(asked.query(), None)
     tally.add(asked.told(people, group))
     cells, rows = tally.cells(), asked.layout.rows
     tables = cells[:rows], cells[rows:-rows].reshape(rows, -1), cells[-rows:]
@@ -172,7 +174,7 @@ def begins(one: Valid, groups: int) -> np.ndarray:
 
 
 def question(one: Valid, groups: int) -> FirstVisits:
-    return FirstVisits(Spec(one.mdp.layout, stationary=True, returns=one.returns, groups=groups))
+    return FirstVisits(ProblemSpec(one.mdp.layout, stationary=True, returns=one.returns, groups=groups))
 
 
 def valid(seed: int, users: int, epsilon: float | None, groups: int = 3, draw: int = 0) -> Told:
@@ -410,8 +412,8 @@ def sick_by_group(draw: np.random.Generator, users: int, told_apart: float = 1.0
     states, actions = two_kinds(users, draw, chances=Sick(), horizon=6)
     known = draw.random(users) < told_apart
     group = np.where(known, sick, draw.integers(0, 2, users))
-    spec = Spec(
-        Layout(4, 2, 6), stationary=True, returns=Returns(terminal=(2, 3), outcomes={2: 1.0}), groups=2
+    spec = ProblemSpec(
+        Layout(4, 2, 6), stationary=True, returns=ReturnBounds(terminal=(2, 3), outcomes={2: 1.0}), groups=2
     )
     people = Trajectories(states, actions, np.zeros(actions.shape))
     return released(FirstVisits(spec), group, people, 3.0, 1)

@@ -15,7 +15,7 @@ from discreet.learners.ope.deviation_gains import Gain, Path
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.hidden_cause import LARGEST, loss_each_step, loss_one_decision
 from discreet.learners.ope.transition_gains import path_of
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 
 from .test_deviation_gains import told, truth, world
 
@@ -26,7 +26,9 @@ def small(seed: int) -> tuple[Path, Model]:
     """
     draw = np.random.default_rng(seed)
     question = FirstVisits(
-        Spec(Layout(4, 2, 2), stationary=True, returns=Returns(terminal=(2, 3), outcomes={2: 1.0, 3: 0.0}))
+        ProblemSpec(
+            Layout(4, 2, 2), stationary=True, returns=ReturnBounds(terminal=(2, 3), outcomes={2: 1.0, 3: 0.0})
+        )
     )
     rows = question.layout.rows
     moves = np.zeros((rows, 5))
@@ -149,7 +151,9 @@ def test_one_decision_gives_the_ratio_of_cornfield() -> None:
     """
     q_a, q_rest, e = 0.6, 0.5, 0.4
     question = FirstVisits(
-        Spec(Layout(3, 2, 1), stationary=True, returns=Returns(terminal=(1, 2), outcomes={1: 1.0, 2: 0.0}))
+        ProblemSpec(
+            Layout(3, 2, 1), stationary=True, returns=ReturnBounds(terminal=(1, 2), outcomes={1: 1.0, 2: 0.0})
+        )
     )
     layout = question.layout
     people = 1e12
@@ -208,7 +212,7 @@ def test_strength_falls_with_the_interval_and_does_not_depend_on_units() -> None
     assert losses == sorted(losses)
     # the same release in other units of return: ten times the outcomes
     spec = release.question.spec
-    wide = FirstVisits(replace(spec, returns=Returns(terminal=(5, 6), outcomes={5: 10.0})))
+    wide = FirstVisits(replace(spec, returns=ReturnBounds(terminal=(5, 6), outcomes={5: 10.0})))
     other = wide.told_of(
         release.visits, release.moves, release.returns, *release.noise, people=release.people
     )

@@ -9,10 +9,10 @@ import pytest
 from benchmarks.studies import linear_gains as study
 from discreet.core.rng import Secure, Seeded
 from discreet.envs.mdp.linear import LinearMDP
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
-from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear, replan
+from discreet.envs.rollouts.rollout import rollout_batch
+from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear, replan_linear
 from discreet.learners.ope.linear_gains import _unbent, followed
 from discreet.mechanisms.features import Features, one_hot
 from discreet.mechanisms.linear.adaptive_queries import Answer
@@ -27,7 +27,7 @@ MDP = LinearMDP(
 TABLE = MDP.to_tabular()
 USUAL = RNG.dirichlet(np.ones(A), (H, S))
 POLICY = RNG.integers(A, size=(H, S))
-GAIN = value(TABLE, POLICY) - value(TABLE, USUAL)
+GAIN = policy_value(TABLE, POLICY) - policy_value(TABLE, USUAL)
 
 
 def expected(behaviour=USUAL, scale=0.0):
@@ -72,7 +72,7 @@ def test_without_luck_and_noise_the_gain_is_the_true_one():
     told, begun = expected()
     found = followed(MDP.layout, MDP.features, POLICY, told).gain(begun, 0.95, 1, False)
     assert found.estimate == pytest.approx(GAIN, abs=1e-9)
-    assert found.usual == pytest.approx(value(TABLE, USUAL), abs=1e-9)
+    assert found.usual == pytest.approx(policy_value(TABLE, USUAL), abs=1e-9)
     assert found.episodes == pytest.approx(PEOPLE)
     assert found.noise == 0.0
     assert found.lacking == pytest.approx(0.0, abs=1e-9)
@@ -107,7 +107,7 @@ def test_what_nobody_did_may_be_worth_anything(pays):
     weights[:, [1, 3]] = pays
     mdp = LinearMDP(Features(table, l1=1.0, nonneg=True), np.full((2, 4, 2), 0.5), weights)
     world, first = mdp.to_tabular(), np.zeros((2, 2), np.int64)
-    people = rollouts(world, first, 4000, 3)
+    people = rollout_batch(world, first, 4000, 3)
     with PEVI(judged=True).open(mdp.layout, mdp.features, Seeded(0)) as session:
         session.submit_many(people)
         release, learned = PEVI(judged=True).ask(session)
@@ -129,7 +129,7 @@ def test_what_nobody_did_may_be_worth_anything(pays):
 )  # fmt: skip
 @pytest.mark.parametrize("randomness", [Seeded(1), Secure()], ids=["seeded", "secure"])
 def test_halves_have_the_whole_budget_each_and_a_release_judges_one_policy(learner, randomness):
-    people = rollouts(TABLE, USUAL, 3000, 5)
+    people = rollout_batch(TABLE, USUAL, 3000, 5)
     judged = dataclasses.replace(learner, judged=True)
     with judged.open(MDP.layout, MDP.features, randomness) as session:
         plain = learner.open(MDP.layout, MDP.features, randomness)
@@ -139,11 +139,11 @@ def test_halves_have_the_whole_budget_each_and_a_release_judges_one_policy(learn
         release, learned = judged.ask(session)
         assert session.budget_left() == 0.0
     assert abs(learned.gain.episodes - 1500) < 600
-    again = replan(judged, release, MDP.features)
+    again = replan_linear(judged, release, MDP.features)
     assert again.gain == learned.gain
-    assert replan(dataclasses.replace(judged, support=9.0), release, MDP.features).gain == learned.gain
+    assert replan_linear(dataclasses.replace(judged, support=9.0), release, MDP.features).gain == learned.gain
     if isinstance(judged, DPPEVI) and judged.response == "model":
-        other = replan(dataclasses.replace(judged, C=3.0), release, MDP.features)
+        other = replan_linear(dataclasses.replace(judged, C=3.0), release, MDP.features)
         assert (other.policy != learned.policy).any()
         assert other.gain is None
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_judged_is_refused():
 
 
 def test_too_few_people_judge_nothing():
-    people = rollouts(TABLE, USUAL, 16, 5)
+    people = rollout_batch(TABLE, USUAL, 16, 5)
     found = learn_linear(PEVI(judged=True), MDP.layout, MDP.features, people, Seeded(0))
     assert found.gain is None
 
@@ -211,7 +211,7 @@ def test_nothing_is_gained_where_every_action_pays_the_same_and_much() -> None:
     features, people = one_hot(states, 2), np.full((horizon, states, 2), 0.5)
     found = []
     for draw in range(12):
-        played = rollouts(world, people, 40_000, 11, draw)
+        played = rollout_batch(world, people, 40_000, 11, draw)
         learner = DPPEVI(epsilon=3.0, delta=1e-6, judged=True)
         gain = learn_linear(learner, world.layout, features, played, Seeded(3, draw)).gain
         assert gain is not None

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from discreet.core.layout import Layout
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.ope import deviation_gains as deviations
 from discreet.learners.ope import policy_comparison as judging
@@ -20,8 +20,8 @@ from discreet.learners.ope.hidden_cause import loss_each_step
 from discreet.learners.ope.policy_comparison import compare, judge, learned_policy, policy_of, state_values
 from discreet.learners.ope.transition_gains import Chain, Counts, TransitionPath, path_of
 from discreet.learners.ope.verdict import KINDS, verdict_of
-from discreet.mechanisms.interfaces import Returns, Spec
-from discreet.pipeline.power_analysis import PublicWorld
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
+from discreet.pipeline.power_analysis import PublicMDP
 
 from .test_deviation_gains import QUESTION, told, truth, world
 from .test_transition_gains import public
@@ -35,7 +35,7 @@ def rule(seed: int, sharp: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     return draw.dirichlet(np.full(3, sharp), 7), np.array([1, 0, 1, 1, 0, 1, 0], bool)
 
 
-def endless(one: PublicWorld, people: float = 1e13) -> Told:
+def endless(one: PublicMDP, people: float = 1e13) -> Told:
     each, moves, mean = one._expected
     visits = people * each
     return one.question.told_of(
@@ -43,10 +43,10 @@ def endless(one: PublicWorld, people: float = 1e13) -> Told:
     )
 
 
-def true_values(one: PublicWorld, table: np.ndarray, named: np.ndarray) -> float:
+def true_values(one: PublicMDP, table: np.ndarray, named: np.ndarray) -> float:
     policy = one.behaviour.copy()
     policy[:, named] = table[named]
-    return float(value(one.mdp, policy))
+    return float(policy_value(one.mdp, policy))
 
 
 def by_loops(told: Told, moves: np.ndarray, policy: judging.Policy) -> float:
@@ -209,12 +209,12 @@ def test_several_points_of_a_path_share_the_failure_probability() -> None:
 
 
 # -------------------------------------------------------------------------------- too few people
-def starved(share: float) -> tuple[PublicWorld, Told]:
+def starved(share: float) -> tuple[PublicMDP, Told]:
     """A world in which so few people take action 2 in state 0 that it does not stand out."""
     mdp, behaviour = world(3)
     rows = behaviour[0].copy()
     rows[0] = [0.5 * (1.0 - share), 0.5 * (1.0 - share), share]
-    one = PublicWorld(mdp, np.repeat(rows[None], 25, axis=0), Returns(terminal=(5, 6), outcomes={5: 1.0}))
+    one = PublicMDP(mdp, np.repeat(rows[None], 25, axis=0), ReturnBounds(terminal=(5, 6), outcomes={5: 1.0}))
     release = endless(one, 1e5)
     sigma = 5.0
     noise = one.question.told_of(
@@ -240,7 +240,7 @@ def test_actions_that_too_few_people_took_widen_the_interval_by_all_that_they_ca
         mdp = TabularMDP(moves, one.mdp.successor_rewards[0], one.mdp.initial, horizon=25, terminal=(5, 6))
         ours = one.behaviour.copy()
         ours[:, 0] = table[0]
-        gain = value(mdp, ours) - value(mdp, one.behaviour)
+        gain = policy_value(mdp, ours) - policy_value(mdp, one.behaviour)
         assert found.gain.low <= gain <= found.gain.high
         assert abs(gain - found.gain.estimate) > 0.01
 
@@ -265,7 +265,9 @@ def test_no_hidden_cause_of_that_strength_makes_the_difference_smaller() -> None
     """Random causes at each step, and those that are worst for either policy, in loops over a small world."""
     draw = np.random.default_rng(5)
     layout_of = FirstVisits(
-        Spec(Layout(4, 3, 4), stationary=True, returns=Returns(terminal=(2, 3), outcomes={2: 1.0}))
+        ProblemSpec(
+            Layout(4, 3, 4), stationary=True, returns=ReturnBounds(terminal=(2, 3), outcomes={2: 1.0})
+        )
     )
     layout = layout_of.layout
     for trial in range(12):
@@ -364,7 +366,7 @@ def test_a_comparison_claims_nothing_where_the_verdict_does_not() -> None:
 
 
 # -------------------------------------------------------------------------------- coverage
-def played(one: PublicWorld, people: float, noise: tuple[float, float, float], seed: int) -> Told:
+def played(one: PublicMDP, people: float, noise: tuple[float, float, float], seed: int) -> Told:
     """A release: each first visit's next state is drawn; returns at their mean, which choose nothing here."""
     draw = np.random.default_rng([seed, 31])
     each, moves, mean = one._expected
@@ -379,12 +381,12 @@ def played(one: PublicWorld, people: float, noise: tuple[float, float, float], s
     return one.question.told_of(*noisy, *noise, people=people)
 
 
-def idle(seed: int) -> PublicWorld:
+def idle(seed: int) -> PublicMDP:
     """A world in which every action does the same."""
     mdp, behaviour = world(seed)
     moves = np.repeat(mdp.transitions[0].mean(axis=1, keepdims=True), 3, axis=1)
     same = TabularMDP(moves, mdp.successor_rewards[0], mdp.initial, horizon=25, terminal=(5, 6))
-    return PublicWorld(same, behaviour, Returns(terminal=(5, 6), outcomes={5: 1.0}))
+    return PublicMDP(same, behaviour, ReturnBounds(terminal=(5, 6), outcomes={5: 1.0}))
 
 
 @pytest.mark.parametrize(("people", "sigma"), [(2_000, 0.0), (8_000, 12.0)])
@@ -555,13 +557,15 @@ def test_what_is_not_a_policy_is_refused() -> None:
         policy_of(QUESTION, table - 1.0, named)
     mask = np.ones((7, 3), bool)
     mask[0, 0] = False
-    masked = FirstVisits(Spec(Layout(7, 3, 25, mask), stationary=True, returns=QUESTION.returns))
+    masked = FirstVisits(ProblemSpec(Layout(7, 3, 25, mask), stationary=True, returns=QUESTION.returns))
     with pytest.raises(ValueError, match="above 0 for admissible actions only"):
         policy_of(masked, table, named)
 
 
 def test_rewards_that_no_rule_pays_are_refused() -> None:
-    question = FirstVisits(Spec(Layout(7, 3, 25), stationary=True, returns=Returns(terminal=(5, 6))))
+    question = FirstVisits(
+        ProblemSpec(Layout(7, 3, 25), stationary=True, returns=ReturnBounds(terminal=(5, 6)))
+    )
     rows = question.layout.rows
     release = question.told_of(np.ones(rows), np.ones((rows, 8)), np.zeros(rows), 1.0, 1.0, 1.0, people=10)
     with pytest.raises(ValueError, match="must be of returns that a rule pays"):

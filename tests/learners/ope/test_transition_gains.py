@@ -10,15 +10,15 @@ from discreet.core.layout import Layout
 from discreet.learners.ope import transition_gains as transitions
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.transition_gains import TransitionPath, path_of
-from discreet.mechanisms.interfaces import Returns, Spec
-from discreet.pipeline.power_analysis import PublicWorld
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
+from discreet.pipeline.power_analysis import PublicMDP
 
 from .test_deviation_gains import QUESTION, told, truth, world
 
 
-def public(seed: int) -> PublicWorld:
+def public(seed: int) -> PublicMDP:
     mdp, behaviour = world(seed)
-    return PublicWorld(mdp, behaviour, Returns(terminal=(5, 6), outcomes={5: 1.0}))
+    return PublicMDP(mdp, behaviour, ReturnBounds(terminal=(5, 6), outcomes={5: 1.0}))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -155,8 +155,8 @@ def test_where_no_action_matters_nothing_is_flattered() -> None:
     standard errors, and a variance at 1.45 (chi-square with 300).
     """
     size, actions = 12, 4
-    returns = Returns(terminal=(size, size + 1), outcomes={size + 1: 1.0})
-    question = FirstVisits(Spec(Layout(size + 2, actions, 15), stationary=True, returns=returns))
+    returns = ReturnBounds(terminal=(size, size + 1), outcomes={size + 1: 1.0})
+    question = FirstVisits(ProblemSpec(Layout(size + 2, actions, 15), stationary=True, returns=returns))
     layout, draw = question.layout, np.random.default_rng(8)
     p = np.zeros((layout.states, layout.states))
     p[:size, :size] = 0.8 * draw.dirichlet(np.ones(size), size)
@@ -189,7 +189,7 @@ def test_where_no_action_matters_nothing_is_flattered() -> None:
 def test_returns_are_kept_where_noise_drowns_transitions_and_where_no_rule_pays() -> None:
     few = told(truth(*world(0), 3e3), 3e3, (60.0, 60.0, 2.0), 1)
     assert path_of(few).measured == "returns"
-    free = FirstVisits(Spec(Layout(7, 3, 25), stationary=True, returns=Returns(terminal=(5, 6))))
+    free = FirstVisits(ProblemSpec(Layout(7, 3, 25), stationary=True, returns=ReturnBounds(terminal=(5, 6))))
     sums = truth(*world(0), 1e5)
     unpaid: Told = free.told_of(sums["visits"], sums["moves"], sums["returns"], 0.0, 0.0, 0.0, people=1e5)
     assert path_of(unpaid).measured == "returns"
@@ -224,8 +224,8 @@ def test_few_who_fared_alike_are_no_sure_thing() -> None:
     M alone 39 do.
     """
     size, actions, bad = 5, 12, 0.03
-    returns = Returns(terminal=(size, size + 1), outcomes={size + 1: 1.0})
-    question = FirstVisits(Spec(Layout(size + 2, actions, 20), stationary=True, returns=returns))
+    returns = ReturnBounds(terminal=(size, size + 1), outcomes={size + 1: 1.0})
+    question = FirstVisits(ProblemSpec(Layout(size + 2, actions, 20), stationary=True, returns=returns))
     layout, draw = question.layout, np.random.default_rng(5)
     p = np.zeros((layout.states, layout.states))
     p[:size, :size] = 0.8 * draw.dirichlet(np.ones(size), size)
@@ -249,8 +249,8 @@ def test_returns_beyond_the_bounds_count_as_the_bounds() -> None:
     """Outcomes of -4 and 9 between bounds of -1 and 2: as outcomes of -1 and 2."""
     gains = []
     for outcomes in ({5: 9.0, 6: -4.0}, {5: 2.0, 6: -1.0}):
-        returns = Returns(terminal=(5, 6), outcomes=outcomes, least=-1.0, most=2.0)
-        question = FirstVisits(Spec(Layout(7, 3, 25), stationary=True, returns=returns))
+        returns = ReturnBounds(terminal=(5, 6), outcomes=outcomes, least=-1.0, most=2.0)
+        question = FirstVisits(ProblemSpec(Layout(7, 3, 25), stationary=True, returns=returns))
         sums = truth(*world(0), 1e5)
         path = path_of(
             question.told_of(sums["visits"], sums["moves"], sums["returns"], 0.0, 0.0, 0.0, people=1e5)

@@ -13,17 +13,17 @@ from scipy import stats
 import discreet as dr
 from discreet.accounting import pld_calibration as calibration
 from discreet.audit.black_box import Reactive, black_box
-from discreet.audit.white_box import white_box
-from discreet.audit.run import saved_and_restored
 from discreet.audit.conformance import worst_loss
+from discreet.audit.run import saved_and_restored
+from discreet.audit.white_box import white_box
 from discreet.core import clipped_returns as steered
 from discreet.core.clipped_returns import taking_turns
 from discreet.core.count_query import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS, CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.experiments.estimate import forecast_run
+from discreet.experiments.estimate import estimate_run
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms import restore_session as restoring
 from discreet.mechanisms.batch_queries import batch_mechanism
@@ -247,7 +247,7 @@ def play(privatizer: Any, trial: int, user: int, script: list[Any] | None, sourc
                     opened.absent()
                 else:
                     chosen_life = other if script is not None and came == user else one
-                    opened.submit(encoder(chosen_life, plan, SecureCoins()))
+                    opened.submit(encoder(chosen_life, plan, SecureRng()))
                 came += 1
         at = opened.release()
         seen.append({name: (e.value.ravel(), e.law.std()) for name, e in estimates(at).items()})
@@ -301,7 +301,7 @@ def test_the_worst_exchange_attains_the_budget(switch: bool) -> None:
             encoder = opened.begin(Plan(POLICY, 4, cut=cut))
             record = life(np.random.default_rng(0), kind)
             if batch == 0:
-                opened.submit(encoder(record, opened.open_plan, SecureCoins()))
+                opened.submit(encoder(record, opened.open_plan, SecureRng()))
             opened.absent(4 - (batch == 0))
             found = estimates(opened.release())
             values.append([one.value.ravel() / one.law.std() for one in found.values()])
@@ -336,7 +336,7 @@ def test_sums_are_those_of_the_declared_contributions() -> None:
             sums = {name: np.sum([one[name] for one in adds], axis=0) for name in QUERY.families}
             if way == "submit":
                 for one in mine:
-                    opened.submit(encoder(one, plan, SecureCoins()))
+                    opened.submit(encoder(one, plan, SecureRng()))
             elif way == "submit_many":
                 many = Trajectories(*(np.array([getattr(one, x) for one in mine]) for x in _FIELDS))
                 opened.submit_many(many, opened.open_plan.number)
@@ -359,7 +359,7 @@ def test_inadmissible_pairs_have_no_cells() -> None:
     opened = ready(Central(mu=1e7, release="batches"), query)
     encoder = opened.begin(Plan(POLICY, 4))
     record = Trajectory(np.array([0, 1, 2, 0, 1]), np.array([1, 0, 1, 0]), np.array([0.5, 0.5, 1.0, 1.0]))
-    opened.submit(encoder(record, opened.open_plan, SecureCoins()))
+    opened.submit(encoder(record, opened.open_plan, SecureRng()))
     opened.absent(3)
     value = estimates(opened.release())[CUT_REWARDS].value
     assert value.shape == (1, 3, 2)
@@ -405,7 +405,7 @@ def test_a_decaying_stream_holds_both_sums_all_the_time() -> None:
         encoder = opened.begin(plan)
         users = [life(rng) for _ in range(4)]
         for one in users:
-            opened.submit(encoder(one, plan, SecureCoins()))
+            opened.submit(encoder(one, plan, SecureRng()))
         made = opened.release().measurement
         held = sum(QUERY.contribution(one)[CENTERED_REWARDS] for one in users) + 0.5 * held
         assert made is not None
@@ -422,7 +422,7 @@ def test_exact_noise_stays_on_the_grid() -> None:
             plan = Plan(POLICY, 4, cut=cut)
             encoder = opened.begin(plan)
             for _ in range(4):
-                opened.submit(encoder(life(rng), plan, SecureCoins()))
+                opened.submit(encoder(life(rng), plan, SecureRng()))
             made = opened.release().measurement
             assert made is not None
             grid = 2**20 if made.decay else 64
@@ -557,7 +557,7 @@ def test_after_an_interrupted_release_its_batch_keeps_its_cut() -> None:
         encoder = opened.begin(Plan(POLICY, 4, cut=2.5))
         for kind in range(4):
             record = life(np.random.default_rng(0), kind)
-            opened.submit(encoder(record, opened.open_plan, SecureCoins()))
+            opened.submit(encoder(record, opened.open_plan, SecureRng()))
         more = interrupted(opened.release, at)
         if not opened._fresh:
             for change in (3.0, math.inf):
@@ -587,7 +587,7 @@ def test_saved_sessions_keep_the_cut_and_the_family(tmp_path: Any) -> None:
                         opened = restoring.restore(tmp_path / f"s{number}", tmp_path)  # type: ignore[assignment]
                         encoder = opened.open_encoder
                         assert opened.cut == cut
-                    opened.submit(encoder(life(rng), plan, SecureCoins()))
+                    opened.submit(encoder(life(rng), plan, SecureRng()))
                 values.append({n: e.value for n, e in estimates(opened.release()).items()})
             if saved:
                 opened.save(tmp_path / f"t{number}")
@@ -817,7 +817,7 @@ def test_batches_and_episodes_are_equal_in_law_after_the_change() -> None:
 
 def test_a_forecast_names_both_families() -> None:
     world = dr.make("riverswim", states=3, horizon=6)
-    forecast = forecast_run(Setup(world, Joint(), Central(epsilon=1.0, delta=1e-6), 200))
+    forecast = estimate_run(Setup(world, Joint(), Central(epsilon=1.0, delta=1e-6), 200))
     assert set(forecast.std) == {TRANSITIONS, CUT_REWARDS, CENTERED_REWARDS}
     assert "up to a total of C, which is 1 at first" in forecast.statement
 

@@ -12,7 +12,7 @@ from discreet.core import decaying_sum_kernels as decaying_kernels
 from discreet.core.clipped_returns import split_scales
 from discreet.core.count_query import GROUP_RETURNS, CountQuery
 from discreet.core.layout import Layout
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -105,7 +105,7 @@ def outputs(privatizer, shares, forgets, exchanged, user, seed=0):
             for _ in range(4):
                 one, other = life(rng), life(rng, int(rng.integers(2)))
                 chosen = other if exchanged and at == user else one
-                session.submit(encoder(chosen, plan, SecureCoins()))
+                session.submit(encoder(chosen, plan, SecureRng()))
                 at += 1
     raise AssertionError("the schedule has more releases")
 
@@ -144,7 +144,7 @@ def test_a_stream_that_forgets_measures_the_batch_alone_and_starts_anew():
             encoder = session.begin(plan)
             for _ in range(n):
                 record = Trajectory(np.zeros(5, int), np.zeros(4, int), np.full(4, 0.25))
-                session.submit(encoder(record, plan, SecureCoins()))
+                session.submit(encoder(record, plan, SecureRng()))
             newest = session.release().measurement
             values.append((float(newest.estimates[GROUP_RETURNS].value[0]), newest.decay, newest.gain))
     expected = [(gain * 3, 0.9, gain), (4 + 0.9 * 3, 0.9, 1.0), (gain * 5, 0.0, gain)]
@@ -162,7 +162,7 @@ def test_one_person_alone_can_be_the_last_of_a_stream():
             encoder = session.begin(Plan(POLICY, users, group=0, forget=forget))
             for _ in range(users):
                 record = Trajectory(np.zeros(5, int), np.zeros(4, int), np.full(4, 0.25))
-                session.submit(encoder(record, session.open_plan, SecureCoins()))
+                session.submit(encoder(record, session.open_plan, SecureRng()))
             newest = session.release().measurement
             found.append((float(newest.estimates[GROUP_RETURNS].value[0]), newest.decay, newest.gain))
     gain = math.sqrt(1 - 0.81)
@@ -231,7 +231,7 @@ def test_exact_sums_of_clipped_returns():
             encoder = session.begin(plan)
             mine = users[:4] if group == 2 else users[4:]
             for record in mine:
-                session.submit(encoder(record, plan, SecureCoins()))
+                session.submit(encoder(record, plan, SecureRng()))
             value = session.release().measurement.estimates[GROUP_RETURNS].value
             expected = np.zeros(3)
             expected[group] = sum(min(u.rewards.sum(), 1.5) for u in mine)

@@ -9,7 +9,7 @@ import discreet as dr
 from discreet.mechanisms.interfaces import Schedule
 
 MDP = dr.make("random", states=3, actions=2, horizon=2, seed=1)
-QUERY = dr.CountQuery(MDP.layout)
+QUERY = dr.mechanisms.CountQuery(MDP.layout)
 POLICY = np.zeros((2, 3), np.int64)
 
 
@@ -17,10 +17,10 @@ def run(privatizer: object, schedule: Schedule, randomness: object, users: int =
     session = privatizer.start(QUERY, schedule, randomness)  # type: ignore[attr-defined]
     session.release()
     encoder = session.begin(dr.Plan(POLICY, users))
-    for i, trajectory in enumerate(dr.rollouts(MDP, POLICY, users)):
-        from discreet.core.noise.seeded_rng import SeededCoins
+    for i, trajectory in enumerate(dr.envs.rollout_batch(MDP, POLICY, users)):
+        from discreet.core.noise.seeded_rng import SeededRng
 
-        session.submit(encoder(trajectory, session.open_plan, SeededCoins(dr.Seeded(0).keys.noise, i)))
+        session.submit(encoder(trajectory, session.open_plan, SeededRng(dr.Seeded(0).keys.noise, i)))
     return session
 
 

@@ -20,7 +20,7 @@ from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
 from discreet.mechanisms.dataset import partial_aggregate as tally
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
-from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.mechanisms.saved_state import state_file as saved_state
 
 LAYOUT = Layout(3, 2, 4, np.array([[True, True], [False, True], [True, True]]))
@@ -50,8 +50,8 @@ def part(data: Trajectories, *at: int) -> Trajectories:
     return Trajectories(data.states[who], data.actions[who], data.rewards[who])
 
 
-def counted(query: CountQuery = QUERY, n: int = 9, seed: int = 0, **how: Any) -> Tally:
-    made = Tally(query, **how)
+def counted(query: CountQuery = QUERY, n: int = 9, seed: int = 0, **how: Any) -> PartialAggregate:
+    made = PartialAggregate(query, **how)
     made.add(people(n, seed), np.arange(n))
     return made
 
@@ -60,7 +60,7 @@ def counted(query: CountQuery = QUERY, n: int = 9, seed: int = 0, **how: Any) ->
 @ALL
 def test_sums_are_those_of_the_query_and_of_a_session(query: CountQuery) -> None:
     data = people(30)
-    made = Tally(query)
+    made = PartialAggregate(query)
     made.add(data)
     wanted = query.to_cells(
         {name: sum(query.contribution(one)[name] for one in data) for name in query.families}
@@ -78,20 +78,20 @@ def test_however_people_are_counted_the_sums_are_equal(query: CountQuery, monkey
     """In one call, one by one, in blocks, in another order, on other machines: bit for bit."""
     rewards = np.random.default_rng(1).random((40, 4))
     data = people(40, rewards=rewards)
-    whole = Tally(query, None)
+    whole = PartialAggregate(query, None)
     whole.add(data)
     monkeypatch.setattr(tally, "_BLOCK", 7)
     turned = np.random.default_rng(2).permutation(40)
-    parts = [Tally(query, None) for _ in range(3)]
+    parts = [PartialAggregate(query, None) for _ in range(3)]
     for i, who in enumerate(turned.tolist()):
         parts[i % 3].add(part(data, who))
-    blocks = Tally(query, None)
+    blocks = PartialAggregate(query, None)
     blocks.add(data)
     for made in (blocks, parts[0] + parts[1] + parts[2], parts[2] + (parts[1] + parts[0])):
         assert made == whole
         assert made.people == 40
         assert made.cells().tobytes() == whole.cells().tobytes()
-        assert Tally.from_bytes(made.to_bytes()) == whole
+        assert PartialAggregate.from_bytes(made.to_bytes()) == whole
     assert parts[0].people == 14  # sums leave their parts as they are
     assert parts[0] != whole
     whole.absent()
@@ -101,12 +101,12 @@ def test_however_people_are_counted_the_sums_are_equal(query: CountQuery, monkey
 def test_rewards_come_onto_the_grid() -> None:
     """At random and without bias: 0.3 is 1.2 units of 1/4; false alarm 2e-9 (6 sigma)."""
     n = 4000
-    made = Tally(QUERY, 4)
+    made = PartialAggregate(QUERY, 4)
     made.add(people(n, rewards=np.full((n, 4), 0.3)))
     units = made._sums.sum() * 4 + 2 * 4 * n
     assert units == int(units)
     assert abs(units - 4 * n * 1.2) <= 6 * np.sqrt(4 * n * 0.16)
-    near = Tally(QUERY, None)
+    near = PartialAggregate(QUERY, None)
     near.add(people(5, rewards=np.full((5, 4), 0.3)))
     assert near.grid == 2**20
     assert near._sums.sum() + 0.5 * 20 == 20 * np.rint(0.3 * 2**20) / 2**20
@@ -114,7 +114,7 @@ def test_rewards_come_onto_the_grid() -> None:
 
 # ---------------------------------------------------------------------------------------- people
 def test_people_and_their_episodes_are_counted() -> None:
-    made, data = Tally(THREE), people(9)
+    made, data = PartialAggregate(THREE), people(9)
     made.add(part(data, 0, 1, 2, 3), [-5, -5, 2, 7])
     assert made.people == 3
     made.add(part(data, 4, 5), [7, 7])
@@ -126,16 +126,16 @@ def test_people_and_their_episodes_are_counted() -> None:
         made.add(part(data, 6))
     made.absent(2)
     assert made.people == 5
-    again = Tally.from_bytes(made.to_bytes())  # who came last is known there too
+    again = PartialAggregate.from_bytes(made.to_bytes())  # who came last is known there too
     with pytest.raises(ValueError, match=r"user\[0\] = 7: must have at most 3 episodes"):
         again.add(part(data, 6), [7])
     with pytest.raises(ValueError, match=r"user\[0\] = 7: must have at most 3 episodes"):
-        (made + Tally(THREE)).add(part(data, 6), [7])
+        (made + PartialAggregate(THREE)).add(part(data, 6), [7])
     made.check()
 
 
 def test_somebody_new_in_between_does_not_hide_who_came_last() -> None:
-    made, data = Tally(QUERY), people(9)
+    made, data = PartialAggregate(QUERY), people(9)
     made.add(part(data, 0), [3])
     made.add(part(data, 1))
     with pytest.raises(ValueError, match="must have at most 1 episode "):
@@ -153,18 +153,18 @@ def test_somebody_new_in_between_does_not_hide_who_came_last() -> None:
     ],
 )
 def test_a_broken_record_adds_nothing(change: Any, message: str) -> None:
-    made = Tally(QUERY)
+    made = PartialAggregate(QUERY)
     with pytest.raises(ValueError, match=message):
         made.add(replace(people(4), **change))
-    assert made == Tally(QUERY)
+    assert made == PartialAggregate(QUERY)
 
 
 @pytest.mark.parametrize("user", [[0, 1], np.zeros(4), [0, 1, 1, 2], [3, 2, 1, 0], "abcd"])
 def test_wrong_users_add_nothing(user: Any) -> None:
-    made = Tally(QUERY)
+    made = PartialAggregate(QUERY)
     with pytest.raises(ValueError, match="user"):
         made.add(people(4), user)
-    assert made == Tally(QUERY)
+    assert made == PartialAggregate(QUERY)
 
 
 def test_what_is_no_query_of_a_tally_is_refused() -> None:
@@ -175,14 +175,14 @@ def test_what_is_no_query_of_a_tally_is_refused() -> None:
     )
     for query in wrong:
         with pytest.raises(ValueError, match="a tally knows no plan"):
-            Tally(query)
+            PartialAggregate(query)
     with pytest.raises(ValueError, match="query = .*: must be a CountQuery"):
-        Tally(LAYOUT)  # type: ignore[arg-type]
+        PartialAggregate(LAYOUT)  # type: ignore[arg-type]
     for grid in (0, 3, 2**21, True, 1.5):
         with pytest.raises(ValueError, match="grid = "):
-            Tally(QUERY, grid)  # type: ignore[arg-type]
+            PartialAggregate(QUERY, grid)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must be Trajectories"):
-        Tally(QUERY).add(np.zeros((3, 5)))  # type: ignore[arg-type]
+        PartialAggregate(QUERY).add(np.zeros((3, 5)))  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------------- nobody counted twice
@@ -190,14 +190,14 @@ def test_people_who_are_here_already_are_refused() -> None:
     one, two, three = (counted(seed=seed) for seed in range(3))
     file = one.to_bytes()
     both = one + two
-    other = Tally.from_bytes(file)
+    other = PartialAggregate.from_bytes(file)
     other.add(people(2, 7), [20, 21])  # two continuations of one file
-    unchanged = both + Tally(QUERY)
+    unchanged = both + PartialAggregate(QUERY)
     for again in (
         one,
         two,
         both,
-        Tally.from_bytes(file),
+        PartialAggregate.from_bytes(file),
         other,
         pickle.loads(pickle.dumps(one)),
         two + three,
@@ -215,17 +215,17 @@ def test_people_who_are_here_already_are_refused() -> None:
 def test_in_whatever_order_tallies_are_merged_nobody_has_more_episodes_than_she_may() -> None:
     """She who was counted in one of them does not go on as somebody new after the other."""
     data = people(6)
-    early, late = Tally(THREE), Tally(THREE)
+    early, late = PartialAggregate(THREE), PartialAggregate(THREE)
     early.add(part(data, 0), [5])
     late.add(part(data, 1, 2), [7, 7])
     session = dr.NoPrivacy().stored(THREE, dr.Seeded(0))
     session.submit_tally(late)
-    grown = Tally(THREE)
+    grown = PartialAggregate(THREE)
     grown.absent()
     grown.merge(late)
     for made in (early + late, late + early, grown):
         with pytest.raises(ValueError, match=r"user\[1\] = 7: must have at most 3 episodes"):
-            (made + Tally(THREE)).add(part(data, 3, 4, 5), [7, 7, 8])
+            (made + PartialAggregate(THREE)).add(part(data, 3, 4, 5), [7, 7, 8])
         with pytest.raises(ValueError, match=r"user\[0\] = 5: must not be below the user before it, 7"):
             made.add(part(data, 3), [5])
         made.add(part(data, 3, 4), [7, 8])
@@ -235,7 +235,7 @@ def test_in_whatever_order_tallies_are_merged_nobody_has_more_episodes_than_she_
         session.submit_many(part(data, 3), [6])
     # both end with number 7: whether that is one person is not known here, so the rest of both is hers
     both = late + counted(THREE, 1)
-    twin = Tally(THREE)
+    twin = PartialAggregate(THREE)
     twin.add(part(data, 0), [7])
     for made in (late + twin, twin + late, both + twin):
         with pytest.raises(ValueError, match=r"user\[0\] = 7: must have at most 3 episodes"):
@@ -246,14 +246,19 @@ def test_in_whatever_order_tallies_are_merged_nobody_has_more_episodes_than_she_
 def test_unequal_tallies_are_refused() -> None:
     made = counted()
     others = [
-        Tally(query) for query in (*list(QUERIES.values())[1:], THREE, replace(QUERY, layout=Layout(3, 2, 4)))
+        PartialAggregate(query)
+        for query in (*list(QUERIES.values())[1:], THREE, replace(QUERY, layout=Layout(3, 2, 4)))
         if query.visits or query is not QUERIES["lean"]
     ]  # fmt: skip
-    for other in (*others, Tally(QUERIES["lean"]), Tally(CountQuery(Layout(4, 2, 4), center_rewards=True))):
+    for other in (
+        *others,
+        PartialAggregate(QUERIES["lean"]),
+        PartialAggregate(CountQuery(Layout(4, 2, 4), center_rewards=True)),
+    ):
         with pytest.raises(ValueError, match="other.query: must sum the same"):
             made.merge(other)
     with pytest.raises(ValueError, match=r"other.grid = 1048576: must be 1024 or a coarser one"):
-        made.merge(Tally(QUERY, None))
+        made.merge(PartialAggregate(QUERY, None))
     with pytest.raises(ValueError, match="other = .*: must be a Tally"):
         made.merge(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -279,35 +284,38 @@ def test_what_would_overflow_is_refused_and_nothing_is_added() -> None:
     with pytest.raises(ValueError, match="people = 2"):
         made.absent(2)
     with pytest.raises(ValueError, match="other.people"):
-        (made + Tally(QUERY)).merge(_absent(5))
+        (made + PartialAggregate(QUERY)).merge(_absent(5))
     # all in one cell: H records of an episode where steps are pooled
-    assert Tally(QUERIES["stationary"])._most == Tally(QUERY)._most // 4
-    assert Tally(QUERY, 2)._most == 2**32 - 1
-    assert Tally(QUERY, None)._most == 2**31
+    assert PartialAggregate(QUERIES["stationary"])._most == PartialAggregate(QUERY)._most // 4
+    assert PartialAggregate(QUERY, 2)._most == 2**32 - 1
+    assert PartialAggregate(QUERY, None)._most == 2**31
 
 
-def _absent(people: int) -> Tally:
-    made = Tally(QUERY)
+def _absent(people: int) -> PartialAggregate:
+    made = PartialAggregate(QUERY)
     made.absent(people)
     return made
 
 
 def test_the_largest_sums_are_exact() -> None:
     """At the limit a cell of 32 bits is full and not over."""
-    made, other = Tally(CountQuery(Layout(1, 1, 1), known_rewards=True), 2), Tally(QUERY, 2)
-    one = Tally(CountQuery(Layout(1, 1, 1), known_rewards=True), 2)
+    made, other = (
+        PartialAggregate(CountQuery(Layout(1, 1, 1), known_rewards=True), 2),
+        PartialAggregate(QUERY, 2),
+    )
+    one = PartialAggregate(CountQuery(Layout(1, 1, 1), known_rewards=True), 2)
     for tallied, episodes in ((made, 2**32 - 2), (one, 1)):
         tallied._counts[0][:], tallied._people, tallied._episodes = episodes, episodes, episodes
     made.merge(one)
     assert made.cells().tolist() == [2**32 - 1] * 2
     made.check()
     with pytest.raises(ValueError, match="not exact"):
-        made.merge(Tally.from_bytes(_with_one(made)))
+        made.merge(PartialAggregate.from_bytes(_with_one(made)))
     assert other.people == 0
 
 
-def _with_one(like: Tally) -> bytes:
-    new = Tally(like.query, 2)
+def _with_one(like: PartialAggregate) -> bytes:
+    new = PartialAggregate(like.query, 2)
     new.add(Trajectories(np.zeros((1, 2), int), np.zeros((1, 1), int), np.zeros((1, 1))))
     return new.to_bytes()
 
@@ -337,7 +345,7 @@ def test_it_says_that_it_is_raw() -> None:
     made = counted()
     assert repr(made) == "<Tally of 9 people: raw data, not private>"
     assert b"raw, private to them, and protected by nothing" in made.to_bytes()
-    assert "**Raw data: it protects nobody.**" in (Tally.__doc__ or "")
+    assert "**Raw data: it protects nobody.**" in (PartialAggregate.__doc__ or "")
     assert not hasattr(made, "guarantee")
     with pytest.raises(TypeError):
         hash(made)
@@ -353,7 +361,7 @@ def test_a_file_comes_back(query: CountQuery, tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert os.name != "posix" or stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
-    for again in (Tally.load(tmp_path / "a"), pickle.loads(pickle.dumps(made))):
+    for again in (PartialAggregate.load(tmp_path / "a"), pickle.loads(pickle.dumps(made))):
         assert again == made
         assert again.query.families == query.families
         again.add(people(2, 3), [20, 21])  # it can be added to
@@ -363,7 +371,7 @@ def test_a_file_comes_back(query: CountQuery, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="folder does not exist"):
         made.save(tmp_path / "none" / "a")
     with pytest.raises(ValueError, match="is not a saved state"):
-        dr.restore(tmp_path / "a", tmp_path / "table")
+        dr.mechanisms.restore(tmp_path / "a", tmp_path / "table")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a"]
 
 
@@ -381,7 +389,7 @@ def test_an_interrupt_in_save_leaves_a_whole_file_or_none(tmp_path: Path) -> Non
         )  # fmt: skip
         found = list(place.iterdir())
         assert [one.name for one in found] in ([], ["a"])
-        assert not found or Tally.load(found[0]) == made
+        assert not found or PartialAggregate.load(found[0]) == made
         if not more:
             break
     assert at > 30
@@ -449,14 +457,14 @@ def _byte(at: int, value: int) -> Any:
 def test_a_forged_file_that_nobody_can_have_counted_is_refused(change: Any) -> None:
     content = counted().to_bytes()
     with pytest.raises(ValueError, match="content: "):
-        Tally.from_bytes(_rewritten(content, change))
+        PartialAggregate.from_bytes(_rewritten(content, change))
 
 
 WIDE = CountQuery(Layout(40, 2, 4), center_rewards=True)
 
 
-def wide(n: int) -> Tally:
-    rng, made = np.random.default_rng(n), Tally(WIDE)
+def wide(n: int) -> PartialAggregate:
+    rng, made = np.random.default_rng(n), PartialAggregate(WIDE)
     states, actions = rng.integers(0, 40, (n, 5)), rng.integers(0, 2, (n, 4))
     made.add(Trajectories(states, actions, rng.integers(0, 5, (n, 4)) / 4), np.arange(n))
     return made
@@ -469,7 +477,7 @@ def test_tables_that_are_mostly_empty_are_small_in_bytes_and_the_same(n: int) ->
     whole = sum(counts.nbytes for counts in made._counts)
     filled = sum(8 * np.count_nonzero(counts) for counts in made._counts)
     assert len(content) < min(whole, filled) + 8_000  # the header, and the sums of rewards
-    again = Tally.from_bytes(content)
+    again = PartialAggregate.from_bytes(content)
     assert again == made
     assert [counts.tobytes() for counts in again._counts] == [counts.tobytes() for counts in made._counts]
     other = wide(7)
@@ -512,10 +520,10 @@ def _array(at: int, **changed: Any) -> Any:
 def test_a_forged_file_of_few_cells_is_refused(change: Any, said: str) -> None:
     content = wide(30).to_bytes()
     np.testing.assert_array_equal(
-        Tally.from_bytes(_rewritten(content, lambda header, body: None)).cells(), wide(30).cells()
+        PartialAggregate.from_bytes(_rewritten(content, lambda header, body: None)).cells(), wide(30).cells()
     )
     with pytest.raises(ValueError, match=said) as caught:
-        Tally.from_bytes(_rewritten(content, change))
+        PartialAggregate.from_bytes(_rewritten(content, change))
     assert str(caught.value).startswith("content: ")
 
 
@@ -529,22 +537,22 @@ def test_people_who_vanish_between_steps_are_seen() -> None:
     counts[row, after] -= 1
     counts[other, after] += 1
     with pytest.raises(ValueError, match=r"counts\[2\]: must leave the states"):
-        Tally.from_bytes(made.to_bytes())
+        PartialAggregate.from_bytes(made.to_bytes())
 
 
 def test_damaged_bytes_are_refused() -> None:
     content = counted().to_bytes()
     for size in (0, 5, 20, 40, len(content) // 2, len(content) - 1):
         with pytest.raises(ValueError, match="content: "):
-            Tally.from_bytes(content[:size])
+            PartialAggregate.from_bytes(content[:size])
     rng = np.random.default_rng(0)
     for at in rng.integers(0, len(content), 60).tolist():
         changed = bytearray(content)
         changed[at] ^= 1 << int(rng.integers(8))
         with pytest.raises(ValueError, match="content: "):
-            Tally.from_bytes(bytes(changed))
+            PartialAggregate.from_bytes(bytes(changed))
     with pytest.raises(ValueError, match="damaged"):
-        Tally.from_bytes(content + b"\0")
+        PartialAggregate.from_bytes(content + b"\0")
 
 
 # ---------------------------------------------------------------------------------------- releases
@@ -564,14 +572,14 @@ def test_a_release_of_tallies_is_the_release_of_their_people(name: str) -> None:
     released = []
     for way in ("people", "tallies", "both", "restored"):
         session = dr.Central(rho=0.5).stored(query, dr.Seeded(4))
-        here, there = Tally(query), Tally(query, 64)
+        here, there = PartialAggregate(query), PartialAggregate(query, 64)
         here.add(part(data, *range(6)), user[:6])
         there.add(part(data, *range(6, 12)), user[6:])
         if way == "people":
             session.submit_many(data, user)
         elif way == "tallies":
             session.submit_tally(there)
-            session.submit_tally(Tally.from_bytes(here.to_bytes()))
+            session.submit_tally(PartialAggregate.from_bytes(here.to_bytes()))
         else:
             session.submit_tally(here)
             session.submit_many(part(data, *range(6, 12)), user[6:])
@@ -605,7 +613,7 @@ def test_stored_people_are_saved_and_restored_once(
     randomness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(saved_state.FOLDER_VARIABLE, str(tmp_path / "table"))
-    data, given = people(9), Tally(THREE)
+    data, given = people(9), PartialAggregate(THREE)
     given.add(people(5, 3), range(-5, 0))  # all of them before those who come here
     whole = None
     if isinstance(randomness, dr.Seeded):
@@ -616,15 +624,15 @@ def test_stored_people_are_saved_and_restored_once(
     session = dr.Central(rho=0.5).stored(THREE, randomness)
     session.submit_many(part(data, *range(4)), [0, 0, 1, 1])
     session.submit_tally(given)
-    exact = session._tally + Tally(THREE)
+    exact = session._tally + PartialAggregate(THREE)
     session.save(tmp_path / "a")
     content = (tmp_path / "a").read_bytes()
     with pytest.raises(RuntimeError, match="closed"):
         session.release()
     assert not session._tally._counts
-    session = dr.restore(tmp_path / "a")
+    session = dr.mechanisms.restore(tmp_path / "a")
     assert isinstance(session, OneShotSession)
-    assert session._tally == Tally(THREE, session._tally._grid) + exact
+    assert session._tally == PartialAggregate(THREE, session._tally._grid) + exact
     with pytest.raises(ValueError, match="already"):
         session.submit_tally(given)
     with pytest.raises(ValueError, match="at most 3 episodes"):
@@ -637,7 +645,7 @@ def test_stored_people_are_saved_and_restored_once(
             np.testing.assert_array_equal(a, b)
     (tmp_path / "b").write_bytes(content)
     with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
-        dr.restore(tmp_path / "b")
+        dr.mechanisms.restore(tmp_path / "b")
 
 
 def test_every_attribute_of_a_session_of_stored_people_is_saved_or_derived() -> None:
@@ -645,7 +653,7 @@ def test_every_attribute_of_a_session_of_stored_people_is_saved_or_derived() -> 
     named = [*session._BOUND, *session._STATE, *session._DERIVED]
     assert len(named) == len(set(named))
     assert set(vars(session)) == set(named) - {"_counted"}
-    made = Tally(QUERY)
+    made = PartialAggregate(QUERY)
     assert set(vars(made)) == {*made._BOUND, *made._STATE, "_most", "_steps"}
 
 
@@ -655,7 +663,7 @@ def test_any_number_of_threads_adds_alike(query: CountQuery, monkeypatch: pytest
     data, found = people(2 * tally._BLOCK + 7, seed=5), []
     for threads in (1, 2, 3, 16):
         monkeypatch.setattr("discreet.utils.system.processors", lambda threads=threads: threads)
-        one = Tally(query)
+        one = PartialAggregate(query)
         one.add(data)
         one.check()
         found.append(one)

@@ -17,7 +17,7 @@ from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.envs import random_mdp
 from discreet.envs.mdp.planning import uniform_policy
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.mechanisms.features import Features, one_hot
 from discreet.mechanisms.interfaces import Response
 from discreet.mechanisms.linear import dataset_sums as stored
@@ -36,7 +36,7 @@ def features(seed=0, nonneg=True):
 
 def people(n=200, seed=0):
     mdp = random_mdp(states=S, actions=A, horizon=H, seed=2)
-    return rollouts(mdp, uniform_policy(mdp), n, seed)
+    return rollout_batch(mdp, uniform_policy(mdp), n, seed)
 
 
 def full_plan(mu):

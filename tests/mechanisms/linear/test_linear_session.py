@@ -14,12 +14,12 @@ from discreet.accounting import pld as numerical
 from discreet.accounting.noise_distributions.prefix_variance import noise_of
 from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device.discrete_noise import ExactCoins
 from discreet.envs.linear_envs import linear_mixture
-from discreet.experiments.estimate import forecast_run
+from discreet.experiments.estimate import estimate_run
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Message, Plan, Response, Schedule
@@ -58,7 +58,7 @@ def trajectory(rng):
 
 
 def coins_of(randomness, user):
-    return SeededCoins(randomness.keys.noise, user) if isinstance(randomness, Seeded) else SecureCoins()
+    return SeededRng(randomness.keys.noise, user) if isinstance(randomness, Seeded) else SecureRng()
 
 
 def play(session, users, sizes, randomness, context=CONTEXT):
@@ -433,7 +433,7 @@ def test_answers_follow_the_plan_and_see_everybody_so_far():
             with pytest.raises(RuntimeError, match="due"):
                 one.answer(Response(H - 1, VALUES[H] * 0, (0.0, 1.0)))
             for user in batch:
-                one.submit(encoder(user, one.open_plan, SeededCoins(Seeded(0, 0).keys.noise, 0)))
+                one.submit(encoder(user, one.open_plan, SeededRng(Seeded(0, 0).keys.noise, 0)))
             one.release()
         count += size
         with pytest.raises(ValueError, match="must be response of step 3"):
@@ -470,7 +470,7 @@ def test_capped_rounds_of_answers_are_asked_when_the_learner_likes():
                 session.answer(Response(h, np.zeros(S), (0.0, float(H - h))))
         if k < 5:
             encoder = session.begin(Plan(POLICY, 1))
-            session.submit(encoder(trajectory(rng), session.open_plan, SecureCoins()))
+            session.submit(encoder(trajectory(rng), session.open_plan, SecureRng()))
             session.release()
     with pytest.raises(RuntimeError, match="spent"):
         session.answer(Response(H - 1, np.zeros(S), (0.0, 1.0)))
@@ -558,7 +558,7 @@ def test_simulations_need_no_special_case(by, kind):
     for privatizer in privatizers:
         KEPT.clear()
         result = dr.simulate(world, learner, privatizer, 60, seeds=1, by=by, workers=1)
-        told = forecast_run(Setup(world, learner, privatizer, 60, by))
+        told = estimate_run(Setup(world, learner, privatizer, 60, by))
         assert told.cells == query.cells
         assert told.per == "noise of one sum"
         assert np.isfinite(result.regret).all()
@@ -605,7 +605,7 @@ def test_calls_out_of_order_and_broken_records_are_refused():
     with pytest.raises(ValueError, match="trajectory"):
         session.submit(Message(1))
     assert session.users == 0
-    session.submit(encoder(good, session.open_plan, SecureCoins()))
+    session.submit(encoder(good, session.open_plan, SecureRng()))
     session.absent()
     assert session.release().users == 2
     with pytest.raises(ValueError, match="at most 4"):
@@ -655,7 +655,7 @@ def test_exact_square_root_without_its_noise_is_the_exact_sum(query, monkeypatch
         for size in (2, 3, 1, 3):
             encoder = session.begin(Plan(POLICY, size, dict(CONTEXT)))
             for _ in range(size):
-                session.submit(encoder(users[at], session.open_plan, SecureCoins()))
+                session.submit(encoder(users[at], session.open_plan, SecureRng()))
                 at += 1
             if asked or at in (2, 9):
                 release = session.release()
@@ -691,7 +691,7 @@ def test_exact_square_root_readings_lose_at_most_rho_whoever_is_exchanged(query,
             for begin, end, due in zip((0, 2, 3, 6), (2, 3, 6, 8), (*asked, True), strict=True):
                 encoder = session.begin(Plan(POLICY, end - begin, dict(CONTEXT)))
                 for user in users[begin:end]:
-                    session.submit(encoder(user, session.open_plan, SecureCoins()))
+                    session.submit(encoder(user, session.open_plan, SecureRng()))
                 if due:
                     session.release()
             readings.append(session._root[2])

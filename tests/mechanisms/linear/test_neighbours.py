@@ -15,7 +15,7 @@ from interrupts import interrupted
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.envs.linear_envs import linear_mixture, random_linear
@@ -80,7 +80,7 @@ def run(learner, session, setup, users=None, forced=None):
         for _ in range(plan.users):
             k = len(people)
             user = rollout(world, plan.policy, environment, k) if users is None else users[k]
-            session.submit(encoder(user, session.open_plan, SeededCoins(noise, k)))
+            session.submit(encoder(user, session.open_plan, SeededRng(noise, k)))
             people.append(user)
     return plans, releases, asked, people
 
@@ -95,7 +95,7 @@ def sums_of(setup, learner, users, plans, asked):
         answers += [session.answer(question).value for question, _ in questions]
         encoder = session.begin(dataclasses.replace(plan, number=0))
         for user in users[at : at + plan.users]:
-            session.submit(encoder(user, session.open_plan, SeededCoins(Seeded(1, 0).keys.noise, 0)))
+            session.submit(encoder(user, session.open_plan, SeededRng(Seeded(1, 0).keys.noise, 0)))
         at += plan.users
     return cells, answers
 
@@ -153,7 +153,7 @@ def test_the_worst_user_spends_all_of_mu():
             session.release()
             encoder = session.begin(Plan(np.zeros((2, 2), int), 1, {"values": values}))
             user = Trajectory(np.array([0, to if k == 0 else 0, 0]), np.array([0, 0]), np.zeros(2))
-            session.submit(encoder(user, session.open_plan, SeededCoins(Seeded(0, 0).keys.noise, k)))
+            session.submit(encoder(user, session.open_plan, SeededRng(Seeded(0, 0).keys.noise, k)))
         found.append(session.release().estimates)
     moved = [
         np.linalg.norm(found[0][name].value - found[1][name].value) / session.scales[name][0]
@@ -252,7 +252,7 @@ def test_no_address_of_noise_is_drawn_twice(release, randomness, monkeypatch, tm
         session.absent()
         if n in (7, 10):
             session.save(tmp_path / "state")
-            session = dr.restore(tmp_path / "state", tmp_path / "table")
+            session = dr.mechanisms.restore(tmp_path / "state", tmp_path / "table")
         session.release()
         session.release()
     assert len(drawn) == len(set(drawn)) >= 16
@@ -404,7 +404,7 @@ def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
             encoder = session.begin(Plan(POLICY, size))
             for user in users[k : k + size]:
                 before = session.users
-                report = encoder(user, session.open_plan, SeededCoins(Seeded(0, 0).keys.noise, k))
+                report = encoder(user, session.open_plan, SeededRng(Seeded(0, 0).keys.noise, k))
                 cells = session._cells.copy()
                 again = k < 2 and interrupted(
                     lambda r=report, s=session: s.submit(r), at, files=files, besides=apart

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import SecureRng, Seeded
 from discreet.mechanisms.linear import sensitivities as gram
 
 PAIRS = 40_000
@@ -146,7 +146,7 @@ def test_l1_sensitivity_of_next_states_is_attained():
 
 def test_symmetric_laplace_has_one_variance():
     """1000 matrices of d = 20; kurtosis 6: false alarms below 1e-6 (6 standard errors)."""
-    coins = SeededCoins(Seeded(1).keys.noise, 0)
+    coins = SeededRng(Seeded(1).keys.noise, 0)
     draws = np.stack([gram.symmetric_laplace(3.0, 20, coins) for _ in range(1000)])
     np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
     for part in (draws[:, *np.triu_indices(20, 1)], draws[:, range(20), range(20)]):
@@ -155,7 +155,7 @@ def test_symmetric_laplace_has_one_variance():
 
 def test_goe_has_its_variances():
     """1000 matrices of d = 20: 190 000 and 20 000 entries; false alarms below 1e-6 (6 standard errors)."""
-    coins = SeededCoins(Seeded(1).keys.noise, 0)
+    coins = SeededRng(Seeded(1).keys.noise, 0)
     draws = np.stack([gram.goe(3.0, 20, coins) for _ in range(1000)])
     np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
     off, diagonal = draws[:, *np.triu_indices(20, 1)], draws[:, range(20), range(20)]
@@ -164,7 +164,7 @@ def test_goe_has_its_variances():
 
 
 def test_exact_goe_lies_on_its_grid():
-    noise = gram.goe(2.0, 4, SecureCoins(), 256)
+    noise = gram.goe(2.0, 4, SecureRng(), 256)
     np.testing.assert_array_equal(noise, noise.T)
     np.testing.assert_array_equal(noise * 256, np.rint(noise * 256))
 

@@ -16,8 +16,8 @@ from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import guarantee_of
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.local import randomized_response_kernels as local_kernels
@@ -164,7 +164,7 @@ def test_steps_and_types_are_drawn_without_the_data():
         encoder = encoder_of(kind, 1.0, 1, share=0.5)
         heads = []
         for life in (life for life in lives(LAYOUT, (0.0, 0.4, 1.0))):
-            message = encoder(life, Plan(POLICY), SeededCoins(key, 9)).message
+            message = encoder(life, Plan(POLICY), SeededRng(key, 9)).message
             heads.append(tuple(message[:2]))
             decode(encoder.reports, False, message)
         assert len(set(heads)) == 1
@@ -223,7 +223,7 @@ def test_absent_users_contribute_nothing_and_are_counted():
     session.release()
     encoder = session.begin(Plan(POLICY, users=3))
     life = Trajectory(np.zeros(3, int), np.zeros(2, int), np.zeros(2))
-    session.submit(encoder(life, Plan(POLICY), SeededCoins(Seeded(0).keys.noise, 0)))
+    session.submit(encoder(life, Plan(POLICY), SeededRng(Seeded(0).keys.noise, 0)))
     session.absent(2)
     release = session.release()
     assert release.users == 3
@@ -372,7 +372,7 @@ def test_one_state_has_nothing_to_hide_in_its_moves():
     encoder = session.begin(Plan(np.zeros((3, 1), int), users=4))
     life = Trajectory(np.zeros(4, int), np.zeros(3, int), np.ones(3))
     for k in range(4):
-        session.submit(encoder(life, Plan(np.zeros((3, 1), int)), SeededCoins(Seeded(0).keys.noise, k)))
+        session.submit(encoder(life, Plan(np.zeros((3, 1), int)), SeededRng(Seeded(0).keys.noise, k)))
     assert np.isfinite(session.release().estimates["reward_sums"].value).all()
 
 
@@ -459,7 +459,7 @@ def test_cells_that_no_policy_assigns_carry_no_noise():
     encoder = session.begin(Plan(POLICY, users=200))
     life = Trajectory(np.array([0, 1, 0]), np.zeros(2, int), np.ones(2))
     for k in range(200):
-        session.submit(encoder(life, Plan(POLICY), SeededCoins(Seeded(0).keys.noise, k)))
+        session.submit(encoder(life, Plan(POLICY), SeededRng(Seeded(0).keys.noise, k)))
     for estimate in session.release().estimates.values():
         assert not estimate.value[:, :, 1].any()
         assert estimate.value[:, :, 0].all()
@@ -494,11 +494,11 @@ def test_secure_sessions_work_and_take_no_sums(kind):
     encoder = session.begin(Plan(POLICY, users=3))
     life = Trajectory(np.array([0, 1, 1]), np.zeros(2, int), np.array([0.3, 1.0]))
     for _ in range(2):
-        session.submit(encoder(life, Plan(POLICY), SecureCoins()))
+        session.submit(encoder(life, Plan(POLICY), SecureRng()))
     with pytest.raises(ValueError, match="secure randomness"):
         session.submit_sum({}, 1)
     with pytest.raises(ValueError, match="must be exact"):
-        encoder(life, Plan(POLICY), SeededCoins(Seeded(0).keys.noise, 0))
+        encoder(life, Plan(POLICY), SeededRng(Seeded(0).keys.noise, 0))
     session.absent()
     assert session.release().users == 3
 
@@ -510,9 +510,9 @@ def test_secure_sessions_work_and_take_no_sums(kind):
     [
         dr.NoiseAwareUCBVI(),
         dr.DPUCBVI(replan_growth=1.3),
-        dr.PrivateUCBVI(preset="paper", replan_growth=1.5),
-        dr.PrivateUCBPO(replan_growth=1.5),
-        dr.PrivateUCBVI(stationary=True, replan_growth=1.5),
+        dr.learners.PrivateUCBVI(preset="paper", replan_growth=1.5),
+        dr.learners.PrivateUCBPO(replan_growth=1.5),
+        dr.learners.PrivateUCBVI(stationary=True, replan_growth=1.5),
     ],
     ids=lambda learner: type(learner).__name__,
 )
@@ -528,11 +528,11 @@ def test_stepwise_equals_fused(kind, learner):
 
 
 def test_forecast_names_the_choice_and_the_next_best():
-    from discreet.experiments.estimate import forecast_run
+    from discreet.experiments.estimate import estimate_run
     from discreet.experiments.simulate import Setup
 
     mdp = dr.make("riverswim")
-    found = forecast_run(Setup(mdp, dr.NoiseAwareUCBVI(), Local(epsilon=1.0), 1000))
+    found = estimate_run(Setup(mdp, dr.NoiseAwareUCBVI(), Local(epsilon=1.0), 1000))
     assert (found.choices[0].release, found.choices[0].noise) == ("1 random step", "subset selection")
     assert found.choices[0].ratio == 1.0 < found.choices[1].ratio
     assert "square root of a user" in found.criterion

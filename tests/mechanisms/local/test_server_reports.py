@@ -17,14 +17,14 @@ from discreet.audit.black_box import black_box
 from discreet.audit.white_box import white_box
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.raw_encoder import RawEncoder, add_record
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.experiments.estimate import forecast_run
+from discreet.experiments.estimate import estimate_run
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.ucrl_vtr import UCRLVTR
-from discreet.mechanisms.interfaces import Budget, Message, Plan, Schedule, Spec
+from discreet.mechanisms.interfaces import Budget, Message, Plan, ProblemSpec, Schedule
 from discreet.mechanisms.local import randomized_response_session as reported_session
 from discreet.mechanisms.local.choose_randomizer import best_reports, reports_pay, weighed_error
 from discreet.mechanisms.local.randomized_response import StepReports
@@ -127,7 +127,7 @@ def test_sums_are_those_of_the_devices_bit_for_bit(query, stochastic):
                 one.submit_many(Trajectories(*stacked), one.open_plan.number)
             else:
                 for i, life in enumerate(lives):
-                    one.submit(encoder(life, one.open_plan, SeededCoins(seeded.keys.noise, 2 + i)))
+                    one.submit(encoder(life, one.open_plan, SeededRng(seeded.keys.noise, 2 + i)))
             found.append(numbers(one.release()))
     device, server, together = found
     assert device.any()
@@ -136,7 +136,7 @@ def test_sums_are_those_of_the_devices_bit_for_bit(query, stochastic):
 
 @pytest.mark.parametrize(
     "learner",
-    [dr.NoiseAwareUCBVI(), dr.DPUCBVI(replan_growth=1.3), dr.PrivateUCBPO(replan_growth=1.5)],
+    [dr.NoiseAwareUCBVI(), dr.DPUCBVI(replan_growth=1.3), dr.learners.PrivateUCBPO(replan_growth=1.5)],
     ids=lambda learner: type(learner).__name__,
 )
 @pytest.mark.parametrize("by", ["episode", "batch"])
@@ -152,7 +152,7 @@ def test_simulations_stepwise_fused_and_local_agree(learner, by):
 def test_secure_sessions_draw_exact_coins_on_the_server(monkeypatch):
     flips = []
 
-    class Watched(SecureCoins):
+    class Watched(SecureRng):
         def flip(self, numerator):
             flips.append(numerator)
             return super().flip(numerator)
@@ -168,7 +168,7 @@ def test_secure_sessions_draw_exact_coins_on_the_server(monkeypatch):
         encoder = one.begin(Plan(POLICY, users=5))
         assert isinstance(encoder, RawEncoder)
         for i in range(3):
-            one.submit(encoder(life_of(i), one.open_plan, SecureCoins()))
+            one.submit(encoder(life_of(i), one.open_plan, SecureRng()))
         assert len(flips) >= 3
         with pytest.raises(ValueError, match="secure randomness"):
             one.submit_sum({}, 1)
@@ -300,7 +300,7 @@ def test_queries_that_reports_cannot_answer_are_refused():
 def ahead(epsilon, learner=None, layout=SIZE, users=20_000, **options):
     """Every choice for the learner, best first."""
     private, learner = Central(epsilon=epsilon, **options), learner or dr.NoiseAwareUCBVI()
-    spec = Spec(layout, users, budget=private.budget)
+    spec = ProblemSpec(layout, users, budget=private.budget)
     return private.choices(learner.query(spec), learner.schedule(spec), Seeded(0))
 
 
@@ -366,9 +366,9 @@ def test_terms_say_whether_counts_come_as_reports():
     for options in ({"release": "batches"}, {"noise": "laplace"}, {"delta": 1e-6}, {"weights": (0.5, 0.5)}):
         assert Central(epsilon=1.0, **options).budget.reports is False
     private = Central(epsilon=1.0, release="reports")  # always, so the learner asks what they can answer
-    spec = Spec(SIZE, 2_000, budget=private.budget)
+    spec = ProblemSpec(SIZE, 2_000, budget=private.budget)
     assert dr.NoiseAwareUCBVI().query(spec).pooled == "none"
-    forecast = forecast_run(Setup(dr.make("riverswim"), dr.NoiseAwareUCBVI(), private, 2_000))
+    forecast = estimate_run(Setup(dr.make("riverswim"), dr.NoiseAwareUCBVI(), private, 2_000))
     assert forecast.choices[0].release == "reports (1 random step)"
     assert "trusted server draws" in forecast.statement
 

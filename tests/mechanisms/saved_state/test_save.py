@@ -19,8 +19,8 @@ import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import MeasuredSession
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.batch_queries import BatchSession
 from discreet.mechanisms.features import Features, MixtureFeatures
@@ -84,7 +84,7 @@ def folder(tmp_path, monkeypatch):
 
 def start(case: str, randomness: Any = None) -> Any:
     source = randomness or Seeded(5)
-    return dr.session_of(proposed(case, source), source)
+    return dr.mechanisms.session_of(proposed(case, source), source)
 
 
 @functools.cache
@@ -121,9 +121,7 @@ def play(session: Any, pause: Any, moments: set[tuple[int, str]], keep: str = ""
     out: list[Any] = []
     local = keep == "local"
     coins = (
-        (lambda i: SeededCoins(Seeded(5).keys.noise, i))
-        if session._key is not None
-        else lambda i: SecureCoins()
+        (lambda i: SeededRng(Seeded(5).keys.noise, i)) if session._key is not None else lambda i: SecureRng()
     )
     for k in range(3):
         if (k, "before") in moments:
@@ -164,7 +162,7 @@ def stopover(folder):
         session.save(folder / f"{count}.state")
         with pytest.raises(RuntimeError, match="closed"):
             session.release()
-        new = dr.restore(folder / f"{count}.state")
+        new = dr.mechanisms.restore(folder / f"{count}.state")
         assert type(new) is type(session)
         assert new.guarantee == session.guarantee
         return new
@@ -245,7 +243,7 @@ def test_secure_state_comes_back(case, tmp_path):
     session = start(case, Secure())
     session.release()
     encode = session.begin(Plan(POLICY, 2, dict(CONTEXT)))
-    reports = [encode(user(i), session.open_plan, SecureCoins()) for i in range(2)]
+    reports = [encode(user(i), session.open_plan, SecureRng()) for i in range(2)]
     session.submit(reports[0])
     if case not in ("shuffle", "amplified"):
         session.submit(reports[1])
@@ -256,7 +254,7 @@ def test_secure_state_comes_back(case, tmp_path):
         root = session._root if case == "square root" else ()
         number = session.device.session if case == "local" else 0
         session.save(tmp_path / "a")
-        session = dr.restore(tmp_path / "a")
+        session = dr.mechanisms.restore(tmp_path / "a")
         for old, new in zip(root, session._root, strict=False):
             np.testing.assert_array_equal(old, new)
         assert not root or root[1].shape[0] == 1
@@ -272,7 +270,7 @@ def test_secure_state_comes_back(case, tmp_path):
             ask(session, H - 2)
         return
     session.save(tmp_path / "a")
-    session = dr.restore(tmp_path / "a")
+    session = dr.mechanisms.restore(tmp_path / "a")
     with pytest.raises(ValueError, match="came before"):
         session.submit(reports[0])
     assert session.refused["replayed"] == 1
@@ -285,28 +283,28 @@ def test_a_secure_batch_that_is_open_comes_back(tmp_path):
     session = start("batches of central", Secure())
     first = session.begin(Plan(POLICY, 2))
     for i in range(2):
-        session.submit(first(user(i), session.open_plan, SecureCoins()))
+        session.submit(first(user(i), session.open_plan, SecureRng()))
     before = shown(session.release())
     encode = session.begin(Plan(POLICY, 2))
-    session.submit(encode(user(2), session.open_plan, SecureCoins()))
+    session.submit(encode(user(2), session.open_plan, SecureRng()))
     held = session._inner._cells.copy()
     assert held.any()
     session.save(tmp_path / "a")
     content = (tmp_path / "a").read_bytes()
-    session = dr.restore(tmp_path / "a")
+    session = dr.mechanisms.restore(tmp_path / "a")
     np.testing.assert_array_equal(session._inner._cells, held)
     assert (session.users, session._open, session.query.step) == (3, 1, None)
     with pytest.raises(RuntimeError, match="users of the open plan not submitted yet: 1"):
         session.release()
-    session.submit(encode(user(3), session.open_plan, SecureCoins()))
+    session.submit(encode(user(3), session.open_plan, SecureRng()))
     with pytest.raises(RuntimeError, match="no plan is open"):
-        session.submit(encode(user(3), session.open_plan, SecureCoins()))
+        session.submit(encode(user(3), session.open_plan, SecureRng()))
     after = shown(session.release())
     assert after[:2] == [4, 2]
     assert before[:2] == [2, 1]
     (tmp_path / "b").write_bytes(content)
     with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
-        dr.restore(tmp_path / "b")
+        dr.mechanisms.restore(tmp_path / "b")
 
 
 QUESTIONS = [
@@ -351,7 +349,7 @@ def test_answers_continued_are_the_uninterrupted_ones(dense, exact, tmp_path, mo
         session.save(name)
         with pytest.raises(RuntimeError, match="closed"):
             session.gram(2)
-        return dr.restore(name)
+        return dr.mechanisms.restore(name)
 
     assert_same(whole, asked(Seeded(5), again, exact))
     assert next(names) == 6
@@ -365,7 +363,7 @@ def test_secure_answers_are_spent_and_halves_stay(tmp_path):
     session.gram(2)
     halves = session._stored._cells.copy()
     session.save(tmp_path / "a")
-    session = dr.restore(tmp_path / "a")
+    session = dr.mechanisms.restore(tmp_path / "a")
     np.testing.assert_array_equal(session._stored._cells, halves)
     assert 0 < halves[0, 0].sum() < 50
     assert session.asked == 1
@@ -388,14 +386,14 @@ def test_a_batch_too_small_stays_too_small(tmp_path):
     session = start("shuffle")
     first = shown(session.release())
     encode = session.begin(Plan(POLICY, 2))
-    session.submit(encode(user(0), session.open_plan, SeededCoins(Seeded(5).keys.noise, 0)))
+    session.submit(encode(user(0), session.open_plan, SeededRng(Seeded(5).keys.noise, 0)))
     session.save(tmp_path / "a")
-    session = dr.restore(tmp_path / "a")
+    session = dr.mechanisms.restore(tmp_path / "a")
     session.absent()
     with pytest.raises(BatchTooSmall):
         session.release()
     session.save(tmp_path / "b")
-    assert_same(first, shown(dr.restore(tmp_path / "b").release()))
+    assert_same(first, shown(dr.mechanisms.restore(tmp_path / "b").release()))
 
 
 KINDS = {"answers": LinearSession, "shuffle": ShuffleSession, "batches of central": BatchSession}
@@ -406,7 +404,7 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
     session = start(case)
     session.release()
     encode = session.begin(Plan(POLICY, 2, dict(CONTEXT)))
-    session.submit(encode(user(0), session.open_plan, SeededCoins(Seeded(5).keys.noise, 0)))
+    session.submit(encode(user(0), session.open_plan, SeededRng(Seeded(5).keys.noise, 0)))
     path, bad = tmp_path / "a", tmp_path / "bad"
     session.save(path)
     content = path.read_bytes()
@@ -414,13 +412,13 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
     for size in [*range(0, len(content), len(content) // 20), len(content) - 1]:
         bad.write_bytes(content[:size])
         with pytest.raises(ValueError, match="path = "):
-            dr.restore(bad)
+            dr.mechanisms.restore(bad)
     for at in rng.integers(0, len(content), 40).tolist():
         changed = bytearray(content)
         changed[at] ^= 1 << int(rng.integers(8))
         bad.write_bytes(changed)
         with pytest.raises(ValueError, match="path = "):
-            dr.restore(bad)
+            dr.mechanisms.restore(bad)
     assert not folder.exists()  # nothing was recorded
     for other in (MeasuredSession, ResponseSession, *(set(KINDS.values()) - {kind})):
         with monkeypatch.context() as patched:  # what says it is of another kind, or of one to come
@@ -428,16 +426,16 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
             twin = start(case)
             twin.save(bad.with_name(other.__name__))
         with pytest.raises(ValueError, match=r"path = .* was written by another version \(_"):
-            dr.restore(bad.with_name(other.__name__))
+            dr.mechanisms.restore(bad.with_name(other.__name__))
     with monkeypatch.context() as patched:
         patched.setattr(kind, "_kind", "sums to come")
         start(case).save(tmp_path / "newer")
     with pytest.raises(ValueError, match="path = .* 'sums to come'"):
-        dr.restore(tmp_path / "newer")
+        dr.mechanisms.restore(tmp_path / "newer")
     copy = shutil.copy(path, tmp_path / "copy")
-    assert isinstance(dr.restore(path), kind)
+    assert isinstance(dr.mechanisms.restore(path), kind)
     with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
-        dr.restore(copy)
+        dr.mechanisms.restore(copy)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -450,7 +448,7 @@ def test_a_field_of_another_kind_is_refused(case, every, tmp_path, folder):
     session = start(case)
     session.release()
     encode = session.begin(Plan(POLICY, 2, dict(CONTEXT)))
-    session.submit(encode(user(0), session.open_plan, SeededCoins(Seeded(5).keys.noise, 0)))
+    session.submit(encode(user(0), session.open_plan, SeededRng(Seeded(5).keys.noise, 0)))
     path = tmp_path / "a"
     session.save(path)
     content, prelude = path.read_bytes(), saved_state._PRELUDE
@@ -468,10 +466,10 @@ def test_a_field_of_another_kind_is_refused(case, every, tmp_path, folder):
             whole = prelude.pack(magic, version, len(text)) + text + content[prelude.size + length : -32]
             path.write_bytes(whole + hashlib.sha256(whole).digest())
             with pytest.raises(ValueError, match="path = "):
-                dr.restore(path)
+                dr.mechanisms.restore(path)
     assert not folder.exists()  # nothing was recorded
     path.write_bytes(content)
-    dr.restore(path)
+    dr.mechanisms.restore(path)
 
 
 _TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", "<listcomp>", "<dictcomp>")
@@ -505,7 +503,7 @@ def test_an_interrupt_in_save_leaves_the_session_or_the_file(case, tmp_path):
             live = False
         found = []
         for path in place.iterdir():
-            dr.restore(path)
+            dr.mechanisms.restore(path)
             found.append(path)
         assert live + len(found) == 1, (at, live, found)
         at += 1
@@ -543,12 +541,12 @@ def test_an_interrupt_leaves_stored_people_in_one_place(case, doing, tmp_path):
             more = interrupted(lambda s=session, p=place: s.save(p / "a"), at, **how)
         else:
             session.save(place / "a")
-            more = interrupted(lambda p=place, g=got: g.append(dr.restore(p / "a")), at, **how)
+            more = interrupted(lambda p=place, g=got: g.append(dr.mechanisms.restore(p / "a")), at, **how)
             assert not more or not got
         found = list(got)
         for path in place.iterdir():
             with contextlib.suppress(ValueError, RuntimeError):  # a held name, or a file that was taken
-                found.append(dr.restore(path))
+                found.append(dr.mechanisms.restore(path))
         live = []
         for one in (session, *found):
             with contextlib.suppress(RuntimeError):  # closed, or its save was interrupted
@@ -580,7 +578,7 @@ def test_stored_people_live_in_one_process_and_one_place(case, tmp_path):
     shutil.copy(tmp_path / "a", tmp_path / "b")
     with pytest.raises(RuntimeError, match="closed"):
         session.absent()
-    with dr.restore(tmp_path / "a") as again:
+    with dr.mechanisms.restore(tmp_path / "a") as again:
         assert again.users == 3
     with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
-        dr.restore(tmp_path / "b")
+        dr.mechanisms.restore(tmp_path / "b")

@@ -20,8 +20,8 @@ from discreet.accounting.noise_distributions import distributions as laws
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Plan, Release, Schedule
 from discreet.mechanisms.privatizers.central import Central
@@ -59,7 +59,7 @@ def user(i: int) -> Trajectory:
 
 
 def coins(session: CountSession, i: int) -> Any:
-    return SecureCoins() if isinstance(session._randomness, Secure) else SeededCoins(Seeded(5).keys.noise, i)
+    return SecureRng() if isinstance(session._randomness, Secure) else SeededRng(Seeded(5).keys.noise, i)
 
 
 def values(release: Release) -> list[np.ndarray]:
@@ -471,7 +471,7 @@ def test_paths_that_cannot_be_written_are_refused_and_the_session_lives(tmp_path
     session.save(str(tmp_path / "a"))
     with pytest.raises(RuntimeError, match="closed"):
         session.save(tmp_path / "b")
-    assert isinstance(dr.restore(str(tmp_path / "a")), CountSession)
+    assert isinstance(dr.mechanisms.restore(str(tmp_path / "a")), CountSession)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permission bits")

@@ -15,9 +15,9 @@ from discreet.accounting.shuffle_amplification import amplified_delta, amplified
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
-from discreet.device.message_envelope import HEADER, Envelope, Refused
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
+from discreet.device.message_envelope import HEADER, Envelope, MessageRejected
 from discreet.envs.rollouts.rollout import reported_counts, rollout
 from discreet.mechanisms.interfaces import Message, Plan, Schedule
 from discreet.mechanisms.local.randomized_response import StepReports
@@ -47,7 +47,7 @@ def started(privatizer=AMPLIFIED, users=40, times=(0, 10, 20), source=None, quer
 def sent(session, users, policy=POLICY):
     """The messages of a new plan's users."""
     encoder, first = session.begin(Plan(policy, users)), session.users
-    return [encoder(LIFE, session.open_plan, SeededCoins(KEY, user)) for user in range(first, first + users)]
+    return [encoder(LIFE, session.open_plan, SeededRng(KEY, user)) for user in range(first, first + users)]
 
 
 # ------------------------------------------------------------------------- the bound, independently
@@ -138,8 +138,8 @@ def test_one_randomizer_for_a_batch_whatever_the_plan():
     inner = session.begin(Plan(POLICY, 1)).inner
     with_other = type(inner)(LAYOUT, inner.reports, True, inner.policy_rows + 1, inner.number)
     for user in range(20):
-        one = inner(LIFE, session.open_plan, SeededCoins(KEY, user)).message
-        other = with_other(LIFE, session.open_plan, SeededCoins(KEY, user)).message
+        one = inner(LIFE, session.open_plan, SeededRng(KEY, user)).message
+        other = with_other(LIFE, session.open_plan, SeededRng(KEY, user)).message
         assert (one == other).all()
 
 
@@ -213,7 +213,7 @@ def test_bad_messages_are_counted_and_move_nothing():
             session.submit(report)
     for report in reports[1:]:
         session.submit(report)
-    with pytest.raises(Refused) as refusal:  # all have come, and she counts already
+    with pytest.raises(MessageRejected) as refusal:  # all have come, and she counts already
         session.submit(reports[0])
     assert refusal.value.reason == "replayed"
     clean = started()
@@ -312,9 +312,9 @@ def test_secure_sessions_take_secure_coins_and_no_sums():
     session.release()
     encoder = session.begin(Plan(POLICY, 10))
     with pytest.raises(ValueError, match="coins"):
-        encoder(LIFE, session.open_plan, SeededCoins(KEY, 0))
+        encoder(LIFE, session.open_plan, SeededRng(KEY, 0))
     for _ in range(10):
-        session.submit(encoder(LIFE, session.open_plan, SecureCoins()))
+        session.submit(encoder(LIFE, session.open_plan, SecureRng()))
     assert session.release().users == 10
     session.begin(Plan(POLICY, 10))
     with pytest.raises(ValueError, match="simulation"):
@@ -364,7 +364,7 @@ def test_noise_has_its_law(by_messages):
         encoder, first = session.begin(Plan(policy, users)), users * run
         if by_messages:
             for user in range(first, first + users):
-                session.submit(encoder(life, session.open_plan, SeededCoins(keys.noise, user)))
+                session.submit(encoder(life, session.open_plan, SeededRng(keys.noise, user)))
         else:
             steps, share = session.reports.steps, session.reports.reward_share
             sums = reported_counts(world, policy, users, steps, share, keys.environment, first)
@@ -403,7 +403,7 @@ def test_batches_with_questions_of_their_own():
     session.release()
     encoder = session.begin(Plan(POLICY, 80))
     for user in range(80):
-        session.submit(encoder(LIFE, session.open_plan, SeededCoins(KEY, user)))
+        session.submit(encoder(LIFE, session.open_plan, SeededRng(KEY, user)))
     first = session.release()
     assert first.estimates[TRANSITIONS].value.shape == (1, 2, 2, 2)
     errors = first.estimates[TRANSITIONS].value[0] - 80 * one.contribution(LIFE)[TRANSITIONS][0]

@@ -15,8 +15,8 @@ import discreet as dr
 from discreet.accounting.pld import verify
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.device.message_envelope import Envelope
 from discreet.device.shuffle_encoder import ShuffleEncoder, SimulatedCoins
 from discreet.device.shuffle_payload import COIN, Family, Form, read
@@ -43,7 +43,7 @@ def fill(session, users):
     encoder = session.begin(Plan(POLICY, users))
     first = session.users
     for user in range(first, first + users):
-        session.submit(encoder(LIFE, session.open_plan, SeededCoins(KEY, user)))
+        session.submit(encoder(LIFE, session.open_plan, SeededRng(KEY, user)))
 
 
 # --------------------------------------------------------------------------------- three parties
@@ -355,11 +355,11 @@ def test_secure_sessions_take_secure_coins_and_no_sums():
     session.release()
     encoder = session.begin(Plan(POLICY, 10))
     with pytest.raises(ValueError, match="SecureCoins"):
-        encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0))
+        encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0))
     with pytest.raises(ValueError, match="simulation"):
         session.submit_sum({}, 10)
     for _ in range(10):
-        session.submit(encoder(LIFE, session.open_plan, SecureCoins()))
+        session.submit(encoder(LIFE, session.open_plan, SecureRng()))
     release = session.release()
     assert release.users == 10
     assert session.guarantee.randomness == "secure"
@@ -435,7 +435,7 @@ def test_learners_run_under_shuffle_by_episodes_and_batches():
         (
             dr.NoiseAwareUCBVI(replan_growth=1.5),
             dr.DPUCBVI(replan_every=20),
-            dr.PrivateUCBPO(replan_every=20),
+            dr.learners.PrivateUCBPO(replan_every=20),
         ),
         ("episode", "batch"),
     ):
@@ -456,7 +456,7 @@ def test_one_release_of_stored_people():
     for user in range(300):
         life = rollout(mdp, policy, Seeded(2).keys.environment, user)
         truth += query.contribution(life)[TRANSITIONS]
-        session.submit(encoder(life, session.open_plan, SeededCoins(Seeded(2).keys.noise, user)))
+        session.submit(encoder(life, session.open_plan, SeededRng(Seeded(2).keys.noise, user)))
     estimate = session.release().estimates[TRANSITIONS]
     error = np.abs(estimate.value - truth)
     assert error.max() <= estimate.law.bound(1e-7)

@@ -16,7 +16,7 @@ from discreet.core.noise import random_streams_kernels as streams
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
-__all__ = ["RunKeys", "SeededCoins", "keys_of"]
+__all__ = ["RunKeys", "SeededRng", "keys_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,10 @@ def keys_of(seed: int, run: int, batch: int | None) -> RunKeys:
 
 def _no_grid(grid: int | None) -> None:
     if grid is not None:
-        raise ValueError(f"grid = {grid}: seeded coins have none; this session needs SecureCoins()")
+        raise ValueError(f"grid = {grid}: seeded coins have none; this session needs SecureRng()")
 
 
-class SeededCoins:
+class SeededRng:
     """Random generator of one simulated user's device: the stream (noise, user, 0) of a run.
 
     key : (2,) uint64, of the run's noise (``dr.Seeded(seed, run).keys.noise``). user : the user's number,

@@ -1,4 +1,4 @@
-"""Compiled sums of many stored people's records at once: :meth:`Tally.add`."""
+"""Compiled sums of many stored people's records at once: :meth:`PartialAggregate.add`."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ class ReportEncoder:
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
         if self.secure and not coins.exact:
-            raise ValueError("coins: must be exact (SecureCoins); seeded coins have none of the promised law")
+            raise ValueError("coins: must be exact (SecureRng); seeded coins have none of the promised law")
         record, index = cut_to(checked(trajectory, self.layout), self.reports.step), self.layout.row_index
         message = drawn(
             self.reports, index, None if self.stochastic else self.policy_rows, record.states,

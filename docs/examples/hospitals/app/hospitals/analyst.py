@@ -14,4 +14,4 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run once."""
     home = Path(str(context.run_config["analyst"]))
-    dr.flower_server(dr.read_site_plan(home / "plan.toml"), home / "policy")(grid, context)
+    dr.pipeline.flower_server(dr.pipeline.read_site_plan(home / "plan.toml"), home / "policy")(grid, context)

@@ -1,0 +1,53 @@
+"""Privatizers, queries, mechanisms and sessions."""
+
+from discreet.core.correlated_noise.binary_tree import Tree as Tree
+from discreet.core.correlated_noise.optimal_tree import OptimalTree as OptimalTree
+from discreet.core.correlated_noise.per_pair_schedule import Clocks as Clocks
+from discreet.core.correlated_noise.signed_digit_tree import SignedDigits as SignedDigits
+from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot as SquareRoot
+from discreet.core.count_mechanism import Batches as Batches
+from discreet.core.count_mechanism import CountMechanism as CountMechanism
+from discreet.core.count_mechanism import Exact as Exact
+from discreet.core.count_mechanism import OnDevice as OnDevice
+from discreet.core.count_mechanism import Prefixes as Prefixes
+from discreet.core.count_mechanism import Stated as Stated
+from discreet.core.count_query import CountQuery as CountQuery
+from discreet.core.noise.seeded_rng import SeededRng as SeededRng
+from discreet.core.rng import Secure as Secure
+from discreet.core.rng import SecureRng as SecureRng
+from discreet.core.rng import Seeded as Seeded
+from discreet.mechanisms.batch_queries import BatchMechanism as BatchMechanism
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate as PartialAggregate
+from discreet.mechanisms.features import Features as Features
+from discreet.mechanisms.features import MixtureFeatures as MixtureFeatures
+from discreet.mechanisms.interfaces import Encoder as Encoder
+from discreet.mechanisms.interfaces import Learner as Learner
+from discreet.mechanisms.interfaces import Mechanism as Mechanism
+from discreet.mechanisms.interfaces import Message as Message
+from discreet.mechanisms.interfaces import NoiseDistribution as NoiseDistribution
+from discreet.mechanisms.interfaces import Plan as Plan
+from discreet.mechanisms.interfaces import Privatizer as Privatizer
+from discreet.mechanisms.interfaces import ProblemSpec as ProblemSpec
+from discreet.mechanisms.interfaces import Release as Release
+from discreet.mechanisms.interfaces import Response as Response
+from discreet.mechanisms.interfaces import ReturnBounds as ReturnBounds
+from discreet.mechanisms.interfaces import Schedule as Schedule
+from discreet.mechanisms.interfaces import Session as Session
+from discreet.mechanisms.linear.adaptive_queries import Question as Question
+from discreet.mechanisms.linear.adaptive_queries import ResponseSession as ResponseSession
+from discreet.mechanisms.linear.linear_mechanism import LinearMechanism as LinearMechanism
+from discreet.mechanisms.linear.linear_queries import GramQuery as GramQuery
+from discreet.mechanisms.linear.linear_queries import MixtureQuery as MixtureQuery
+from discreet.mechanisms.local.randomized_response import StepReports as StepReports
+from discreet.mechanisms.local.randomized_response_strategy import Reported as Reported
+from discreet.mechanisms.open_session import Proposes as Proposes
+from discreet.mechanisms.open_session import session_of as session_of
+from discreet.mechanisms.privatizers.central import Central as Central
+from discreet.mechanisms.privatizers.local import Local as Local
+from discreet.mechanisms.privatizers.no_privacy import NoPrivacy as NoPrivacy
+from discreet.mechanisms.privatizers.shuffle import Shuffle as Shuffle
+from discreet.mechanisms.restore_session import restore as restore
+from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism as AmplifiedMechanism
+from discreet.mechanisms.shuffle.shuffle_mechanisms import FlipMechanism as FlipMechanism
+
+__all__: list[str]
