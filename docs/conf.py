@@ -77,11 +77,8 @@ linkcheck_anchors = False
 
 # --------------------------------------------------------------------------------------- reference
 autosummary_generate = True
-autosummary_filename_map = {  # a file system may not tell `audit` from `Audit`
-    f"discreet.{name}": f"discreet.{name}-function"
-    for name in dr.__all__
-    if name.islower() and name.capitalize() in dr.__all__
-}
+HOMES = reference.homes()  # full name of each public object to the module that defines it
+FULL = {name.rpartition(".")[2]: name for name in HOMES}
 autosummary_ignore_module_all = False
 templates_path = ["templates"]
 autodoc_typehints = "signature"
@@ -224,7 +221,7 @@ def _sections(lines: list[str]) -> list[str]:
 
 def _options_of_bases(thing: Any) -> list[str]:
     """What a class takes because its bases do: their docstrings, where they are no public names."""
-    public = {getattr(dr, name) for name in dr.__all__ if isinstance(getattr(dr, name), type)}
+    public = {one for one in map(_object, HOMES) if isinstance(one, type)}
     found: list[str] = []
     for base in thing.__mro__[1:]:
         text = inspect.cleandoc(vars(base).get("__doc__") or "")
@@ -238,8 +235,13 @@ def _options_of_bases(thing: Any) -> list[str]:
     return found
 
 
+def _object(full: str) -> Any:
+    """Return the public object of a full name."""
+    return functools.reduce(getattr, full.split(".")[1:], dr)
+
+
 def _read(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
-    if what == "class" and name.count(".") == 1:
+    if what == "class" and name in HOMES:
         lines += _options_of_bases(thing)
     lines[:] = as_text(_apart(_sections(lines)))
     if what in ("property", "attribute"):
@@ -253,36 +255,33 @@ def _keep(_app: Any, _what: str, name: str, _thing: Any, _options: Any, lines: l
     lines[:] = _kept.pop(name, lines)
 
 
-def _home(name: str) -> str:
-    """The module in which a public name is defined."""
-    return f"discreet.{dr._HOMES[name]}" if name in dr._HOMES else f"discreet.{name}"
-
-
 def _derived(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
     """Under each public name: where it stands, and what that module says of source, proof and guarantee."""
-    if name.count(".") != 1 or what == "module":
+    if name not in HOMES or what == "module":
         return
-    home = _home(name.removeprefix("discreet."))
+    home = HOMES[name]
     text = inspect.cleandoc(importlib.import_module(home).__doc__ or "").splitlines()
     lines += ["", f".. dropdown:: Source and derivation: ``{home}``", ""]
     lines += ["   .. code-block:: text", "", *(f"      {line}" for line in text)]
 
 
-_PROTOCOLS = ("Session", "Mechanism", "Privatizer", "Learner", "OfflineLearner", "Encoder", "NoiseLaw")
+_PROTOCOLS = (
+    "Session", "Mechanism", "Privatizer", "Learner", "OfflineLearner", "Encoder", "NoiseDistribution",
+)  # fmt: skip
 
 
 def _in_protocol(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
     """Under a method that names not all of its arguments: the protocol that it is part of, which does."""
-    if what != "method" or name.count(".") != 2:
+    full, _, method = name.rpartition(".")
+    if what != "method" or full not in HOMES:
         return
-    _, of, method = name.split(".")
     text = "\n".join(lines)
     if all(re.search(rf"\b{one}\b", text) for one in inspect.signature(thing).parameters if one != "self"):
         return
     for protocol in _PROTOCOLS:
-        needs = [one for one in vars(getattr(dr, protocol)) if not one.startswith("_")]
-        if protocol != of and method in needs and all(hasattr(getattr(dr, of), one) for one in needs):
-            lines += ["", f"Arguments and errors are those of :meth:`discreet.{protocol}.{method}`."]
+        needs = [one for one in vars(_object(FULL[protocol])) if not one.startswith("_")]
+        if FULL[protocol] != full and method in needs and all(hasattr(_object(full), one) for one in needs):
+            lines += ["", f"Arguments and errors are those of :meth:`{FULL[protocol]}.{method}`."]
             return
 
 
@@ -292,14 +291,13 @@ def _public(_app: Any, env: Any, node: Any, content: Any) -> Any:
 
     if node.get("refdomain") != "py":
         return None
-    name = node["reftarget"].split(".")[-1]
-    member = None
-    if name not in dr.__all__ and "." in node["reftarget"]:
+    name, member = node["reftarget"].rpartition(".")[2], None
+    if name not in FULL and "." in node["reftarget"]:
         name, member = node["reftarget"].split(".")[-2:]
-    if name not in dr.__all__:
+    if name not in FULL:
         return None
-    target = f"discreet.{name}" + (f".{member}" if member else "")
-    page = "made/reference/" + autosummary_filename_map.get(f"discreet.{name}", f"discreet.{name}")
+    target = FULL[name] + (f".{member}" if member else "")
+    page = f"made/reference/{FULL[name]}"
     if page not in env.found_docs or node.get("refdoc") is None:
         return None
     return make_refnode(env.app.builder, node["refdoc"], page, target, content, target)

@@ -28,7 +28,7 @@ def imports_between(name: str = "discreet") -> Counter[tuple[str, str]]:
     for importer in graph.modules:
         for imported in graph.find_modules_directly_imported_by(importer):
             pair = _package(importer), _package(imported)
-            if pair[0] != pair[1] and pair[1] != name:  # the root module has the version and nothing else
+            if pair[0] != pair[1] and name not in pair:  # the root module only finds public names
                 found[pair] += 1
     return found
 

@@ -35,7 +35,7 @@ def public_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     homes: dict[str, str] = {}
     for first, *words in imports:  # ".module import NAME as NAME", or "import NAME as NAME" of this package
         home = f"discreet{first}" if first.startswith(".") else "discreet"
-        homes[words[words.index("as") + 1]] = home
+        homes[words[words.index("as") + 1].rstrip(",")] = home
 
     def load(name: str) -> Any:
         if name not in homes:

@@ -18,7 +18,7 @@ from discreet.audit import conformance
 from discreet.experiments.simulate import Setup
 from discreet.mechanisms.interfaces import Estimate, Release
 
-EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 CASES = list(conformance.plugin_cases())

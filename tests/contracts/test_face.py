@@ -1,19 +1,23 @@
 """``import discreet as dr`` is enough: for the pages, for type checkers, and for who makes a mistake."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
 import sys
 import textwrap
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
+from public import BY_NAME, PUBLIC
 
 import discreet as dr
 from discreet import registry
 from discreet.core.count_kernels import LAPLACE
+from discreet.utils import renamed as renaming
 from discreet.utils.short_repr import LINES, WIDTH
 
 ROOT = Path(__file__).parents[2]
@@ -62,15 +66,34 @@ def test_the_walk_finds_deeper_imports() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_name_that_a_page_uses_is_public(page: Path) -> None:
-    used = set(re.findall(r"\bdr\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8")))
-    assert used <= set(dr.__all__)
+    used = set(re.findall(r"\bdr\.((?:[a-z]+\.)*[A-Za-z_]\w*)", page.read_text(encoding="utf-8")))
+    assert {name for name in used if not is_public(name)} == set()
     assert used or page.name not in JOBS
+
+
+def is_public(name: str) -> bool:
+    """A name, a package, or an attribute of either."""
+    found: object = dr
+    for part in name.split("."):
+        if isinstance(found, types.ModuleType) and part not in found.__all__:
+            return False
+        found = getattr(found, part, None)
+        if found is None:
+            return False
+    return True
+
+
+def test_names_that_are_not_public_are_found() -> None:
+    assert all(
+        map(is_public, ("make", "learners", "learners.UCBVI", "learners.ope.evaluate", "Ledger.charge"))
+    )
+    assert not any(map(is_public, ("UCBVI", "learners.nothing", "registry", "envs.mdp")))
 
 
 def test_every_name_of_the_command_line_is_public() -> None:
     parts = [one for one in registry.entries() if one.plugin is None and one.kind != "environment"]
     assert len(parts) > 25
-    missing = {one.name for one in parts if getattr(dr, one.factory().__name__, None) is not one.factory()}
+    missing = {one.name for one in parts if BY_NAME.get(one.factory().__name__) is not one.factory()}
     assert missing == set()
 
 
@@ -85,15 +108,15 @@ def test_jobs_by_their_names() -> None:
         "MixtureFeatures",
         "simulate",
         "learn",
-        "learn_from",
+        "learn_offline",
         "learn_linear",
-        "plan_again",
         "replan",
+        "replan_linear",
         "verify",
-        "forecast_learn",
-        "forecast_run",
+        "estimate_release",
+        "estimate_run",
         "Ledger",
-        "audit",
+        "audit_privatizer",
         "restore",
         "open_source",
         "read_schema",
@@ -107,10 +130,11 @@ def test_jobs_by_their_names() -> None:
         "Reported",
         "Stated",
         "Budget",
-        "greedy",
+        "greedy_action",
     }
-    assert jobs <= set(dr.__all__)
-    assert len(dr.__all__) == len(set(dr.__all__))
+    assert jobs <= set(BY_NAME)
+    assert len(BY_NAME) == len(PUBLIC)
+    assert len([name for name in PUBLIC if "." not in name]) <= 60
 
 
 def test_a_mechanism_is_built_and_run_by_public_names() -> None:
@@ -151,12 +175,12 @@ dr.mechanisms.session_of(mechanism, dr.Secure()).close()
 
 def test_a_type_checker_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> None:
     def name(one: registry.Entry) -> str:
-        return one.factory().__name__
+        return next(f"dr.{full}" for full, thing in PUBLIC.items() if thing is one.factory())
 
     budget = {"none": "", "central": "epsilon=1.0", "local": "epsilon=1.0", "shuffle": "epsilon=1.0"}
-    right = [f"dr.simulate(mdp, dr.{name(one)}(), dr.NoPrivacy(), 9)" for one in registry.entries("learner")]
+    right = [f"dr.simulate(mdp, {name(one)}(), dr.NoPrivacy(), 9)" for one in registry.entries("learner")]
     right += [
-        f"dr.simulate(mdp, dr.learners.UCBVI(), dr.{name(one)}({budget[one.name]}), 9)"
+        f"dr.simulate(mdp, dr.learners.UCBVI(), {name(one)}({budget[one.name]}), 9)"
         for one in registry.entries("privatizer")
         if one.plugin is None
     ]
@@ -193,7 +217,11 @@ def simulate(mdp: object, learner: object, privatizer: object) -> None:
             r"^privatizer = UCBVI\(.*: must be a privatizer, such as .*Central\(epsilon=1.0\); this is "
             r"a learner: are learner and privatizer swapped\?$",
         ),
-        (dr.DPAPVI(), dr.NoPrivacy(), r"is an offline learner: it learns from stored people \(learn_from\)$"),
+        (
+            dr.DPAPVI(),
+            dr.NoPrivacy(),
+            r"is an offline learner: it learns from stored people \(learn_offline\)$",
+        ),
         (dr.DPUCBVI, dr.NoPrivacy(), r"this is the class itself: call it, DPUCBVI\(\.\.\.\)$"),
         (dr.DPUCBVI(), None, r"^privatizer = None: must be a privatizer, such as .*Central\(epsilon=1.0\)$"),
     ],
@@ -326,3 +354,34 @@ def test_worlds_results_and_stored_things_are_shown_on_a_screen() -> None:
     local = dr.Local(epsilon=10.0, delta=1e-5).start(setup.query, setup.schedule, dr.Secure())
     fits(local.device)
     fits(local)
+
+
+# ------------------------------------------------------------------------- names of earlier versions
+def test_a_renamed_name_says_the_new_one() -> None:
+    with pytest.raises(
+        AttributeError, match=r"^discreet\.Outcome was renamed in 0\.3\.0: discreet\.pipeline\.LearnResult$"
+    ):
+        _ = dr.Outcome  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="module 'discreet.envs' has no attribute 'nothing'"):
+        _ = dr.envs.nothing  # type: ignore[attr-defined]
+    with pytest.raises(ModuleNotFoundError, match=r"discreet\.offline was renamed in 0\.3\.0"):
+        importlib.import_module("discreet.offline.release")
+    with pytest.raises(ModuleNotFoundError, match="No module named 'discreet.nothing'"):
+        importlib.import_module("discreet.nothing")
+
+
+def test_every_new_name_is_there() -> None:
+    for old, new in renaming._table().items():
+        for one in new.split(", "):
+            assert resolved(one) is not None, old
+
+
+def resolved(full: str) -> object:
+    """A module, or an attribute of one."""
+    try:
+        return importlib.import_module(full)
+    except ModuleNotFoundError as error:
+        if error.name != full:  # an extra that is not installed
+            return error
+        home, _, name = full.rpartition(".")
+        return getattr(importlib.import_module(home), name)

@@ -234,7 +234,7 @@ class CountDevice(forms.OfPairs):
         return Envelope(self.KIND, plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
     def read(self, plan: int, message: Any) -> tuple[bytes, Floats]:
-        """The nonce and the (cells,) noisy counters of a message to plan ``plan``, or :class:`~discreet.device.message_envelope.MessageRejected`."""
+        """Return nonce and (cells,) noisy counters of a message to ``plan``, or raise ``MessageRejected``."""
         found = opened(message, self.KIND, self.digest, plan)
         return found.nonce, blocks.unpacked(found.payload, self.offsets) / self.units
 

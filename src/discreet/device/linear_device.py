@@ -561,7 +561,7 @@ class LinearDevice:
         return Envelope("sums", plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
     def read(self, plan: int, message: Any) -> tuple[bytes, Ints]:
-        """The nonce and the (cells,) integers of a message to plan ``plan``, or :class:`~discreet.device.message_envelope.MessageRejected`."""
+        """Return nonce and (cells,) integers of a message to ``plan``, or raise ``MessageRejected``."""
         found = opened(message, "sums", self.digest, plan)
         return found.nonce, blocks.unpacked(found.payload, self.offsets)
 
