@@ -18,7 +18,7 @@ import discreet as dr
 
 
 def main(folder: Path, name: str) -> None:
-    """Write both files. folder : what ``discreet prepare`` wrote. name : of the value and the new column."""
+    """Write both files. folder : output of ``discreet prepare``. name : name of the value and column."""
     ending = rf" / {re.escape(name)}=(.*)$"
     schema = dr.read_schema(folder / "schema.toml")
     found = [re.search(ending, label) for label in schema.state_labels]
