@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from commands import call
 
-from studies.ward_verdicts import verdicts
+from benchmarks.studies.ward_verdicts import verdicts
 
 ROOT = Path(__file__).parents[2]
 WARD = ROOT / "docs" / "examples" / "ward"
