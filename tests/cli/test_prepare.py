@@ -94,6 +94,26 @@ def test_the_state_of_the_ward_is_enough_and_pressure_alone_is_not(records: Path
     assert kinds == ["shown", "state incomplete"]
 
 
+def test_the_last_value_of_states_becomes_a_column_of_groups(records: Path, tmp_path: Path) -> None:
+    """The script that docs/prepare.md names, with groups of the ward's stays."""
+    text = (WARD / "declaration.toml").read_text().replace('"pressure", "lactate"', '"pressure", "kind"')
+    kind = '[prepare.values.kind]\ncolumn = "outcome"\nof = "episode"\ncategories = '
+    kind += '{ home = "a", ward = "a", died = "b" }\n'
+    (tmp_path / "D.toml").write_text(text.replace("[prepare.states]", f"{kind}\n[prepare.states]"))
+    ask = ["--schema", tmp_path / "D.toml", "--out", tmp_path / "by-kind"]
+    call("prepare", records, "--decimal", ",", *ask)
+    subprocess.run([sys.executable, str(WARD / "add_groups.py"), tmp_path / "by-kind", "kind"], check=True)
+    grouped = tmp_path / "by-kind" / "grouped.parquet"
+    assert grouped.stat().st_mode & 0o777 == 0o600
+    rows = pd.read_parquet(grouped)
+    assert set(rows["kind"]) == {"a", "b"}
+    assert not rows["state"].str.contains("kind").any()
+    schema = tmp_path / "by-kind" / "grouped.toml"
+    call("learn", grouped, "--schema", schema, *BUDGET, "--no-ledger", "--out", tmp_path / "policy")
+    found = json.loads((tmp_path / "policy" / "report.json").read_text())["groups"]
+    assert {"a", "b"} == {one["group"] for one in found}
+
+
 def test_offences_end_with_status_2_and_a_private_file(records: Path, tmp_path: Path) -> None:
     text = (WARD / "declaration.toml").read_text().replace('unreadable = "missing"\n', "")
     (tmp_path / "P.toml").write_text(text)

@@ -73,7 +73,7 @@ tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) of above, averaged over gains: r may
 of g_1 times the ends of r, two of its deviations away.
 
 Assumptions: the environment is the same at every step, and the state contains everything that matters for
-action and outcome. The coverage of the intervals is measured (docs/decision-points.md).
+action and outcome. The coverage of the intervals is measured (benchmarks/decision_points.md).
 """
 
 from __future__ import annotations
