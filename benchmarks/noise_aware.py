@@ -5,7 +5,7 @@
 ``riverswim``: every budget, with the defaults and with knobs tuned on this task (``studies.tuning
 --task``; those were chosen on other seeds). ``worlds``: seven others, defaults. ``returns``: exploration by
 measured returns beside the plain learner. Final regret after 20 000 users, by batches: mean, standard error,
-median, 10 to 90 %, share of what the uniform policy loses. docs/returns.md shows the last.
+median, 10 to 90 %, share of what the uniform policy loses. benchmarks/default_learner.md shows the last.
 ``time``: milliseconds of CPU time that one run takes, a median.
 """
 
