@@ -30,7 +30,7 @@ from discreet.learners.online.policy_elimination import Enumeration
 
 SEED = 77
 LEARNERS: dict[str, Any] = {
-    "sdp-pe": dr.SDPPE(), "sdp-pe-om": dr.SDPPEOM(), "noise-aware": dr.NoiseAwareUCBVI(),
+    "sdp-pe": dr.SDPPE(), "sdp-pe-om": dr.learners.SDPPEOM(), "noise-aware": dr.NoiseAwareUCBVI(),
 }  # fmt: skip
 
 
@@ -107,8 +107,8 @@ def simulation() -> None:
         ("shuffle (1, 1e-6)", dr.Shuffle(epsilon=1.0, delta=1e-6)),
     ):
         small = envs.random_mdp(states=3, actions=2, horizon=3, seed=0, rewards="bernoulli")
-        Setup(small, dr.SDPPEOM(), privatizer, 3_000, "batch").run(SEED, 0)  # compiles
-        setup = Setup(mdp, dr.SDPPEOM(), privatizer, 6_000_000, "batch")
+        Setup(small, dr.learners.SDPPEOM(), privatizer, 3_000, "batch").run(SEED, 0)  # compiles
+        setup = Setup(mdp, dr.learners.SDPPEOM(), privatizer, 6_000_000, "batch")
         profile = cProfile.Profile(time.process_time)
         profile.runcall(setup.run, SEED, 0)
         stats: Any = pstats.Stats(profile)

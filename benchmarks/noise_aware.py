@@ -2,7 +2,7 @@
 
     python benchmarks/noise_aware.py [--part riverswim] [--seeds 256]
 
-``riverswim``: every budget, with the defaults and with knobs tuned on this task (``studies.tuning
+``riverswim``: every budget, with the defaults and with knobs tuned on this task (``benchmarks.studies.tuning
 --task``; those were chosen on other seeds). ``worlds``: seven others, defaults. ``returns``: exploration by
 measured returns beside the plain learner. Final regret after 20 000 users, by batches: mean, standard error,
 median, 10 to 90 %, share of what the uniform policy loses. benchmarks/default_learner.md shows the last.
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import discreet as dr
 from discreet.experiments.simulate import Setup
-from discreet.experiments.suite import SUITE
+from benchmarks.leaderboard.env_suites import SUITE
 from discreet.utils.system import processors
 
 USERS = 20_000
@@ -36,7 +36,7 @@ PRIVATIZERS: dict[str, Any] = {
     "local 10": dr.Local(epsilon=10.0),
     "none": dr.NoPrivacy(),
 }
-# what ``python -m studies.tuning --task NAME --seeds 32`` chose
+# what ``python -m benchmarks.studies.tuning --task NAME --seeds 32`` chose
 _START: dict[str, Any] = {"stat_scale": 0.1, "priv_scale": 0.25, "excess": 2.0, "reward_share": 0.2}
 _PURE: dict[str, Any] = {**_START, "replan_growth": 1.2, "pooled_share": 0.9, "pooled_share_end": 0.1}
 TUNED_ON_TASK: dict[str, dict[str, Any]] = {
