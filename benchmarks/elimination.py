@@ -6,7 +6,7 @@
 at S = 50, A = 5, H = 20 at levels from free to tight, with where the time goes. One thread. ``simulate``:
 a whole simulated run of that size, by what it spends its time on (seconds of this process). ``regret``:
 SDP-PE, SDP-PE-OM and the noise-aware learner, on small random worlds and RiverSwim, by privatizer: final
-regret as a share of the uniform policy's. Quoted by docs/elimination.md.
+regret as a share of the uniform policy's. The tables are in benchmarks/elimination.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 ``riverswim``: every budget, with the defaults and with knobs tuned on this task (``benchmarks.studies.tuning
 --task``; those were chosen on other seeds). ``worlds``: seven others, defaults. ``returns``: exploration by
 measured returns beside the plain learner. Final regret after 20 000 users, by batches: mean, standard error,
-median, 10 to 90 %, share of what the uniform policy loses. docs/returns.md shows the last.
+median, 10 to 90 %, share of what the uniform policy loses. benchmarks/default_learner.md shows the last.
 ``time``: milliseconds of CPU time that one run takes, a median.
 """
 
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import discreet as dr
-from benchmarks.leaderboard.env_suites import SUITE
 from discreet.experiments.simulate import Setup
+from benchmarks.leaderboard.env_suites import SUITE
 from discreet.utils.system import processors
 
 USERS = 20_000

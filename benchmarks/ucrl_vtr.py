@@ -1,4 +1,4 @@
-"""UCRL-VTR on mixtures: regret by budget, targets, schedule and bonus (docs/linear.md has the tables).
+"""UCRL-VTR on mixtures: regret by budget, targets, schedule and bonus (benchmarks/linear.md has the tables).
 
     python benchmarks/ucrl_vtr.py [--world linear-mixture] [--episodes 4000] [--seeds 10]
         [--instances 0,1,2,100] [--quick | --rewards]

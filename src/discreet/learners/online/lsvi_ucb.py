@@ -70,7 +70,7 @@ Form = Literal["model", "requery"]
 
 _MOST_ROWS = 2**20  # largest number of entries of P^ whose rows are projected onto the simplex by default
 
-# Chosen by measurement: docs/linear.md, "LSVI-UCB".
+# Chosen by measurement: benchmarks/linear.md, "LSVI-UCB".
 _FIRST = 32  # under privacy a first release after K / 32 users
 _LEAST_GROWTH = 1.25  # under privacy: more releases mean more noise
 _FEW_STATES = 50  # largest S for which the model form is the default under central noise

@@ -247,10 +247,10 @@ class NoiseAwareUCBVI(GreedyLearner):
         never be corrected.
     explore : "optimism" or "returns"
         ``returns``: try every action repeated first, measure what users earn, and hold the learner to a
-        quarter of it (:mod:`discreet.learners.online.return_probe`, docs/returns.md). If a repeated action
-        earns a reward that the learner does not find for long, regret is 0.3 times that of ``optimism``
-        (RiverSwim at (1, 1e-6)). Elsewhere it was 0.8 to 1.6 times, at that and other budgets of one
-        mechanism. Needs ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy`` with seeded
+        quarter of it (:mod:`discreet.learners.online.return_probe`, docs/choose-a-learner.md). If a repeated
+        action earns a reward that the learner does not find for long, regret is 0.3 times that of
+        ``optimism`` (RiverSwim at (1, 1e-6)). Elsewhere it was 0.8 to 1.6 times, at that and other budgets of
+        one mechanism. Needs ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy`` with seeded
         noise. A simulation plays its users one by one.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.

@@ -25,7 +25,7 @@ This explorer has three stages.
 Regret falls in environments where repeating some action gives a reward and the learner alone finds none for
 long (RiverSwim). Regret rises in environments where a repeated action has a small return, and the learner's
 return is less than a quarter of it for the first thousand users. There the learner is slowed down.
-The measurements are in docs/returns.md. No regret theorem is claimed.
+The measurements are in benchmarks/default_learner.md. No regret theorem is claimed.
 
 Privacy does not depend on any of this: groups, shares and policies are functions of earlier releases.
 
