@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from discreet.reproductions.shuffle_noise import noise_table, page_table
+from papers.shuffle_noise import noise_table, page_table
 
 
 def test_the_documented_table_is_the_computed_one():
