@@ -6,7 +6,7 @@ from papers.shuffle_noise import noise_table, page_table
 
 
 def test_the_documented_table_is_the_computed_one():
-    text = (Path(__file__).parents[2] / "docs" / "shuffle.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "benchmarks" / "shuffle.md").read_text("utf-8")
     rows = noise_table()
     for line in page_table(rows).splitlines():
         assert line in text
