@@ -92,7 +92,7 @@ def local() -> Iterator[Run]:
 
 @contextlib.contextmanager
 def dask() -> Iterator[Run]:
-    """A scheduler and two worker processes, with the system's own way to give memory back (benchmarks/engines.md)."""
+    """A scheduler and two workers that return memory as the system does (benchmarks/engines.md)."""
     import dask.config
     from distributed import Client, LocalCluster
 
