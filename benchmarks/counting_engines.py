@@ -75,7 +75,7 @@ def make(folder: Path, rows: int) -> None:
 def counted(rows: Any) -> Counted:
     """One part, counted in one thread: what a task does."""
     begin = time.process_time()
-    part = dr.count_part(dr.open_source(rows, SCHEMA), dr.DecisionPoints(), KEY, workers=1).to_bytes()
+    part = dr.pipeline.aggregate_part(dr.data.open_source(rows, SCHEMA), dr.DecisionPoints(), KEY, workers=1).to_bytes()
     return part, time.process_time() - begin
 
 
@@ -200,13 +200,13 @@ def said(name: str, ratios: Sequence[float]) -> str:
     return f"{name} {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-def equal(one: dr.Part, other: dr.Part) -> bool:
+def equal(one: dr.pipeline.PartialAggregateFile, other: dr.pipeline.PartialAggregateFile) -> bool:
     """The same sums of the same people."""
     rows = (np.sort(part.people.view("V16").ravel()) for part in (one, other))
     return bool(one.tally == other.tally and np.array_equal(*rows))
 
 
-def measure(name: str, files: Sequence[str], rows: int, rounds: int, here: Run, whole: dr.Part) -> None:
+def measure(name: str, files: Sequence[str], rows: int, rounds: int, here: Run, whole: dr.pipeline.PartialAggregateFile) -> None:
     """One engine's lines of the table."""
     with ENGINES[name]() as there:
         here(files[:WORKERS])
@@ -218,8 +218,8 @@ def measure(name: str, files: Sequence[str], rows: int, rounds: int, here: Run, 
             took = {run: timed(run, files) for run in order}
             walls.append(took[here][0] / took[there][0])
             inside.append(took[here][1] / took[there][1])
-            parts = map(partial(dr.Part.from_bytes, name=name), took[there][2])
-            same = same and equal(dr.merge_parts(parts), whole)
+            parts = map(partial(dr.pipeline.PartialAggregateFile.from_bytes, name=name), took[there][2])
+            same = same and equal(dr.pipeline.merge_aggregates(parts), whole)
             speeds = (rows / took[run][0] / WORKERS / 1e6 for run in (here, there))
             print(
                 "{}: million rows a second and worker: here {:.2f}, there {:.2f}".format(name, *speeds),
@@ -241,10 +241,10 @@ def merge(file: Path, parts: int) -> None:
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         paths = [Path(folder) / f"{i}.tally" for i in range(parts)]
         for i, path in enumerate(paths):
-            dr.Part.from_bytes(counted(rows.slice(i * each, each))[0]).save(path)
+            dr.pipeline.PartialAggregateFile.from_bytes(counted(rows.slice(i * each, each))[0]).save(path)
         size, before = sum(path.stat().st_size for path in paths), _peak()
         begin, processor = time.perf_counter(), time.process_time()
-        merged = dr.merge_parts(paths)
+        merged = dr.pipeline.merge_aggregates(paths)
         took, busy = time.perf_counter() - begin, time.process_time() - processor
     print(
         f"{parts} parts of {size / parts / 1e6:.1f} MB, {len(merged.people):,} people: {took:.1f} s, "
@@ -277,15 +277,15 @@ def main() -> None:
         return
     files = sorted(str(path) for path in given.folder.glob("part-*.parquet"))
     begin = time.process_time()
-    whole = dr.count_part(dr.open_source(files, SCHEMA), dr.DecisionPoints(), KEY, workers=1)
+    whole = dr.pipeline.aggregate_part(dr.data.open_source(files, SCHEMA), dr.DecisionPoints(), KEY, workers=1)
     seconds, rows = time.process_time() - begin, len(whole.people) * HORIZON
     print(f"{rows:,} rows in {len(files)} files; in this process, one thread: {rows / seconds / 1e6:.2f}")
     begin = time.perf_counter()
     with local() as here:
-        parts = [dr.Part.from_bytes(part) for part, _ in here(files)]
+        parts = [dr.pipeline.PartialAggregateFile.from_bytes(part) for part, _ in here(files)]
         size = sum(len(part.to_bytes()) for part in parts) / len(parts)
         begin = time.perf_counter()
-        merged = dr.merge_parts(parts)
+        merged = dr.pipeline.merge_aggregates(parts)
         took = time.perf_counter() - begin
         print(f"a part: {size / 1e6:.1f} MB; {len(parts)} merged in {took:.2f} s", flush=True)
         if not equal(merged, whole):
