@@ -681,7 +681,7 @@ class MixtureQuery(LinearQuery):
 
 
 def _count_tables(layout: Layout, sums: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats]:
-    """Return the batch's exact tables: visits (H, P), transitions (H, P, S) and rewards (H, P)."""
+    """Return the batch's exact tables: visits (H, P), transitions ``(H, P, S)`` and rewards (H, P)."""
     horizon, pairs = layout.horizon, layout.states * layout.actions
     shape = (horizon, layout.states, layout.actions)
     found = []
