@@ -208,11 +208,10 @@ def successor_l1(l1: float, states: int) -> float:
 
 
 def goe(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> Floats:
-    """Return (d, d) symmetric noise GOE(s): variance s^2 off the diagonal, 2 s^2 on it, upper entries
-    independent.
+    """Return (d, d) symmetric noise GOE(s): variance s^2 off the diagonal and 2 s^2 on it.
 
-    With a ``grid`` the entries are discrete Gaussians on multiples of 1 / grid. The loss is the same, as
-    zCDP:
+    The entries on and above the diagonal are independent. With a ``grid`` the entries are discrete Gaussians
+    on multiples of 1 / grid. The loss is the same, as zCDP:
 
         rho = sum over the upper triangle of A_ij^2 / (2 sigma_ij^2) = ||A||_F^2 / (4 s^2) = mu^2 / 2.
     """
