@@ -915,7 +915,7 @@ def _exact_grids(
         row = _target(question, question.low, question.high, features.nonneg).row
         widest = math.ceil(_widest(question, features)) if question.reward else 0
         for name, scale in _scales(question, features, states, row, episodes).items():
-            least = most = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)  # units in 1
+            least = most = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)  # grid units in 1
             if name == "start":
                 least = most = 1
             if name == "rewards":

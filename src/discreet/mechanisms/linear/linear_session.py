@@ -139,7 +139,7 @@ class Answers(ResponseSession):
 
     def __init__(self, *args: object, **named: object) -> None:
         super().__init__(*args, **named)  # type: ignore[arg-type]
-        if self._key is not None:  # differs from the addresses of the Gram matrices' noise
+        if self._key is not None:  # separate from the addresses of the Gram matrices' noise
             digest = hashlib.blake2b(self._key.tobytes(), digest_size=16, person=b"discreet/answers").digest()
             self._key = np.frombuffer(digest, "<u8").astype(np.uint64)
 

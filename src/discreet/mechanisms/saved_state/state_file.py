@@ -346,7 +346,7 @@ def state_folder(folder: PathLike | None = None) -> Path:
     """Return the folder of the table of restored states.
 
     ``folder``, else ``$DISCREET_STATE_DIR``, else ``$XDG_STATE_HOME/discreet``, else
-    ``~/.local/state/discreet``. Raises ``ValueError`` if none of these exists.
+    ``~/.local/state/discreet``. Raises ``ValueError`` if none of these is available.
     """
     chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
     if chosen is not None and chosen != "":
