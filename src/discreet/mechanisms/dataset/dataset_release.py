@@ -1,7 +1,7 @@
 """One-shot release of counts in the trusted core: chunks of offline data, then noise, step by step.
 
 ``privatizer.stored(query, randomness)`` starts the session before the number of users is known: the noise of
-one sum over all users does not depend on it. The calls are submit_many and absent, once for each chunk, and
+one sum over all users does not depend on it. The calls are submit_many and absent, any number of times, and
 then release, once.
 
 Guarantee. Each user is in one noisy sum with at most m = ``query.episodes`` episodes. The session enforces

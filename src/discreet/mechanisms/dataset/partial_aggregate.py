@@ -36,7 +36,7 @@ A file (the layout of :mod:`discreet.mechanisms.saved_state.state_file`, under a
 its target and renamed, with mode 0600, and overwrites nothing. Data read from bytes are checked:
 
 - sizes and kinds of all tables;
-- one record of each episode at each step;
+- the number of records at each step, which must fit the number of episodes;
 - as many users leaving a state as arrived in it;
 - rewards within the bounds for the number of visits;
 - no more episodes than the users may have.
