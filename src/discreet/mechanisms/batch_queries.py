@@ -40,7 +40,7 @@ from discreet.core.call_protocols import Encoder
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import Guarantee, parallel
-from discreet.core.protocols import Coins, NoiseLaw, Record
+from discreet.core.protocols import Coins, NoiseDistribution, Record
 from discreet.core.releases import (
     Estimate,
     Floats,
@@ -55,7 +55,7 @@ from discreet.core.rng import Key, Randomness
 from discreet.core.short_repr import brief
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.device.message_envelope import Refused
+from discreet.device.message_envelope import MessageRejected
 from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.query_checks import continual_query, private_query, private_schedule
@@ -161,17 +161,17 @@ class BatchMechanism:
         """Guarantee of the worst batch."""
         return parallel([(kind.words, kind.guarantee) for kind in self.kinds])
 
-    def shared(self, law: Any) -> NoiseLaw:
+    def shared(self, law: Any) -> NoiseDistribution:
         """Return the noise distribution ``law`` with one batch's share of its failure probability.
 
         The batch's own mechanism does not know of the other batches.
         """
         if isinstance(law, NoNoise):
             return law
-        shared: NoiseLaw = replace(law, share=law.share / len(self.parts))
+        shared: NoiseDistribution = replace(law, share=law.share / len(self.parts))
         return shared
 
-    def laws_at(self, n: int) -> dict[str, NoiseLaw]:
+    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
         """Return the noise distributions, by family, after ``n`` users if all of them send their messages.
 
         Raises ``ValueError`` unless n is one of ``schedule.release_times``.
@@ -293,7 +293,7 @@ class BatchSession(StreamSession):
         """Return True if rewards are rounded to bits: simulated sums must then be sums of bits."""
         return self._mechanism.bits
 
-    def laws_at(self, n: int) -> Mapping[str, NoiseLaw]:
+    def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
         """Return the noise distributions of the release after ``n`` users if all of them send their messages.
 
         Raises ``ValueError`` as the mechanism's method does.
@@ -385,7 +385,7 @@ class BatchSession(StreamSession):
         if self._awaited or self._plan is None or not isinstance(message.message, bytes):
             return super()._check_in_time(message)
         if self._inner is None or message.plan != self._plans:
-            raise Refused("late", f"was made for plan {message.plan}, which is over")
+            raise MessageRejected("late", f"was made for plan {message.plan}, which is over")
         self._inner.submit(Message(self._inner._plans, message=message.message))
 
     def _add(self, message: Message) -> None:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.call_protocols import Encoder
 from discreet.core.layout import Layout
-from discreet.core.protocols import Coins, NoiseLaw, Query
+from discreet.core.protocols import Coins, NoiseDistribution, Query
 from discreet.core.releases import (
     Estimate,
     Floats,
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
-    "NoiseLaw", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "Returns", "Schedule",
-    "Session", "Spec", "StepSums", "StepwiseRelease", "Budget", "Trust",
+    "NoiseDistribution", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "ReturnBounds", "Schedule",
+    "Session", "ProblemSpec", "StepSums", "StepwiseRelease", "Budget", "Trust",
 ]  # fmt: skip
 
 
@@ -116,7 +116,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Returns:
+class ReturnBounds:
     """Public facts about an episode's return: how rewards are added up, their units and bounds.
 
     Parameters
@@ -228,7 +228,7 @@ class Sized:
 
 
 @dataclass(frozen=True, eq=False)
-class Spec(Sized):
+class ProblemSpec(Sized):
     """Public facts about the problem, declared before users act.
 
     Parameters
@@ -270,12 +270,12 @@ class Spec(Sized):
     budget: Budget | None = None
     features: Features | MixtureFeatures | None = None
     initial: Floats | None = None
-    returns: Returns | None = None
+    returns: ReturnBounds | None = None
     groups: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", checks.integer("groups", self.groups, 1))
-        if self.returns is not None and not isinstance(self.returns, Returns):
+        if self.returns is not None and not isinstance(self.returns, ReturnBounds):
             raise ValueError(f"returns = {checks.said(self.returns)}: must be Returns or None")
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
@@ -317,7 +317,7 @@ class StepwiseRelease(Protocol):
     @property
     def users(self) -> int: ...
     @property
-    def laws(self) -> Mapping[str, NoiseLaw]:
+    def laws(self) -> Mapping[str, NoiseDistribution]:
         """Noise distributions by family of the query; their bounds are over the cells of all steps."""
         ...
 
@@ -405,7 +405,7 @@ class Mechanism(Protocol):
         """Privacy guarantee, computed from the mechanism's own noise."""
         ...
 
-    def laws_at(self, n: int) -> Mapping[str, NoiseLaw]:
+    def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
         """Return the noise distributions, by family, of the release after ``n`` users, a scheduled time."""
         ...
 
@@ -452,15 +452,15 @@ class Learner(Protocol):
     and problem do not fit.
     """
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the public times of release, fixed before data, for the declared problem ``spec``."""
         ...
 
-    def query(self, spec: Spec) -> Any:
+    def query(self, spec: ProblemSpec) -> Any:
         """Return the query for the problem ``spec``: a :class:`CountQuery`, or one of sums of features."""
         ...
 
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
         """Return the first state for ``spec``.
 
         ties : (2,) uint64, key of the public random numbers that break ties.
