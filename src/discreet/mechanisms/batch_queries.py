@@ -1,24 +1,26 @@
-"""Batches of other people, each with a question of its own: the session of policy elimination.
+"""Session with a separate query for each batch of users, as policy elimination needs.
 
-A learner that eliminates policies asks something else of every batch of people (the transitions of one step,
-then everything), and forgets what it was told before. ``Schedule.queries`` declares the questions, one for
-each batch between two times of release. A :class:`BatchSession` starts the privatizer anew for each of
-them, with that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size, so
-that a batch is, bit for bit, the privatizer's own one-shot session.
+A learner that eliminates policies asks a different query of every batch (the transitions of one step, then
+everything) and does not use earlier answers again. ``Schedule.queries`` declares the queries, one for each
+batch between two times of release. A :class:`BatchSession` starts the privatizer again for each of them, with
+that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size. A batch is
+therefore, bit for bit, the privatizer's own one-shot session.
 
-What is guaranteed. Sizes of batches are fixed before data, and people are counted as they come: which batch a
-person is in is public, and she is in exactly one. A plan ends where its batch ends, the session of a batch
-takes no more people than the batch has, and it is closed after its release and never opened again. Every
-batch has randomness of its own: secure draws are always fresh, seeded ones come from a key of the run and
-the batch (:meth:`~discreet.core.rng.Seeded.of_batch`). Exchange one person: given what was released
-before, batches other than hers have the same law, and policies are functions of releases. So everything that
-leaves the session together is as private as the batch that costs most (parallel composition;
-:func:`~discreet.core.guarantee.parallel`), and every batch gets the full budget. People after the last
-release are counted as users, and nothing is kept of them: their devices send nothing.
+Guarantee. Batch sizes are fixed before data, and users are counted on arrival: a user's batch is public, and
+each user is in exactly one. A plan ends where its batch ends. The session of a batch accepts no more users
+than the batch has. It is closed after its release and never opened again. Every batch has its own randomness:
+secure draws are always fresh, and seeded ones use a key of the run and the batch
+(:meth:`~discreet.core.rng.Seeded.of_batch`).
 
-A batch that a privatizer does not let out
-(:class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall`) is lost: its release raises, the next
-one gives the last release again, and the next batch may begin.
+Suppose that one user is replaced. Given the earlier releases, the batches without that user have the same
+distribution, and policies are functions of releases. Everything that the session releases is therefore
+together as private as the batch with the weakest guarantee (parallel composition;
+:func:`~discreet.core.guarantee.parallel`), and every batch gets the full budget. Users after the last release
+are counted, and nothing about them is stored: their devices send nothing.
+
+A batch that a privatizer does not release
+(:class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall`) is lost. Its release raises, the next
+call returns the last release again, and the next batch may begin.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024, the protocol of SDP-PE.
 """
@@ -65,7 +67,7 @@ __all__ = ["BatchEncoder", "BatchKind", "BatchMechanism", "BatchSession", "batch
 
 @dataclass(frozen=True)
 class BatchKind:
-    """Batches that one mechanism serves: how they are called, how many, and what each of them guarantees."""
+    """Batches with one mechanism: their description, number, and the guarantee of each."""
 
     words: str
     batches: int
@@ -74,15 +76,22 @@ class BatchKind:
 
 @dataclass(frozen=True, eq=False)
 class BatchMechanism:
-    """What is done to each batch of people; nobody is in two.
+    """Mechanism of each batch of users; no user is in two batches.
 
-    query : the learner's standing one. schedule : with ``queries``. parts : of each batch, the mechanism of
-    its query on :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size.
+    Parameters
+    ----------
+    query
+        The learner's standing query.
+    schedule
+        Schedule with ``queries``.
+    parts
+        One mechanism for each batch: that of its query on
+        :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size.
 
     Raises
     ------
     ValueError
-        If the parts are not those of the batches.
+        If the parts do not match the batches.
     """
 
     __repr__ = brief
@@ -111,28 +120,31 @@ class BatchMechanism:
                 raise ValueError(f"parts[{i}].schedule: must be one release of all {size} users of the batch")
             if _asked(part.query) != _asked(asked[i]):
                 raise ValueError(f"parts[{i}].query: must be schedule.queries[{i}], what people are asked")
-        own = {id(part): replace(part) for part in self.parts}  # nobody else may change them
+        own = {id(part): replace(part) for part in self.parts}  # private copies, which no one can change
         object.__setattr__(self, "parts", tuple(own[id(part)] for part in self.parts))
 
     @property
     def trust(self) -> Trust:
-        """Who sees raw data: the same in all batches, or there is no guarantee."""
+        """Trust model, i.e. who sees raw data.
+
+        It is the same in all batches; otherwise ``guarantee`` raises ``ValueError``.
+        """
         trust: Trust = self.parts[0].trust
         return trust
 
     @property
     def bits(self) -> bool:
-        """True if rewards are rounded to bits: simulated sums must be sums of bits."""
+        """Return True if rewards are rounded to bits: simulated sums must then be sums of bits."""
         return bool(getattr(self.parts[0], "bits", False))
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """What is done to the people of each kind of batch."""
+        """Privacy records of each kind of batch."""
         return tuple(dict.fromkeys(record for part in self.parts for record in part.records))
 
     @cached_property
     def kinds(self) -> tuple[BatchKind, ...]:
-        """The kinds of batches that the guarantee is the worst of."""
+        """Kinds of batches; the guarantee is that of the worst kind."""
         told: dict[tuple[str, str], list[Any]] = {}
         for part in self.parts:
             what = "counts of every step" if part.query.step is None else "counts of one step"
@@ -146,18 +158,21 @@ class BatchMechanism:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """That of the worst batch."""
+        """Guarantee of the worst batch."""
         return parallel([(kind.words, kind.guarantee) for kind in self.kinds])
 
     def shared(self, law: Any) -> NoiseDistribution:
-        """The law with a batch's part of a failure probability, of which its own mechanism knows nothing."""
+        """Return the noise distribution ``law`` with one batch's share of its failure probability.
+
+        The batch's own mechanism does not know of the other batches.
+        """
         if isinstance(law, NoNoise):
             return law
         shared: NoiseDistribution = replace(law, share=law.share / len(self.parts))
         return shared
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """The laws of the release after n users, by family, if all of them send their reports.
+        """Return the noise distributions, by family, after ``n`` users if all of them send their messages.
 
         Raises ``ValueError`` unless n is one of ``schedule.release_times``.
         """
@@ -171,9 +186,9 @@ class BatchMechanism:
 
 @dataclass(frozen=True, eq=False)
 class BatchEncoder:
-    """The encoder of a plan of a batch: that of the batch's own session, under the number of this one.
+    """Encoder of a plan within a batch: the one of the batch's session, with this session's plan number.
 
-    inner : None for people of no batch, whose devices send nothing.
+    inner : None for users outside all batches; their devices send nothing.
     """
 
     __repr__ = brief
@@ -184,11 +199,18 @@ class BatchEncoder:
 
     @property
     def guarantee(self) -> Any:
-        """What one message gives away; None where devices send trajectories, or nothing."""
+        """Guarantee of one message; None where devices send trajectories, or nothing."""
         return getattr(self.inner, "guarantee", None)
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """What the device sends. Raises ``ValueError`` on a broken record or another plan."""
+        """Return the device's message for ``trajectory``.
+
+        plan : the open plan, or one without a number.
+
+        ``coins`` : random numbers of the device.
+
+        Raises ``ValueError`` on an invalid record or another plan.
+        """
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
         if self.inner is None:
@@ -198,25 +220,27 @@ class BatchEncoder:
 
 
 class BatchSession(StreamSession):
-    """One release for each batch of people, each of a query of its own; made by ``privatizer.start``.
+    """Session that answers one query per batch of users, by one release; made by ``privatizer.start``.
 
-    The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. Several plans may share a batch,
-    all but the last of them with ``Plan.last = False``. A release is about its batch alone:
+    The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. Several plans may share a batch:
+    each of them except the last has ``Plan.last = False``. A release covers its batch only:
 
-    - ``estimates`` : sums over the people of the newest batch, in the families of its query; ``covers`` is
-      their number. The laws' failure probabilities are shared equally by the batches, so that the bounds of
-      all of them hold together with the stated probability; each is a bound for its own batch.
+    - ``estimates`` : sums over the users of the newest batch, in the families of its query. ``covers`` is
+      their number. The failure probabilities of the noise distributions are divided equally among the
+      batches. The bounds of all batches therefore hold together with the stated probability. Each is a bound
+      for its own batch.
     - ``measurement`` : the same, with decay 0 and gain 1.
-    - ``users`` : everybody who came so far; ``number`` : of the batch, from 1 on; 0 before anybody came:
-      zeros, in the families of the first query.
+    - ``users`` : all users so far.
+    - ``number`` : number of the batch, starting at 1. It is 0 before the first user; the release then holds
+      zeros in the families of the first query.
 
     Raises
     ------
     RuntimeError
         On calls out of order, on a closed session, and in another process than the one that started it.
     ValueError
-        On a broken record (nothing is added), on more users than the batch has, and on a plan that fills its
-        batch with ``last = False``.
+        On an invalid record (nothing is added), on more users than the batch has, and on a plan that fills
+        its batch with ``last = False``.
     """
 
     _kind = "batches"
@@ -224,61 +248,64 @@ class BatchSession(StreamSession):
     _DERIVED = (*StreamSession._DERIVED, "_inner", "_times")
 
     def __init__(self, mechanism: BatchMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not BatchMechanism:  # a subclass could state any loss
+        if type(mechanism) is not BatchMechanism:  # a subclass could state any privacy loss
             raise ValueError(f"mechanism = {mechanism!r}: must be a BatchMechanism, and no subclass of it")
-        mechanism = replace(mechanism)  # checked anew
+        mechanism = replace(mechanism)  # checked again
         super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
         self._mechanism, self._randomness = mechanism, randomness
         self._times = mechanism.schedule.release_times
-        self._inner: Any = None  # the session of the batch that is open: who is in it is counted there alone
-        self._open = -1  # its index
-        with self._started(0) as session:  # what a release of nobody looks like
+        self._inner: Any = None  # session of the open batch: its users are counted only there
+        self._open = -1  # index of that batch
+        with self._started(0) as session:  # a release without users
             nobody = self._told(session.release())
         self._last = Release(nobody, 0, 0, self._guarantee, Measurement(nobody, 0.0, 1.0))
 
     # ------------------------------------------------------------------------ public facts
     @property
     def kinds(self) -> tuple[BatchKind, ...]:
-        """The kinds of batches that the guarantee is the worst of."""
+        """Kinds of batches; the guarantee is that of the worst kind."""
         return self._mechanism.kinds
 
     @property
     def mechanism(self) -> BatchMechanism:
-        """What is done to each batch, and what that costs."""
+        """Mechanism of each batch, with its guarantee."""
         return self._mechanism
 
     @property
     def users(self) -> int:
-        """Users who came or were absent so far (public)."""
+        """Number of users who submitted or were absent so far (public)."""
         return self._users + (0 if self._inner is None else int(self._inner.users))
 
     @property
     def query(self) -> CountQuery:
-        """What is summed of the person who comes next; after the last batch, the learner's standing query."""
+        """Query of the next user's batch (a copy); after the last batch, the learner's standing query."""
         at = self._batch_at(self.users)
         return (self._mechanism.query if at is None else self._mechanism.parts[at].query).copy()
 
     @property
     def reports(self) -> StepReports | None:
-        """What people of the open batch report of their steps; None where they send something else."""
+        """Randomized responses of the open batch's users; None if they send something else."""
         found: StepReports | None = getattr(self._inner, "reports", None)
         return found
 
     @property
     def bits(self) -> bool:
-        """True if rewards are rounded to bits: simulated sums must be sums of bits."""
+        """Return True if rewards are rounded to bits: simulated sums must then be sums of bits."""
         return self._mechanism.bits
 
     def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
-        """As the mechanism's: laws of the release after n users, if all of them send their reports."""
+        """Return the noise distributions of the release after ``n`` users if all of them send their messages.
+
+        Raises ``ValueError`` as the mechanism's method does.
+        """
         return self._mechanism.laws_at(n)
 
     @property
     def device(self) -> Any:
-        """What devices of the open batch's users must know and do, as its own session publishes it.
+        """Public configuration for devices of the open batch's users, as its session publishes it.
 
-        Their messages carry the number of ``batch_plan``. ``RuntimeError`` if no batch is open,
-        ``ValueError`` if its people send trajectories.
+        Their messages carry the number of ``batch_plan``. Raises ``RuntimeError`` if no batch is open, and
+        ``ValueError`` if the batch's users send trajectories.
         """
         _ = self.batch_plan
         found = getattr(self._inner, "device", None)
@@ -290,7 +317,7 @@ class BatchSession(StreamSession):
 
     @property
     def batch_plan(self) -> Plan:
-        """The open plan as the batch's own session numbers it. ``RuntimeError`` if none is open."""
+        """Open plan as the batch's own session numbers it. Raises ``RuntimeError`` if none is open."""
         if self._inner is None:
             raise RuntimeError("no batch is open: call begin first")
         plan: Plan = self._inner.open_plan
@@ -302,7 +329,7 @@ class BatchSession(StreamSession):
             self._inner.close()
 
     def _batch_at(self, users: int) -> int | None:
-        """The batch of the person who comes after so many; None: of none."""
+        """Return the index of the next user's batch after ``users`` users; None if in no batch."""
         at = int(np.searchsorted(self._times, users, side="right")) - 1
         return at if at < len(self._mechanism.parts) else None
 
@@ -311,7 +338,7 @@ class BatchSession(StreamSession):
 
     @property
     def _inside(self) -> dict[str, Any]:
-        """What a saved file holds of the batch that is open; empty where none is."""
+        """State of the open batch for a saved file; empty if none is open."""
         return {} if self._inner is None else state_of(self._inner)
 
     @_inside.setter
@@ -321,9 +348,9 @@ class BatchSession(StreamSession):
             resume(inner, state)
             self._inner = inner
 
-    # ------------------------------------------------------------------------------ people
+    # ------------------------------------------------------------------------------ users
     def _admitted(self, plan: Plan, users: int) -> Plan:
-        """The plan as the session of its batch has it: that is begun here."""
+        """Begin the plan in its batch's session, and return it as that session numbers it."""
         last, before = checks.flag("plan.last", plan.last), self.users
         if self._inner is not None and before == self._times[self._open + 1]:
             raise RuntimeError(f"begin: all {before} users of a batch have come, call release first")
@@ -354,7 +381,7 @@ class BatchSession(StreamSession):
         return BatchEncoder(self._inner.open_encoder, self._inner.open_plan, self._plans)
 
     def _check_in_time(self, message: Message) -> None:
-        """What comes to a plan that is full, or to a batch that is over, is refused by a reason."""
+        """Reject a message for a plan that is full, or for a closed batch, with a reason."""
         if self._awaited or self._plan is None or not isinstance(message.message, bytes):
             return super()._check_in_time(message)
         if self._inner is None or message.plan != self._plans:
@@ -371,11 +398,13 @@ class BatchSession(StreamSession):
             self._count(1)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
-        """Add the trajectories of many users of the open plan at once: as one by one.
+        """Add the trajectories of many users of the open plan at once, with the same result as one by one.
 
-        Raises ``ValueError``, and adds nothing, as :meth:`CountSession.submit_many
-        <discreet.core.count_sessions.CountSession.submit_many>` does; in local and shuffle sessions always.
-        Of users in no batch nothing is looked at but how many they are.
+        plan : number of the open plan.
+
+        Raises ``ValueError``, and adds nothing, where :meth:`CountSession.submit_many
+        <discreet.core.count_sessions.CountSession.submit_many>` does. In local and shuffle sessions it always
+        raises. The ``trajectories`` of users outside all batches are only counted, not read.
         """
         with self._call():
             self._check_open()
@@ -396,10 +425,10 @@ class BatchSession(StreamSession):
             self._inner.absent(users)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the exact sums of simulated users at once; noise of a local or shuffle model by its exact law.
+        """Add the exact sums of simulated users at once.
 
-        Raises ``ValueError`` under secure randomness: it is for simulation only. Sums of users in no batch
-        are not looked at.
+        The noise of a local or shuffle model is drawn from its exact distribution. For simulation only:
+        raises ``ValueError`` under secure randomness. Sums of users outside all batches are not read.
         """
         super().submit_sum(sums, users)
 
@@ -411,20 +440,20 @@ class BatchSession(StreamSession):
 
     # ---------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
-        """The sums of the batch that is complete."""
+        """Return the sums of the batch that is complete."""
         inner = self._inner
         try:
             made = inner.release()
-        finally:  # whatever came of it: this batch is never opened again
-            # one statement, no call: its users are counted once, here or there
+        finally:  # also after an error: this batch is never opened again
+            # one statement, no call: the batch's users are counted once, in this session or in its own
             self._users, self._inner, self._fresh = n, None, True
             inner.close()
-        self._number = leaf - 1  # a release has its batch's number, also after batches that were lost
+        self._number = leaf - 1  # a release has its batch's number, also after lost batches
         estimates = self._told(made)
         return estimates, Measurement(estimates, 0.0, 1.0)
 
     def _told(self, made: Release) -> dict[str, Estimate]:
-        """A batch's own release, with its part of the failure probability."""
+        """Return the estimates of a batch's release, with its share of the failure probability."""
         return {
             name: replace(one, law=self._mechanism.shared(one.law)) for name, one in made.estimates.items()
         }
@@ -436,10 +465,14 @@ class BatchSession(StreamSession):
 def batch_mechanism(
     privatizer: Any, query: Any, schedule: Schedule, randomness: Randomness
 ) -> BatchMechanism:
-    """What a privatizer does to each batch of a schedule with queries.
+    """Return the mechanism with which ``privatizer`` processes each batch of a ``schedule`` with queries.
 
-    Raises ``ValueError`` on a query that is no :class:`CountQuery`, has groups or another layout, and on what
-    the privatizer refuses of one batch.
+    query : the learner's standing query.
+
+    randomness : source of the noise.
+
+    Raises ``ValueError`` if a query is not a :class:`CountQuery`, has groups or has another layout, and where
+    the privatizer rejects a batch.
     """
     query, schedule = continual_query(query), private_schedule(schedule)
     queries = [_own_query(i, one, query) for i, one in enumerate(schedule.queries or ())]
@@ -467,7 +500,7 @@ def _own_query(i: int, given: Any, standing: CountQuery) -> CountQuery:
 
 
 def _facts(query: CountQuery) -> tuple[Any, ...]:
-    """All that noise and guarantee depend on beside the layout, which is one for all."""
+    """Return everything besides the common layout that noise and guarantee depend on."""
     return (
         query.stationary, query.visits, query.center_rewards, query.known_rewards, query.reward_share,
         query.pooled, query.pooled_share, query.episodes, query.step is None, query.first,
@@ -475,7 +508,7 @@ def _facts(query: CountQuery) -> tuple[Any, ...]:
 
 
 def _asked(query: Any) -> tuple[Any, ...] | None:
-    """All that a batch's query says; None: it is no CountQuery."""
+    """Return all contents of a batch's query; None if it is not a CountQuery."""
     if type(query) is not CountQuery:
         return None
     return (query.layout, *_facts(query), query.step, query.cut, query.groups)

@@ -1,19 +1,21 @@
-"""The one door: the types through which learners and privatizers meet.
+"""Interface between learners and privatizers: the types and protocols that both use.
 
-The only interaction loop there is::
+There is one interaction loop::
 
     session = privatizer.start(learner.query(spec), learner.schedule(spec), randomness)
     state = learner.begin(spec, ties)
+
     while users_left:
         plan, state = learner.plan(state, session.release(), session.answer)
         encoder = session.begin(plan)
+
         for _ in range(plan.users):
             session.submit(encoder(rollout(mdp, plan.policy, environment), plan, coins))
 
-A :class:`Privatizer` is a frozen value without shapes or data; ``start`` binds everything
-that enters the noise scale; a :class:`Plan` is all that is public before people act; a
-:class:`Release` is all that a learner ever sees of people. What passes at that door (plans, reports,
-releases) is defined in :mod:`discreet.core.releases`, which knows no learner.
+A :class:`Privatizer` is a frozen value without shapes or data. Its ``start`` binds everything that enters the
+noise scale. A :class:`Plan` is everything public before users act. A :class:`Release` is all that a learner
+ever sees about users. Plans, messages and releases are defined in :mod:`discreet.core.releases`, which does
+not depend on learners.
 """
 
 from __future__ import annotations
@@ -51,13 +53,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
-    "NoiseDistribution", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "ReturnBounds",
-    "Schedule", "Session", "ProblemSpec", "StepSums", "StepwiseRelease", "Budget", "Trust",
+    "NoiseDistribution", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "ReturnBounds", "Schedule",
+    "Session", "ProblemSpec", "StepSums", "StepwiseRelease", "Budget", "Trust",
 ]  # fmt: skip
 
 
 def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9) -> NDArray[np.float64]:
-    """Check that the last axis holds distributions; return them unchanged."""
+    """Check that the last axis of ``value`` holds probability distributions; return it unchanged.
+
+    Raises ``ValueError``, with ``name`` in the message, if an entry is negative or a sum differs from 1 by
+    more than ``tolerance``.
+    """
     if (value < 0).any():
         raise ValueError(f"{name} holds {checks.said(value.min())}: probabilities must be at least 0")
     sums = value.sum(axis=-1)
@@ -71,13 +77,24 @@ def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9
 # ------------------------------------------------------------- public, from the learner's side
 @dataclass(frozen=True)
 class Budget:
-    """A privacy budget as a privatizer states it (``privatizer.budget``): public, so that learners may choose
-    by it.
+    """Privacy budget as a privatizer states it (``privatizer.budget``).
 
-    trust : who sees raw data; then epsilon (with delta; 0 is pure), or rho, or mu; none of them for no
-    privacy.
-    reports : do a trusted server's counts come as randomized reports, which hold no counts pooled over steps?
-    True: always; False: never; None: where the privatizer expects less noise of them, if ever.
+    It is public, so learners may adapt their choices to it. At most one of ``epsilon``, ``rho`` and ``mu`` is
+    given; none without privacy.
+
+    Parameters
+    ----------
+    trust
+        Who sees raw data.
+    epsilon, delta
+        (epsilon, delta)-DP; delta = 0 is pure epsilon-DP.
+    rho
+        Zero-concentrated DP.
+    mu
+        Gaussian DP.
+    reports
+        Whether a trusted server releases counts as randomized responses, which hold no counts pooled over
+        steps. True: always. False: never. None: only where the privatizer expects less noise from them.
     """
 
     trust: Trust
@@ -89,30 +106,42 @@ class Budget:
 
     @property
     def private(self) -> bool:
-        """False for a baseline without privacy."""
+        """Return False for a baseline without privacy."""
         return self.trust != "none"
 
     @property
     def pure(self) -> bool:
-        """True for epsilon with delta = 0."""
+        """Return True for epsilon with delta = 0."""
         return self.epsilon is not None and self.delta == 0.0
 
 
 @dataclass(frozen=True)
 class ReturnBounds:
-    """What is public about an episode's return: how it is added up, in which units, and between which bounds.
+    """Public facts about an episode's return: how rewards are added up, their units and bounds.
 
-    low, high : the range of one step's reward in the user's units, which [0, 1] stands for.
-    terminal : absorbing states: an episode that comes there is over, and pays nothing more.
-    outcomes : rewards on arrival, state to reward in the user's units, where they are known by rule; then
-        the records' own rewards are not read. The states must be terminal.
-    least, most : bounds of an episode's return, in the user's units; a return beyond them counts as the
-        bound. None: what the rest implies (H low and H high, or the smallest and the largest outcome).
-    censored : a terminal state of episodes whose outcome is not known. It counts as the middle of the bounds
-        (``outcomes`` then holds that), and whoever judges a policy tries both bounds. Needs outcomes.
+    Parameters
+    ----------
+    low, high
+        Range of one step's reward in the user's units. It corresponds to [0, 1].
+    terminal
+        Absorbing states. An episode that reaches one has ended and has no further reward.
+    outcomes
+        Rewards on arrival, as a table from state to reward in the user's units, if a rule determines them.
+        The records' own rewards are then not read. The states must be terminal.
+    least, most
+        Bounds of an episode's return in the user's units. A return outside them counts as the nearest bound.
+        None: the bounds that the other arguments imply (H low and H high, or the smallest and the largest
+        outcome).
+    censored
+        Terminal state of episodes with unknown outcome. It counts as the middle of the bounds, and
+        ``outcomes`` then contains that value. An evaluation of a policy tries both bounds. Needs
+        ``outcomes``.
 
-    Raises ``ValueError`` if a number is not finite, ``high`` is not above ``low``, all outcomes are 0, a
-    state with an outcome or ``censored`` is not terminal, or ``censored`` has an outcome.
+    Raises
+    ------
+    ValueError
+        If a number is not finite, ``high`` is not above ``low``, all outcomes are 0, a state with an outcome
+        or ``censored`` is not terminal, or ``censored`` has an outcome.
     """
 
     low: float = 0.0
@@ -147,7 +176,7 @@ class ReturnBounds:
             self._put_middle(checks.integer("censored", self.censored, 0))
 
     def _put_middle(self, censored: int) -> None:
-        """Let a censored end count as the middle of the bounds."""
+        """Set the outcome of the censored state to the middle of the bounds."""
         if self.outcomes is None:
             raise ValueError(
                 f"censored = {censored}: must be given with outcomes; what those who left would have earned "
@@ -162,8 +191,9 @@ class ReturnBounds:
         object.__setattr__(self, "outcomes", {**self.outcomes, censored: middle})
 
     def bounds(self, horizon: int) -> tuple[float, float]:
-        """(least, most) return of an episode of at most ``horizon`` steps. ``ValueError`` if there is none
-        between.
+        """Return (least, most): bounds of the return of an episode of at most ``horizon`` steps.
+
+        Raises ``ValueError`` unless least < most.
         """
         if self.outcomes is not None:
             implied = min(0.0, *self.outcomes.values()), max(0.0, *self.outcomes.values())
@@ -177,44 +207,58 @@ class ReturnBounds:
 
 
 class Sized:
-    """Whatever has a layout has its sizes."""
+    """Base of classes with a layout: gives its sizes."""
 
     layout: Layout
 
     @property
     def states(self) -> int:
-        """S."""
+        """Number of states S."""
         return self.layout.states
 
     @property
     def actions(self) -> int:
-        """A."""
+        """Number of actions A."""
         return self.layout.actions
 
     @property
     def horizon(self) -> int:
-        """H."""
+        """Horizon H."""
         return self.layout.horizon
 
 
 @dataclass(frozen=True, eq=False)
 class ProblemSpec(Sized):
-    """What is publicly declared about the problem before anybody acts.
+    """Public facts about the problem, declared before users act.
 
-    layout : sizes and the mask of admissible actions.
-    users : K, or None when not known.
-    stationary : True permits a learner to pool steps (the MDP is declared the same at every step).
-    known_rewards : (H, S, A) mean rewards in [0, 1] if they are public, else None.
-    budget : the privatizer's (``privatizer.budget``), or None when not known. Privacy never depends on it:
-        noise is set by the privatizer alone.
-    features : the public feature map in which the world is linear, or None (tabular).
-    initial : (S,) law of the first state if it is public, else None.
-    returns : units, bounds and rules of an episode's return; None: rewards in [0, 1] are added up.
-    groups : number of public groups of users, at least 1. Decision points count users by group at the start
-        of an episode (:mod:`discreet.learners.ope.first_visit_query`); other learners take no notice.
+    Parameters
+    ----------
+    layout
+        Sizes and the mask of admissible actions.
+    users
+        K, or None if unknown.
+    stationary
+        True allows a learner to pool steps: the MDP is declared to be the same at every step.
+    known_rewards
+        (H, S, A) mean rewards in [0, 1] if they are public, else None.
+    budget
+        The privatizer's budget (``privatizer.budget``), or None if unknown. Privacy never depends on it: the
+        privatizer alone sets the noise.
+    features
+        Public feature map in which the MDP is linear, or None (tabular).
+    initial
+        (S,) distribution of the first state if it is public, else None.
+    returns
+        Units, bounds and rules of an episode's return. None: rewards in [0, 1] are added up.
+    groups
+        Number of public groups of users, at least 1. Decision points count users by group at the start of an
+        episode (:mod:`discreet.learners.ope.first_visit_query`). Other learners ignore groups.
 
-    Raises ``ValueError`` where an array has another shape or a value outside its range, where ``features``
-    are of other sizes than ``layout``, or ``initial`` does not add up to 1.
+    Raises
+    ------
+    ValueError
+        If an array has another shape or a value outside its range, ``features`` has other sizes than
+        ``layout``, or ``initial`` does not sum to 1.
     """
 
     __repr__ = brief
@@ -232,7 +276,7 @@ class ProblemSpec(Sized):
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", checks.integer("groups", self.groups, 1))
         if self.returns is not None and not isinstance(self.returns, ReturnBounds):
-            raise ValueError(f"returns = {checks.said(self.returns)}: must be ReturnBounds or None")
+            raise ValueError(f"returns = {checks.said(self.returns)}: must be Returns or None")
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
         if self.budget is not None and not isinstance(self.budget, Budget):
@@ -262,9 +306,10 @@ class StepSums:
 
 
 class StepwiseRelease(Protocol):
-    """A one-shot release of counts that is read step by step, in any order and again: in memory or a file.
+    """One-shot release of counts that is read step by step, from memory or a file.
 
-    All tables of a large state space at once may not fit in memory; those of one step do.
+    The steps may be read in any order and repeatedly. For a large state space the tables of all steps may not
+    fit in memory, while those of one step do.
     """
 
     @property
@@ -273,109 +318,126 @@ class StepwiseRelease(Protocol):
     def users(self) -> int: ...
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """By the names of the query's families; their bounds are over the cells of all steps."""
+        """Noise distributions by family of the query; their bounds are over the cells of all steps."""
         ...
 
     @property
     def guarantee(self) -> Guarantee: ...
     def step(self, h: int) -> StepSums:
-        """The sums of step h in [0, H). Raises ``ValueError`` outside of it."""
+        """Return the sums of step ``h`` in [0, H). Raises ``ValueError`` for other steps."""
         ...
 
 
-# ------------------------------------------------- the privatizer: frozen options, then a session
+# ------------------------------------------------- privatizer: frozen options, then a session
 @runtime_checkable
 class Session(Protocol):
-    """Stateful, in the trusted core. Order: release, begin, submit x plan.users, release, ...
+    """Stateful session in the trusted core. Order of calls: release, begin, submit x plan.users, release, ...
 
-    Calls out of order raise ``RuntimeError``, broken messages and plans ``ValueError``; neither changes a
-    sum.
+    Calls out of order raise ``RuntimeError``, and invalid messages and plans raise ``ValueError``. Neither
+    changes a sum.
     """
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of everything that this session ever releases."""
+        """Guarantee for everything that this session ever releases."""
         ...
 
     def begin(self, plan: Plan) -> Encoder:
-        """Open a plan for ``plan.users`` people; what it returns makes a trajectory a message."""
+        """Open ``plan`` for ``plan.users`` users.
+
+        Returns the encoder that turns a trajectory into a message.
+        """
         ...
 
     def submit(self, message: Message) -> None:
-        """Take one person's message of the open plan; each counts once."""
+        """Accept one user's ``message`` for the open plan; each message counts once."""
         ...
 
     def absent(self, users: int = 1) -> None:
-        """So many ``users`` of the open plan will not come."""
+        """Count ``users`` users of the open plan as absent: they will send no message."""
         ...
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Take what so many simulated people add up to (simulations by batches only).
+        """Add the sums of a batch of simulated users (only for simulations by batches).
 
-        sums : by family, of the shapes of the query's tables. users : how many people they are of.
+        sums : by family, with the shapes of the query's tables.
+
+        users : number of users in the sums.
         """
         ...
 
     def release(self) -> Release:
-        """The next release, when all users of the last plan have come or are absent."""
+        """Return the next release, once all users of the last plan have submitted or are absent."""
         ...
 
     def answer(self, question: Response) -> Estimate:
-        """The noisy response to ``question`` of the stored users, where the query declared responses."""
+        """Return the noisy response of all users so far to ``question``, if the query declared responses."""
         ...
 
     def close(self) -> None:
-        """The end: what is held of people is forgotten."""
+        """Close the session and delete all user data that it holds."""
         ...
 
 
 class Mechanism(Protocol):
-    """What is done to people, fixed before data: a frozen value that computes what it costs them."""
+    """Mechanism: the processing of user data, fixed before data.
+
+    A frozen value that computes its own privacy guarantee.
+    """
 
     @property
     def query(self) -> Any:
-        """What is summed."""
+        """Sums that are computed."""
         ...
 
     @property
     def schedule(self) -> Schedule:
-        """When it is released."""
+        """Public times of release."""
         ...
 
     @property
     def trust(self) -> Trust:
-        """Who sees raw data: "none", "central", "joint", "shuffle" or "local"."""
+        """Trust model, i.e. who sees raw data: "none", "central", "joint", "shuffle" or "local"."""
         ...
 
     @property
     def guarantee(self) -> Guarantee:
-        """What it costs, computed from its own noise."""
+        """Privacy guarantee, computed from the mechanism's own noise."""
         ...
 
     def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
-        """The noise law of every family in the release after n users, a scheduled time."""
+        """Return the noise distributions, by family, of the release after ``n`` users, a scheduled time."""
         ...
 
 
 @runtime_checkable
 class Privatizer(Protocol):
-    """Frozen and reusable: ``dr.Central(epsilon=1.0)``. Knows no shapes and holds no data."""
+    """Frozen and reusable choice of privacy model and budget: ``dr.Central(epsilon=1.0)``.
+
+    It knows no shapes and holds no data.
+    """
 
     @property
     def trust(self) -> Trust:
-        """Who sees raw data."""
+        """Trust model, i.e. who sees raw data."""
         ...
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Bind all that enters the noise scale; ``ValueError`` where the budget cannot be met.
+        """Bind everything that enters the noise scale. Raises ``ValueError`` if the budget cannot be met.
 
-        query : a learner's, what is summed. schedule : a learner's, when it is released. randomness :
-        :class:`Seeded` for simulations or :class:`Secure`, which the guarantee says.
+        query : the learner's query, i.e. the sums that it needs.
+
+        schedule : the learner's public times of release.
+
+        randomness : :class:`Seeded` for simulations or :class:`Secure`. The guarantee names it.
         """
         ...
 
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
-        """A fresh session of that mechanism; query, schedule, randomness : as for :meth:`mechanism`."""
+        """Start a new session of the mechanism of ``query``, ``schedule`` and ``randomness``.
+
+        The arguments are those of :meth:`mechanism`.
+        """
         ...
 
 
@@ -384,28 +446,34 @@ Ask = Callable[[Response], Estimate]
 
 @runtime_checkable
 class Learner(Protocol):
-    """Frozen options, then pure state passing: no reference to data or to a session's inside.
+    """Learner as frozen options and pure functions of its state.
 
-    Every method raises ``ValueError`` where the learner and the problem do not fit.
+    It holds no reference to data or to the inside of a session. Every method raises ``ValueError`` if learner
+    and problem do not fit.
     """
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """When it wants releases: public, fixed before data. spec : what is declared about the problem."""
+        """Return the public times of release, fixed before data, for the declared problem ``spec``."""
         ...
 
     def query(self, spec: ProblemSpec) -> Any:
-        """Which sums it needs of the problem in ``spec``: a :class:`CountQuery`, or of features."""
+        """Return the query for the problem ``spec``: a :class:`CountQuery`, or one of sums of features."""
         ...
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
-        """Its first state for ``spec``. ties : (2,) uint64, the key of the public coins that break ties."""
+        """Return the first state for ``spec``.
+
+        ties : (2,) uint64, key of the public random numbers that break ties.
+        """
         ...
 
     def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]:
-        """The next users' plan, and the new state.
+        """Return the plan for the next users, and the new state.
 
-        state : of :meth:`begin` or the last plan; it is left as it was. release : the newest one, or the same
-        again while its users are not all planned for. ask : answers a planned :class:`Response`
-        (``session.answer``).
+        state : from :meth:`begin` or the last plan; it is not changed.
+
+        release : the newest release, or the same one again until all its users are planned for.
+
+        ask : answers a planned :class:`Response` (``session.answer``).
         """
         ...

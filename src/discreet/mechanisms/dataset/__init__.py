@@ -1,1 +1,1 @@
-"""One release from a stored dataset, from one table or from partial aggregates."""
+"""One release of offline data, from one table or from partial aggregates."""

@@ -1,35 +1,35 @@
-"""The trusted core's one-shot release of counts: stored people come in chunks, then noise, step by step.
+"""One-shot release of counts in the trusted core: chunks of offline data, then noise, step by step.
 
-``privatizer.stored(query, randomness)`` starts the session before anybody knows how many people there are:
-the noise of one sum over all people does not depend on their number. The order of calls is submit_many and
-absent, as often as there are chunks, then release, once.
+``privatizer.stored(query, randomness)`` starts the session before the number of users is known: the noise of
+one sum over all users does not depend on it. The calls are submit_many and absent, any number of times, and
+then release, once.
 
-Guarantee. Each person is in one noisy sum with at most m = ``query.episodes`` episodes, which the session
-enforces: people come in the order of their numbers, so that a person's episodes lie together, and the number
-of the last person and of her episodes is all that must be kept. What an exchanged person moves is derived
-at :class:`~discreet.core.count_query.CountQuery`; the scales are those of ``Central.start(query,
-Schedule.one_shot(n))``, whatever n, and the guarantee is the same. Noise is independent from cell to cell
-and drawn after all records are in. The steps are parts of one vector: released one after the other, or never,
-they are one release.
+Guarantee. Each user is in one noisy sum with at most m = ``query.episodes`` episodes. The session enforces
+this: users are submitted in the order of their numbers, so a user's episodes are adjacent. Only the last user
+and the number of their episodes must be stored. The effect of a replaced user is derived in
+:class:`~discreet.core.count_query.CountQuery`. The scales are those of ``Central.start(query,
+Schedule.one_shot(n))`` for any n, and the guarantee is the same. Noise is independent between cells and drawn
+after all records are in. The steps are parts of one vector. Whether they are released one after the other or
+never, they are one release.
 
-What carries the guarantee in code:
+The code ensures the guarantee as follows:
 
-- every record of a call is checked on private copies before any is added; users are counted before their
-  records are added, so that an interrupt loses records and never adds uncounted ones;
-- the release takes the tables away from the session before it exists: there is one release, or none;
-- a step is spent before its noise is drawn: after an interrupt in the middle of a step that step is lost and
-  the release over. Its exact counts are dropped before the noisy ones are handed out;
-- session and release cannot be copied, pickled or used in another process
-  (:mod:`discreet.core.lifecycle`).
+- Every record of a call is checked on private copies before any is added. Users are counted before their
+  records are added, so an interrupt loses records and never adds uncounted ones.
+- The release removes the tables from the session before it exists: there is one release, or none.
+- A step is spent before its noise is drawn. After an interrupt inside a step that step is lost and the
+  release has ended. Its exact counts are dropped before the noisy ones are returned.
+- Session and release cannot be copied, pickled or used in another process (:mod:`discreet.core.lifecycle`).
 
-Memory: four bytes a transition cell (exact for fewer than 2^32 episodes), eight a reward cell, one table a
-step; S = 716, A = 25, H = 20 without a mask, 2.6e8 cells, is 1.0 GB, touched only where people were. A
-release works on one step at a time: its noisy sums, eight bytes a cell, and a block of noise for each core.
+Memory. A transition cell takes four bytes (exact for fewer than 2^32 episodes), and a reward cell eight.
+There is one table for each step. For S = 716, A = 25 and H = 20 without a mask the 2.6e8 cells take 1.0 GB,
+of which only visited cells are touched. A release processes one step at a time: its noisy sums, eight bytes a
+cell, and a block of noise for each core.
 
-Rewards. With exact noise (:class:`~discreet.core.rng.Secure`) a reward that is no multiple of
+Rewards. With exact noise (:class:`~discreet.core.rng.Secure`) a reward that is not a multiple of
 1 / reward_grid is rounded at random to one, without bias. Otherwise it is rounded to the nearest multiple of
-2^-20 and summed exactly, so that sums depend neither on the order of people nor on chunks. Both keep rewards
-in [0, 1], so that no sensitivity grows.
+2^-20 and summed exactly, so sums depend neither on the order of users nor on chunks. Both keep rewards in [0,
+1], so no sensitivity grows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from discreet.utils.system import processors
 
 __all__ = ["KeptRelease", "OneShotRelease", "OneShotSession", "check_query"]
 
-_BLOCK = 2**18  # noises drawn at once; where there are more, in threads
+_BLOCK = 2**18  # noises drawn at once; more are drawn in threads
 
 
 def check_query(query: CountQuery) -> None:
@@ -82,7 +82,7 @@ def check_query(query: CountQuery) -> None:
 
 
 class OneShotSession(Saveable):
-    """Stored people, in chunks, and one release of their sums. Made by ``privatizer.stored``.
+    """Session for offline data: chunks of episodes, then one release; made by ``privatizer.stored``.
 
     Raises
     ------
@@ -97,7 +97,7 @@ class OneShotSession(Saveable):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not CountMechanism or not mechanism.stored:
             raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism of stored people")
-        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism = replace(mechanism)  # checked again, and shares no array
         mechanism.check_source(randomness)
         query = mechanism.query
         check_query(query)
@@ -113,7 +113,7 @@ class OneShotSession(Saveable):
 
     @property
     def _counted(self) -> dict[str, Any]:
-        """What a saved file holds of people."""
+        """State of the partial aggregate for a saved file."""
         return state_of(self._tally)
 
     @_counted.setter
@@ -124,35 +124,35 @@ class OneShotSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Known before any data; never changes."""
+        """Privacy guarantee, known before any data and constant."""
         return self._mechanism.guarantee
 
     @property
     def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
-        """What the guarantee is computed from; empty without privacy."""
+        """Privacy records from which the guarantee is computed; empty without privacy."""
         return cast(tuple[MechanismRecord, ...], self._mechanism.records)
 
     @property
     def query(self) -> CountQuery:
-        """What is summed (a copy)."""
+        """Query that is summed (a copy)."""
         return self._query.copy()
 
     @property
     def mechanism(self) -> CountMechanism:
-        """What it does, and what that costs (a copy)."""
+        """Mechanism with its guarantee (a copy)."""
         return replace(self._mechanism)
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """The noise law of every family, known before data; bounds are over the cells of all steps."""
+        """Noise distribution of every family, known before data; bounds are over the cells of all steps."""
         return _laws(self._mechanism)
 
     @property
     def users(self) -> int:
-        """People so far (public)."""
+        """Number of users so far (public)."""
         return self._tally.people
 
-    # ------------------------------------------------------------------------------- people
+    # -------------------------------------------------------------------------------- users
     def submit_many(self, trajectories: Trajectories, user: ArrayLike) -> None:
         """Add many episodes: every record is checked before any is added.
 
@@ -161,24 +161,26 @@ class OneShotSession(Saveable):
         trajectories : Trajectories
             n episodes: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)`` in [0, 1].
         user : (n,) int
-            Whose episode it is; never falls, also from call to call: a person's episodes lie together.
+            User of each episode. It never decreases, also between calls: a user's episodes are adjacent.
 
         Raises
         ------
         ValueError
-            And adds nothing: on a broken record, a user below the one before, more than ``query.episodes``
-            episodes of a user, or more than 2^31 episodes in all. The message is private.
+            On an invalid record, a user below the one before, more than ``query.episodes`` episodes of a
+            user, or more episodes in all than can be summed exactly (at least 2^31). Nothing is added. The
+            message is private.
         """
         with self._call():
             self._check_open()
             self._tally.add(trajectories, user)
 
     def submit_tally(self, tally: PartialAggregate) -> None:
-        """Add everybody of a tally, who was counted elsewhere: the same sums as if they had come here.
+        """Add all users of a partial aggregate; the sums are the same as if they had been added here.
 
-        Raises ``ValueError``, and adds nobody, unless it is of an equal query and of the grid of this
-        session's rewards or a coarser one, and holds nobody who is here already. Users that come later have
-        numbers above those of both (:meth:`PartialAggregate.merge
+        tally : partial aggregate of an equal query, with the grid of this session's rewards or a coarser one.
+
+        Raises ``ValueError``, and adds no user, if query or grid do not fit, or a user is here already. Users
+        that are added later must have numbers above those of both (:meth:`PartialAggregate.merge
         <discreet.mechanisms.dataset.partial_aggregate.PartialAggregate.merge>`).
         """
         with self._call():
@@ -186,16 +188,19 @@ class OneShotSession(Saveable):
             self._tally.merge(tally)
 
     def absent(self, users: int = 1) -> None:
-        """Count people who are in the data set without an episode: the null contribution."""
+        """Count ``users`` users of the data set without an episode: the null contribution.
+
+        Raises ``ValueError`` unless ``users`` is an integer >= 1.
+        """
         with self._call():
             self._check_open()
             self._tally.absent(checks.integer("users", users, 1, 2**62 - self.users))
 
     # ------------------------------------------------------------------------------- release
     def release(self) -> OneShotRelease:
-        """The end of the session: its sums, which get their noise as they are read, step by step.
+        """End the session and return its sums, which get their noise as they are read, step by step.
 
-        Raises ``RuntimeError`` if nobody came.
+        Raises ``RuntimeError`` before any user was added.
         """
         with self._call():
             self._check_open()
@@ -203,28 +208,28 @@ class OneShotSession(Saveable):
                 raise RuntimeError("release: nobody has come")
             tally = self._tally
             if self._mechanism.noisy and self._key is None:
-                tally.check_on_grid(self._mechanism.reward_grid or 1)  # all steps, before one is seen
+                tally.check_on_grid(self._mechanism.reward_grid or 1)  # all steps, before one is released
             self._drop()  # before the release exists: there are never two
             return OneShotRelease(_Facts(self._mechanism, self._query.copy(), tally.people), self._key, tally)
 
 
 @dataclass(frozen=True, eq=False)
 class _Facts:
-    """What is public about a release."""
+    """Public facts about a release."""
 
     mechanism: CountMechanism
-    shown: CountQuery  # a copy: what others do to its arrays moves no noise
+    shown: CountQuery  # a copy: changes of its arrays change no noise
     users: int
 
 
 class OneShotRelease(Guarded):
-    """The noisy sums of all people: an iterator over the steps 0 .. H - 1, each of which is drawn once.
+    """Noisy sums of all users: an iterator over the steps 0 .. H - 1 that draws each step once.
 
-    Of first visits there is one table, of all steps together.
+    For first visits there is one table, of all steps together.
 
-    ``for sums in release`` yields :class:`~discreet.mechanisms.interfaces.StepSums` (read-only arrays). What
-    was yielded is not kept here: :meth:`keep`, or the reader, keeps it. After an interrupt inside a step the
-    release is over: ``RuntimeError`` on every later call.
+    ``for sums in release`` yields :class:`~discreet.mechanisms.interfaces.StepSums` (read-only arrays).
+    Yielded sums are not kept here: :meth:`keep`, or the reader, keeps them. An interrupt inside a step ends
+    the release: every later call raises ``RuntimeError``.
     """
 
     _what = "release"
@@ -242,7 +247,7 @@ class OneShotRelease(Guarded):
 
     @property
     def query(self) -> CountQuery:
-        """What was summed (a copy)."""
+        """Query that was summed (a copy)."""
         return self._facts.shown
 
     @property
@@ -252,29 +257,29 @@ class OneShotRelease(Guarded):
 
     @property
     def users(self) -> int:
-        """How many people the sums are of (public)."""
+        """Number of users in the sums (public)."""
         return self._facts.users
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of all steps together."""
+        """Privacy guarantee of all steps together."""
         return self._facts.mechanism.guarantee
 
     @property
     def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
-        """What the guarantee is computed from; empty without privacy."""
+        """Privacy records from which the guarantee is computed; empty without privacy."""
         return cast(tuple[MechanismRecord, ...], self._facts.mechanism.records)
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """The noise law of every family; bounds are over the cells of all steps."""
+        """Noise distribution of every family; bounds are over the cells of all steps."""
         return _laws(self._facts.mechanism)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> StepSums:
-        """The noisy sums of the next step. Raises ``StopIteration`` after the last one."""
+        """Return the noisy sums of the next step. Raises ``StopIteration`` after the last one."""
         if self._next == self._steps and not self._drawing:
             raise StopIteration
         with self._call():
@@ -315,7 +320,7 @@ class OneShotRelease(Guarded):
         )
 
     def _add_noise(self, step: int, tables: Mapping[str, Floats]) -> None:
-        """Independent noise into every cell, in place; seeded: from the step's own stream of the run."""
+        """Add independent noise to every cell, in place; seeded noise has one stream per step of the run."""
         mechanism = self._facts.mechanism
         if mechanism.family == kernels.NO_NOISE:
             return
@@ -344,7 +349,7 @@ class OneShotRelease(Guarded):
         if max(part.size for part, *_ in parts) < _BLOCK:
             for part in parts:
                 add(*part)
-        else:  # the samplers work outside of Python's lock, and each draw has coins of its own
+        else:  # the samplers release Python's lock, and each draw has separate random numbers
             with ThreadPoolExecutor(min(len(parts), processors())) as pool:
                 for _ in pool.map(add, *zip(*parts, strict=True)):
                     pass
@@ -352,7 +357,7 @@ class OneShotRelease(Guarded):
             checked_on_grid(table, mechanism.grid(name) or 1)
 
     def keep(self) -> KeptRelease:
-        """All steps in memory, to be read in any order. Raises ``RuntimeError`` if some are gone."""
+        """Return all steps in memory, to be read in any order. Raises ``RuntimeError`` if some were read."""
         if self._next:
             raise RuntimeError(f"keep: {self._next} steps have been read already and are not here any more")
         facts = self.laws, self.guarantee, self.records
@@ -361,7 +366,7 @@ class OneShotRelease(Guarded):
 
 @dataclass(frozen=True, eq=False)
 class KeptRelease:
-    """A one-shot release in memory: a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`."""
+    """One-shot release in memory: a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`."""
 
     __repr__ = brief
 
@@ -378,7 +383,7 @@ class KeptRelease:
         return self.query.layout
 
     def step(self, h: int) -> StepSums:
-        """The sums of step h in [0, H). Raises ``ValueError`` outside of it."""
+        """Return the sums of step ``h`` in [0, H). Raises ``ValueError`` for other steps."""
         return self.steps[checks.integer("h", h, 0, len(self.steps) - 1)]
 
     def __iter__(self) -> Iterator[StepSums]:
@@ -386,7 +391,7 @@ class KeptRelease:
 
 
 def _laws(mechanism: CountMechanism) -> dict[str, NoiseDistribution]:
-    """One noise in every cell; bounds hold over all cells of a family."""
+    """Return the noise distribution of every family; bounds hold over all its cells."""
     query = mechanism.query
     if mechanism.family == kernels.NO_NOISE:
         return {name: laws.NoNoise() for name in query.row_families}

@@ -1,4 +1,4 @@
-"""Compiled pass over the users of stored episodes: their order, and how many episodes each has."""
+"""Compiled check of the users of stored episodes: their order, and each user's number of episodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from discreet.core.compile import kernel
 
 Ints = NDArray[np.int64]
 
-# kinds of what is wrong with users
+# kinds of errors
 FALLS, TOO_MANY = 1, 2
 
 
@@ -17,10 +17,10 @@ FALLS, TOO_MANY = 1, 2
 def check_users(
     user: Ints, any_before: bool, last: int, episodes: int, most: int
 ) -> tuple[int, int, int, int]:
-    """Follow the users of some episodes: (kind, index of the first broken; new users, episodes of the last).
+    """Follow the users of some episodes: (kind, index of the first error; new users, episodes of the last).
 
-    ``last``, ``episodes`` : the last user of the episodes before, if there are any, and how many of them are
-    hers. kind 0 and index -1: nothing is wrong.
+    ``last``, ``episodes`` : the last user of the episodes before, if ``any_before``, and the number of their
+    episodes. Without an error kind is 0 and the index -1.
     """
     new = 0
     for i in range(user.shape[0]):

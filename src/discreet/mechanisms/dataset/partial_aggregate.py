@@ -1,39 +1,45 @@
-"""The exact sums of disjoint people for one count query: raw data, which protects nobody.
+"""Partial aggregates: exact sums of disjoint users for one count query. Raw data without protection.
 
-A :class:`PartialAggregate` is what lies between people and a release. Many machines can each count the people
-whom they hold, and send their tallies to the one that draws the noise; a data set can be counted once, and
-released later. It states no guarantee, since it has none: whoever reads one reads exact counts. It is to be
-kept, sent and deleted as the trajectories themselves are.
+A :class:`PartialAggregate` is the stage between user data and a release. Many machines can each count their own users
+and send their partial aggregates to the machine that draws the noise. A data set can be counted once, and
+released later. A partial aggregate states no guarantee, since it has none: it contains exact counts. Store,
+send and delete it like the trajectories themselves.
 
-What it holds. Of every step that is counted (of all together, where steps are pooled), how often each pair
-was followed by each state, and the sum of its rewards, in units of 1 / ``grid``. All of that is integer, so
-that sums depend neither on the order of people nor on which of them were counted where: two tallies of the
-same people are equal bit for bit, and so are two releases of them with the same noise
-(:meth:`OneShotSession.submit_tally
+Contents. For every counted step (for all together, if steps are pooled): how often each pair was followed by
+each state, and the sum of its rewards, in units of 1 / ``grid``. All of these are integers, so sums depend
+neither on the order of users nor on the machine that counted them. Two partial aggregates of the same users
+are equal bit for bit, and so are two releases of them with the same noise (:meth:`OneShotSession.submit_tally
 <discreet.mechanisms.dataset.dataset_release.OneShotSession.submit_tally>`). Visits, and counts pooled over
-steps, are sums of these. Returns of groups, cut rewards and counts of first visits are not, but for first
-visits alone (``query.first``), of which whole trajectories are counted here.
+steps, are sums of these. Returns of groups, clipped rewards and counts of first visits are not sums of these.
+The exception is a query of first visits alone (``query.first``), for which whole trajectories are counted
+here.
 
-Rewards. On a ``grid``, a power of two, a reward that is no multiple of 1 / grid is rounded at random to one,
-without bias, by the operating system's source; with ``grid = None`` it is rounded to the nearest multiple of
-2^-20. Both keep rewards in [0, 1], so that no sensitivity grows.
+Rewards. On a ``grid``, a power of two, a reward that is not a multiple of 1 / grid is rounded at random to
+one, without bias, by the operating system's source. With ``grid = None`` it is rounded to the nearest
+multiple of 2^-20. Both keep rewards in [0, 1], so no sensitivity grows.
 
-Disjoint people. Nobody may be in two tallies that are merged: her part of the sums would be twice what the
-noise is calibrated to. A tally is born with a random mark, takes over the marks of those that it merges, and
-keeps them in its file: two that share a mark hold people in common, and are refused, be it a tally and
-itself, a file read twice, or two continuations of one file. Whether two machines counted the same person
-apart from each other is known to their keepers alone. In whatever order tallies are merged, who comes after
-that has a number above all that any of them has seen, or is the last of these and has what is left of her
-episodes (where two end with one number: what is left if both are hers).
+Disjoint users. No user may be in two partial aggregates that are merged: their part of the sums would be
+twice what the noise is calibrated to. A partial aggregate gets a random mark when it is made. It takes over
+the marks of those that it merges, and saves them in its file. Two that share a mark have users in common and
+are rejected: a partial aggregate and itself, a file read twice, or two continuations of one file. Only the
+data curators know whether two machines counted the same user independently.
 
-Limits. Counts are 32-bit and rewards are summed exactly in float64: what could exceed either is refused
-before anything is added. People are counted before their records are added, so that an interrupt loses
-records, and never adds uncounted ones.
+Partial aggregates may be merged in any order. A user added afterwards must have a number above all that any
+of them has seen. It may also be the last of these users, with the rest of their episodes. If two end with the
+same number, the rest is computed as if both belonged to one user.
+
+Limits. Counts are 32-bit and rewards are summed exactly in float64. Data that could exceed either limit are
+rejected before anything is added. Users are counted before their records are added, so an interrupt loses
+records and never adds uncounted ones.
 
 A file (the layout of :mod:`discreet.mechanisms.saved_state.state_file`, under another name) is written beside
-its target and renamed, with mode 0600, and overwrites nothing. What is read from bytes is checked: sizes and
-kinds of all tables, as many records at each step as there are episodes, as many people leaving a state as
-came into it, rewards inside what so many visits can bring, no more episodes than the people may have.
+its target and renamed, with mode 0600, and overwrites nothing. Data read from bytes are checked:
+
+- sizes and kinds of all tables;
+- the number of records at each step, which must fit the number of episodes;
+- as many users leaving a state as arrived in it;
+- rewards within the bounds for the number of visits;
+- no more episodes than the users may have.
 """
 
 from __future__ import annotations
@@ -61,18 +67,18 @@ from discreet.mechanisms.saved_state.save import CLASSES
 __all__ = ["PartialAggregate", "same_sums"]
 
 NEAREST = 2**20  # grid of rewards that are rounded to the nearest multiple
-_LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # 1: tables whole, also empty ones
+_LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # version 1: full tables
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
-_MOST_COUNT = 2**32 - 1  # of a cell
-_MOST_UNITS = 2**51  # of all rewards in a cell: beside noise they must add up exactly
-_BLOCK = 2**12  # episodes added at once: they stay in the cache from step to step
-_MANY = 2**12  # episodes that are worth threads
-_SHARES = ("reward_share", "pooled_share", "return_share")  # of the budget: they say nothing about sums
+_MOST_COUNT = 2**32 - 1  # Limit of a cell.
+_MOST_UNITS = 2**51  # Limit of all rewards in a cell: with noise they must add up exactly.
+_BLOCK = 2**12  # Episodes added at once: they stay in the cache from step to step.
+_MANY = 2**12  # Least number of episodes for threads.
+_SHARES = ("reward_share", "pooled_share", "return_share")  # Shares of the budget: they do not affect sums.
 _MARK = re.compile("[0-9a-f]{32}")
 
 
 def same_sums(one: CountQuery, other: CountQuery) -> bool:
-    """Do two queries sum the same of the same people? (Their shares of a budget are no part of that.)"""
+    """Return True if two queries compute the same sums of the same users; their budget shares are ignored."""
     return all(
         getattr(one, field.name) == getattr(other, field.name)
         for field in fields(CountQuery)
@@ -81,23 +87,23 @@ def same_sums(one: CountQuery, other: CountQuery) -> bool:
 
 
 class PartialAggregate:
-    """The exact sums of disjoint people for one count query. **Raw data: it protects nobody.**
+    """Exact sums of disjoint users for one count query. **Raw data: it protects nobody.**
 
     Parameters
     ----------
     query : CountQuery
-        What is summed; without groups, cut rewards and pooled first visits. At most ``query.episodes``
-        episodes of each person are taken.
+        Sums to compute; without groups, clipped rewards and pooled first visits. At most ``query.episodes``
+        episodes of each user are accepted.
     grid : int, optional
         Rewards are rounded at random, without bias, to multiples of 1 / grid, a power of two up to 2^20, as
-        under :class:`~discreet.core.rng.Secure`; None: to the nearest multiple of 2^-20, for
-        simulations. A release takes tallies of its own grid or a coarser one.
+        under :class:`~discreet.core.rng.Secure`. None: to the nearest multiple of 2^-20, for simulations. A
+        release accepts partial aggregates with its own grid or a coarser one.
 
     Raises
     ------
     ValueError
-        On a query that a tally cannot hold, and from all that adds: on broken records, unequal queries,
-        people counted twice, and more than fits. Then nothing is added.
+        On a query that a partial aggregate cannot hold. All methods that add raise it on invalid records,
+        unequal queries, users counted twice, and more data than fits; nothing is then added.
 
     Examples
     --------
@@ -129,21 +135,21 @@ class PartialAggregate:
         pooled = (query.stationary and not query.first) or query.pooled == "all"
         in_a_cell = query.counted_steps if pooled else 1  # records of an episode, at most
         self._most = min(_MOST_COUNT, _MOST_UNITS // self.grid) // in_a_cell
-        # of each slot: the first of its steps, and how many they are
+        # for each slot: its first step, and its number of steps
         self._steps = (
             [(steps.start, query.counted_steps)] if query.slots == 1 else [(h, 1) for h in range(query.slots)]
         )
         self._people = 0
-        self._episodes = 0  # private: how many the people have
-        self._last: tuple[int, int] | None = None  # the last person and how many of the episodes are hers
+        self._episodes = 0  # Private: number of episodes.
+        self._last: tuple[int, int] | None = None  # Last user and their episodes.
         self._marks = [secrets.token_hex(16)]
         self._counts = [np.zeros(layout.rows * layout.states, np.uint32) for _ in self._steps]
         self._sums = np.zeros((query.slots, 0 if query.known_rewards else layout.rows))
 
-    # -------------------------------------------------------------------------------- what it is
+    # -------------------------------------------------------------------------------- properties
     @property
     def query(self) -> CountQuery:
-        """What is summed (a copy)."""
+        """Query that is summed (a copy)."""
         return self._query.copy()
 
     @property
@@ -153,14 +159,14 @@ class PartialAggregate:
 
     @property
     def people(self) -> int:
-        """How many people it holds, those without an episode among them."""
+        """Number of users, including those without an episode."""
         return self._people
 
     def __repr__(self) -> str:
         return f"<PartialAggregate of {self._people} people: raw data, not private>"
 
     def __eq__(self, other: object) -> bool:
-        """The same sums of as many people? (Marks and people's numbers are no part of that.)"""
+        """Return True if the sums and the numbers of users are equal; marks and user numbers are ignored."""
         if not isinstance(other, PartialAggregate):
             return NotImplemented
         return (
@@ -172,7 +178,7 @@ class PartialAggregate:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    # -------------------------------------------------------------------------------- people
+    # --------------------------------------------------------------------------------- users
     def add(self, trajectories: Trajectories, user: ArrayLike | None = None) -> None:
         """Add many episodes: every record is checked before any is added.
 
@@ -181,14 +187,14 @@ class PartialAggregate:
         trajectories : Trajectories
             n episodes: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)`` in [0, 1].
         user : (n,) int, optional
-            Whose episode it is; never falls, also from call to call: a person's episodes lie together. None,
-            where ``query.episodes`` is 1: each is of somebody new.
+            User of each episode. It never decreases, also between calls: a user's episodes are adjacent. None
+            (only if ``query.episodes`` is 1): each episode is of a new user.
 
         Raises
         ------
         ValueError
-            And adds nothing: on a broken record, a user below the one before, more than ``query.episodes``
-            episodes of a user, or more episodes than can be summed exactly. The message is private.
+            On an invalid record, a user below the one before, more than ``query.episodes`` episodes of a
+            user, or more episodes than can be summed exactly. Nothing is added. The message is private.
         """
         from discreet.mechanisms.dataset import partial_aggregate_kernels as tally_kernels
         from discreet.utils.system import processors
@@ -214,22 +220,22 @@ class PartialAggregate:
                         steps, query.first, query.reward_shift, self._counts[slot], self._sums[slot],
                     )  # fmt: skip
 
-        # a slot's sums are one thread's alone: they do not depend on how many there are
+        # one thread adds all sums of a slot: they do not depend on the number of threads
         threads = min(processors(), len(self._steps)) if n >= _MANY else 1
         shares = [range(first, len(self._steps), threads) for first in range(threads)]
         if threads == 1:
             count(shares[0])
             return
         with ThreadPoolExecutor(threads - 1) as pool:
-            others = pool.map(count, shares[1:])  # which begins
+            others = pool.map(count, shares[1:])  # starts the other threads
             count(shares[0])
             for _ in others:
                 pass
 
     def absent(self, people: int = 1) -> None:
-        """Count ``people`` who are in the data set without an episode: the null contribution.
+        """Count ``people`` users of the data set without an episode: the null contribution.
 
-        Raises ``ValueError`` unless ``people`` is an integer from 1 on.
+        Raises ``ValueError`` unless ``people`` is an integer >= 1.
         """
         self._people += checks.integer("people", people, 1, 2**62 - self._people)
 
@@ -238,7 +244,7 @@ class PartialAggregate:
             raise ValueError(f"{said}: sums of more than {self._most} episodes are not exact")
 
     def _followed(self, user: Ints | None, n: int) -> tuple[int, tuple[int, int] | None]:
-        """(how many new people, the last one and how many episodes are hers)."""
+        """Return the number of new users, the last user, and the number of that user's episodes."""
         from discreet.mechanisms.dataset import dataset_release_kernels as one_shot_kernels
 
         most = self._query.episodes
@@ -270,14 +276,14 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- merging
     def merge(self, other: PartialAggregate) -> None:
-        """Take in everybody of ``other``, which stays as it is.
+        """Add all users of ``other``, which does not change.
 
-        Numbers of users that come later are above those of both. Raises ``ValueError``, and takes in nobody,
-        unless it is of an equal query and of the same grid or a coarser one, holds nobody who is here
-        already, and fits.
+        Users that are added later must have numbers above those of both. Raises ``ValueError``, and adds no
+        user, unless ``other`` has an equal query and the same grid or a coarser one, has no user in common,
+        and fits.
         """
         if type(other) is not PartialAggregate:
-            raise ValueError(f"other = {checks.said(other)}: must be a PartialAggregate")
+            raise ValueError(f"other = {checks.said(other)}: must be a Tally")
         if not same_sums(self._query, other._query):
             raise ValueError("other.query: must sum the same as query, of the same layout")
         if self.grid % other.grid:
@@ -299,7 +305,7 @@ class PartialAggregate:
         self._sums += other._sums
 
     def _later(self, other: PartialAggregate) -> tuple[int, int] | None:
-        """The last person of both, by her number, and the most episodes that may be hers."""
+        """Return the last user of both, and the largest number of episodes that this user may have."""
         ends = [end for end in (self._last, other._last) if end is not None]
         if not ends:
             return None
@@ -307,7 +313,7 @@ class PartialAggregate:
         return last, min(self._query.episodes, sum(held for user, held in ends if user == last))
 
     def __add__(self, other: PartialAggregate) -> PartialAggregate:
-        """Another tally, of the people of both."""
+        """Return another partial aggregate, of the users of both."""
         if not isinstance(other, PartialAggregate):
             return NotImplemented
         new = self._copy()
@@ -321,15 +327,15 @@ class PartialAggregate:
         saved_state.resume(new, state)
         return new
 
-    # -------------------------------------------------------------------------------- its sums
+    # -------------------------------------------------------------------------------- sums
     def emptied(self) -> PartialAggregate:
-        """Another one that says how many people this one holds, and holds nothing of them."""
+        """Return a partial aggregate with the same number of users and no other data of them."""
         new = PartialAggregate(self._query, self._grid)
         new._people, new._marks, new._counts, new._sums = self._people, self._marks, [], np.zeros((0, 0))
         return new
 
     def pop(self, slot: int) -> tuple[NDArray[np.uint32], Floats]:
-        """(R S,) counts and (R,) rewards of a slot, which are here no more: for who draws their noise."""
+        """Remove and return the (R S,) counts and (R,) rewards of a ``slot``, which then get noise."""
         counts, self._counts[slot] = self._counts[slot], np.zeros(0, np.uint32)
         sums = self._sums[slot].copy()
         self._sums[slot] = 0.0
@@ -340,7 +346,7 @@ class PartialAggregate:
         checked_on_grid(self._sums, grid)
 
     def cells(self) -> Floats:
-        """(cells,) all families of the query, in its order: exact."""
+        """Return (cells,) all families of the query, in its order: exact."""
         rows, states = self._query.layout.rows, self._query.layout.states
         moves = np.stack(self._counts).reshape(-1, rows, states).astype(np.float64)
         parts = []
@@ -353,9 +359,10 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- as integers
     def units(self) -> NDArray[np.int64]:
-        """All of it as integers: people, episodes, every slot's counts, every slot's rewards in 1 / grid.
+        """Return all contents as integers: users, episodes, then counts and rewards (in 1 / grid) of slots.
 
-        **Raw data.** Those of tallies that could be merged add up to those of the merged one.
+        **Raw data.** The integers of partial aggregates that could be merged add up to those of the merged
+        one.
         """
         told = np.array([self._people, self._episodes], np.int64)
         sums = (checked_on_grid(self._sums, self.grid) * self.grid).astype(np.int64)
@@ -363,9 +370,11 @@ class PartialAggregate:
 
     @classmethod
     def of_units(cls, query: CountQuery, grid: int, units: NDArray[np.int64]) -> PartialAggregate:
-        """The tally of ``query`` that the integers ``units``, of 1 / ``grid``, are of.
+        """Return the partial aggregate of ``query`` with the integers ``units``.
 
-        Raises ``ValueError`` if they are of none.
+        grid : rewards in ``units`` are multiples of 1 / grid.
+
+        Raises ``ValueError`` if no partial aggregate has these integers.
         """
         new = cls(query, grid)
         cells = new._counts[0].size
@@ -382,20 +391,23 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- as bytes
     def to_bytes(self) -> bytes:
-        """All of it: **raw data**. :meth:`from_bytes` reads it."""
+        """Return all contents as bytes: **raw data**. :meth:`from_bytes` reads them."""
         file = io.BytesIO()
         saved_state.write_content(file, self._marks[0], self._values(), CLASSES, _LAYOUT)
         return file.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> PartialAggregate:
-        """The tally in ``content``. Raises ``ValueError`` if they are damaged, or no tally of people."""
+        """Return the partial aggregate in ``content``.
+
+        Raises ``ValueError`` if the bytes are damaged, or are not a partial aggregate.
+        """
         content = bytes(content)
         found = saved_state.read_content(io.BytesIO(content), len(content), "content", CLASSES, _LAYOUT)
         return cls._of("content", found[1])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a new file, mode 0600: **raw data**, to be kept where the trajectories may be.
+        """Write to a new file, mode 0600: **raw data**, to be stored where the trajectories may be.
 
         Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
@@ -410,9 +422,9 @@ class PartialAggregate:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PartialAggregate:
-        """The tally in the file at ``path``, which stays.
+        """Return the partial aggregate in the file at ``path``, which is not removed.
 
-        Raises ``ValueError`` if it is damaged, or no tally of people.
+        Raises ``ValueError`` if the file is damaged, or is not a partial aggregate.
         """
         found = saved_state.read(path, CLASSES, _LAYOUT)
         return cls._of(f"path = {str(path)!r}", found.values)
@@ -439,7 +451,7 @@ class PartialAggregate:
         return new
 
     def check(self) -> None:
-        """Raise ``ValueError`` unless these can be the sums of so many people."""
+        """Raise ``ValueError`` unless the contents can be the sums of this number of users."""
         query, layout = self._query, self._query.layout
         checks.integer("people", self._people, 0, 2**62)
         checks.integer("episodes", self._episodes, 0, min(self._most, self._people * query.episodes))
@@ -473,12 +485,12 @@ class PartialAggregate:
                 raise ValueError(
                     f"sums[{slot}]: must be of rewards in [0, 1], in units of 1/{self.grid}, one a visit"
                 )
-        # arrays of our own, which can be added to
+        # private arrays, which can be changed
         self._counts, self._sums = [np.array(counts) for counts in self._counts], np.array(self._sums)
 
 
 def _packed(counts: NDArray[np.uint32]) -> NDArray[np.uint32] | tuple[NDArray[np.uint32], ...]:
-    """A table, or (cells, counts) of those cells that hold anybody, where these take less room."""
+    """Return the table, or (cells, counts) of its nonzero cells if these need less space."""
     filled = np.flatnonzero(counts)
     if 2 * filled.size >= counts.size or counts.size > 2**32:
         return counts
@@ -486,7 +498,7 @@ def _packed(counts: NDArray[np.uint32]) -> NDArray[np.uint32] | tuple[NDArray[np
 
 
 def _unpacked(stored: Any, size: int) -> NDArray[np.uint32]:
-    """The table of ``size`` cells. Raises ``ValueError`` where that was not made of one."""
+    """Return the table of ``size`` cells. Raises ``ValueError`` if :func:`_packed` did not make it."""
     if isinstance(stored, np.ndarray):
         return stored
     cells, counts = stored
@@ -502,7 +514,7 @@ def _unpacked(stored: Any, size: int) -> NDArray[np.uint32]:
 
 
 def _copied_users(user: Any, n: int) -> Ints:
-    """A private copy of the users' numbers, or ``ValueError``."""
+    """Return a private copy of the user numbers. Raises ``ValueError`` if they are invalid."""
     own = np.array(user)
     if own.shape != (n,) or own.dtype.kind not in "iu":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Compiled sums of many stored people's records at once: :meth:`PartialAggregate.add`."""
+"""Compiled sums over many stored records at once: :meth:`Tally.add`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ def add_stored(
     states: Ints, actions: Ints, rewards: Floats, row_index: Ints, first: int, steps: int,
     first_visits: bool, reward_shift: float, counts: Counts, sums: Floats,
 ) -> None:  # fmt: skip
-    """Add some steps of checked users to one table of transitions, and of rewards: step after step.
+    """Add some steps of checked users to one table of transitions and one of rewards, step after step.
 
-    The sums of :func:`discreet.core.trajectory_sums_kernels.add_trajectories`, in another order: for rewards
-    that add up exactly in any. ``counts`` (R S,); ``sums`` (R,), or (0,): no rewards. ``first_visits``: only
-    of a user's first visit to each state, which takes all steps. All cells of a step are found before any is
-    added to, and by unsigned numbers, which are never looked at as places from the end: several times faster
-    than one record after the other.
+    The sums are those of :func:`discreet.core.trajectory_sums_kernels.add_trajectories` in another order, for
+    rewards whose sums are exact in any order. ``counts`` (R S,); ``sums`` (R,), or (0,): no rewards.
+    ``first_visits``: only a user's first visit to each state, which needs all steps.
+
+    All cells of a step are found before any is added to. Cell indices are unsigned, and no index is tested
+    for counting from the end. This is several times faster than one record after the other.
     """
     users, to = states.shape[0], np.uint64(row_index.shape[0])
     rows, cells = np.empty(users, np.uint64), np.empty(users, np.uint64)

@@ -1,1 +1,1 @@
-"""Trusted: sums of features, and questions that are asked of stored people, with what they cost."""
+"""Trusted core: sums of features, and adaptive queries of offline data, with their privacy loss."""

@@ -1,53 +1,59 @@
-"""Sums over stored users that are asked again and again: the trusted core of LSVI and offline linear
-learners.
+"""Repeated queries about sums over stored data: the trusted core of LSVI and offline linear learners.
 
-The response sum_i phi_i (r_i + V(s'_i)) is a new question about raw data each time V changes. The raw data
-stay in here; a learner hands in public arrays (values of the next state, weights of pairs) and gets noisy
+The response sum_i phi_i (r_i + V(s'_i)) is a new query of raw data each time V changes. The raw data stay in
+this module. A learner passes public arrays (values of the next state, weights of pairs) and receives noisy
 (d,) and (d, d) arrays.
 
 Guarantee. The questions are a list fixed before data: their kind, their step, and the mu_i that each may
-spend. They are asked in this order; a question past the list, or another one than is planned, raises and
+spend. They are asked in this order. A question beyond the list, or one that differs from the plan, raises and
 spends nothing. Given its public arrays, answer i is Gaussian and mu_i-GDP by the lemmas of
-:mod:`discreet.mechanisms.linear.sensitivities`, whatever the arrays are; the arrays may depend on earlier
-answers, the mu_i may not. By adaptive composition everything is mu-GDP with mu^2 = sum mu_i^2, known before
-data. Questions about one half of the users (``half``) add up within the half: a user is in one. That needs
-the half of everybody else not to depend on her record. Under exact noise a fair coin of its own puts each
-person into a half: given everybody's coins the argument holds, and so it does for the coins' mixture. (The
-order of submission would not do: readers number people by where their rows lie in the files, so that one
-person's rows could turn all others' halves round.) Seeded sessions, which protect nobody, go by position.
+:mod:`discreet.mechanisms.linear.sensitivities`, for any arrays. The arrays may depend on earlier answers, the
+mu_i may not. By adaptive composition all answers together are mu-GDP with mu^2 = sum mu_i^2, known before
+data.
 
-A person may have up to m episodes (``episodes``): the change of any sum is then a sum of m changes of one
-episode, and the joint norms of the lemmas are norms, so every sensitivity is m times as large and so is the
-noise; ``mu`` of a question is always that of the person. People come in order (``user`` never falls), so
-that a person's episodes lie together and m is enforced by remembering the last one. A half is
-one of people, not of episodes. Who sent nothing (``absent``), or fewer than m episodes, contributes zeros,
-which are inside every contract.
+Halves. Questions about one half of the users (``half``) compose within the half, since a user is in one half
+only. This requires that no user's half depends on another user's record. Under exact noise each user's half
+is drawn independently with probability 1/2. Given all these draws the argument holds, so it also holds for
+their mixture. The order of submission cannot decide the halves: readers number users by the position of their
+rows in the files, so one user's rows could swap the halves of all others. Seeded sessions, which protect no
+data, use positions.
 
-A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP: scales follow the l1
-sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` with the declared bound of ||phi||_1, the
-parts of a question and all questions add up. That is far more noise unless features are one-hot or on a
+A user may have up to m episodes (``episodes``). The change of any sum is then a sum of m changes of one
+episode, and the joint norms of the lemmas are norms. Every sensitivity is therefore m times as large, and so
+is the noise; ``mu`` of a question is always that of the user. Users are submitted in order (``user`` never
+decreases). A user's episodes are therefore adjacent, and m is enforced by remembering the last user. Halves
+divide users, not episodes. A user without data (``absent``), or with fewer than m episodes, contributes
+zeros, which satisfy every contract.
+
+A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP. Scales follow the l1
+sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` with the declared bound of ||phi||_1. The
+parts of a question and all questions add up. This needs far more noise unless features are one-hot or on a
 simplex.
 
-Centre and scale of a response are read off the public array over *all* states (``span="values"``), never over
-the visited ones, and only the noise's scale follows them. The bounds of features are certified for every
-(s, a) by :class:`~discreet.mechanisms.features.Features`; records are checked at the door and raise before
-the first question. Noise has its index spent before it is drawn; a session cannot be copied, pickled, or used
-in another process, since a copy would draw the same noise again.
+Centre and scale of a response are computed from the public array over *all* states (``span="values"``), never
+over the visited ones. They affect only the scale of the noise. The bounds of features are certified for every
+(s, a) by :class:`~discreet.mechanisms.features.Features`. Records are checked on submission and raise before
+the first question. The index of a noise is spent before the noise is drawn. A session cannot be copied,
+pickled, or used in another process, since a copy would draw the same noise again.
 
 Exact noise (secure randomness). Three roundings make every sum an integer on a public grid, and keep every
-contract: rewards are rounded at random, without bias, to multiples of 1/g when they come in (g is
-``reward_grid``, or less where the noise is so large that it could not be drawn in such units); the public
-weights sqrt(w) are rounded up to multiples of 2^-5 (or coarser ones, likewise), and sqrt(w) phi then
-truncated towards 0 to multiples of 2^-12, so that norms do not grow; V - centre is rounded to multiples of u,
-a power of two below 2^-10 of the range of which 1/g is a multiple, and clipped so that r + V - centre stays
-inside. Sums are added up in 64-bit integers, the noise is discrete Gaussian (or Laplace) on their grid, and
-what follows is a function of their sum alone: rho = mu_i^2 / 2 each, composed as zCDP.
+contract:
 
-Why zCDP and no privacy-loss distributions here. A question's shift vector depends on arrays that were chosen
-by earlier answers, and so does the number of grid units that the noise spans; composing numerically needs,
+- Rewards are rounded at random, without bias, to multiples of 1/g when they are submitted. g is
+  ``reward_grid``, or less if the noise is too large to be drawn in such units.
+- The public weights sqrt(w) are rounded up to multiples of 2^-5, or to a coarser grid for the same reason.
+  Then sqrt(w) phi is truncated towards 0 to multiples of 2^-12, so that norms do not grow.
+- V - centre is rounded to multiples of u, a power of two below 2^-10 of the range such that 1/g is a multiple
+  of u. It is clipped so that r + V - centre stays inside the range.
+
+Sums are computed in 64-bit integers, and the noise is discrete Gaussian (or Laplace) on their grid. All
+results are functions of the noisy integer sums: rho = mu_i^2 / 2 each, composed as zCDP.
+
+Why zCDP instead of privacy-loss distributions. A question's shift vector depends on arrays that were chosen
+by earlier answers, and so does the number of grid units that the noise spans. Numerical composition needs,
 for each question, one pair of distributions that dominates all of these. For several coordinates of discrete
 Gaussian noise the l2 norm of the shift does not determine such a pair, while the Renyi bound mu_i^2 / 2 holds
-for every direction and every scale. The price is the step from zCDP to (epsilon, delta), 6 to 11 % of the
+for every direction and every scale. The cost is the step from zCDP to (epsilon, delta), 6 to 11 % of the
 noise.
 """
 
@@ -81,14 +87,14 @@ from discreet.mechanisms.saved_state.state_file import resume, state_of
 
 Kind = Literal["gram", "response", "pair", "model", "start"]
 
-_GRID = 2**12  # of features under exact noise
-_ROOTS = 2**5  # of square roots of weights, at the finest
-_RANGE = 2**10  # the least number of units of a target's range
-_MOST_FLOAT = 2**51  # of all contributions to an entry of a Gram matrix: summed exactly in float64
-_MOST_INT = 2**61  # and to the others: in int64
-_NOISE_UNITS = 2.0**-20, 2.0**40  # scales that exact noise can have, in units of the grid
-_CHUNK = 1024  # pairs that are multiplied at a time: two blocks of features fit into the cache
-_FLAT = 1e-6  # the least range of targets that noise is scaled to
+_GRID = 2**12  # Grid of features under exact noise.
+_ROOTS = 2**5  # Finest grid of square roots of weights.
+_RANGE = 2**10  # Least number of units in a target's range.
+_MOST_FLOAT = 2**51  # Limit of all contributions to an entry of a Gram matrix, summed exactly in float64.
+_MOST_INT = 2**61  # Limit of all contributions to an entry of another sum, in int64.
+_NOISE_UNITS = 2.0**-20, 2.0**40  # Range of exact noise scales, in units of the grid.
+_CHUNK = 1024  # Pairs per multiplication: two blocks of features fit into the cache.
+_FLAT = 1e-6  # Least range of targets to which noise is scaled.
 
 __all__ = ["Answer", "Kind", "Question", "ResponseSession", "checked_plan", "planned_records"]
 
@@ -97,25 +103,43 @@ __all__ = ["Answer", "Kind", "Question", "ResponseSession", "checked_plan", "pla
 class Question:
     """One planned question about the records of one step.
 
-    kind : "gram": sum w phi phi^T; "response": sum w phi (r + V(s') - centre); "pair": both, priced by
-    lemma 3;
-        "model": Gram, sum phi (e_{s'} - 1/S)^T and (with ``reward``) sum phi (r - 1/2), by lemma 5;
-        "start": how often episodes began in each state (step 0): a replaced one moves two counts by 1.
-    step : in 0 .. H - 1.
-    mu : what it may spend of a person, in Gaussian DP; None: an exact answer, for baselines without privacy.
-    epsilon : in the place of mu: pure, in Laplace noise.
-    low, high : bounds of r + V(s') (of V(s') without reward), checked against every state's value.
-    reward : r is part of the target.
-    centre : subtract the middle of the range from targets (the learner adds it back; unbiased where
-        ``Features.constant``); else sums are raw.
-    span : "values": the range is that of the array handed in; "declared": always [low, high].
-    share : of a pair, the part of mu^2 that is the Gram's.
-    shares : of a model, those of Gram, next states and rewards; without ``reward`` the last is 0. None: .4,
-        .3 and .3, without rewards 4/7 and 3/7.
-    half : None: all users; 0 or 1: a half, by fair coins; with seeded noise those at even or odd positions in
-        the order of submission.
+    Parameters
+    ----------
+    kind
+        - "gram": sum w phi phi^T.
+        - "response": sum w phi (r + V(s') - centre).
+        - "pair": both, accounted by lemma 3.
+        - "model": Gram, sum phi (e_{s'} - 1/S)^T and (with ``reward``) sum phi (r - 1/2), by lemma 5.
+        - "start": number of episodes that began in each state (step 0). Replacing one moves two counts by 1.
+    step
+        Step in 0 .. H - 1.
+    mu
+        Budget that the question may spend, in Gaussian DP of one user. None: an exact answer, for baselines
+        without privacy.
+    epsilon
+        Replaces mu: pure epsilon-DP, by Laplace noise.
+    low, high
+        Bounds of r + V(s') (of V(s') without reward), checked against every state's value.
+    reward
+        Whether r is part of the target.
+    centre
+        Subtract the middle of the range from targets. The learner adds it back; this is unbiased if
+        ``Features.constant``. Otherwise sums are raw.
+    span
+        "values": the range is that of the array passed in; "declared": always [low, high].
+    share
+        Share of mu^2 for the Gram matrix of a pair.
+    shares
+        Shares of Gram matrix, next states and rewards of a model; the last is 0 without ``reward``. None:
+        0.4, 0.3 and 0.3, or 4/7 and 3/7 without rewards.
+    half
+        None: all users. 0 or 1: one half of the users, at random; with seeded noise, those at even or odd
+        positions in the order of submission.
 
-    Raises ``ValueError`` on values that are not allowed: shares are in (0, 1), losses and high - low above 0.
+    Raises
+    ------
+    ValueError
+        On values that are not allowed: shares must be in (0, 1), mu, epsilon and high - low above 0.
     """
 
     __repr__ = brief
@@ -161,12 +185,12 @@ class Question:
 
     @property
     def private(self) -> bool:
-        """False: an exact answer."""
+        """Return False if the answer is exact."""
         return self.mu is not None or self.epsilon is not None
 
     @property
     def parts(self) -> tuple[float, float, float]:
-        """The shares of a model."""
+        """Shares of a model."""
         if self.shares is None:
             return (0.4, 0.3, 0.3) if self.reward else (4 / 7, 3 / 7, 0.0)
         return self.shares
@@ -174,13 +198,20 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a question released; what it did not ask is None.
+    """Released answer to a question; fields that the question did not request are None.
 
-    gram (d, d), vector (d,), successors (d, S), rewards (d,) : noisy sums; a start's vector is (S,).
-    gram_scale : s of the GOE noise, the standard deviation off the diagonal; 0: exact. vector_scale,
-        successors_scale, rewards_scale : standard deviations of one entry.
-    centre : what was subtracted from the targets of ``vector``.
-    span : the range that its noise was scaled to.
+    Parameters
+    ----------
+    gram, vector, successors, rewards
+        (d, d), (d,), (d, S) and (d,) noisy sums. The vector of a "start" question is (S,).
+    gram_scale
+        s of the GOE noise, the standard deviation off the diagonal; 0: exact.
+    vector_scale, successors_scale, rewards_scale
+        Standard deviation of the noise of one entry.
+    centre
+        Value subtracted from the targets of ``vector``.
+    span
+        Range of the targets to which the noise of ``vector`` was scaled.
     """
 
     __repr__ = brief
@@ -199,7 +230,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Target:
-    """How y = r + V(s') - centre lies: its range, and the row of the lemmas that prices it."""
+    """Range of y = r + V(s') - centre, and the row of the lemmas for its sensitivity."""
 
     centre: float
     span: float
@@ -207,7 +238,7 @@ class _Target:
 
 
 def _target(question: Question, low: float, high: float, nonneg: bool) -> _Target:
-    least = 1.0 if question.reward else _FLAT  # with r the range is 1 or more, but for rounding
+    least = 1.0 if question.reward else _FLAT  # with r the range is at least 1, except for rounding
     if question.centre:
         return _Target(0.5 * (low + high), max(high - low, least), "centred")
     if low < 0:  # |y| <= max(|low|, |high|): half of a centred range
@@ -216,10 +247,10 @@ def _target(question: Question, low: float, high: float, nonneg: bool) -> _Targe
 
 
 class ResponseSession(Saveable):
-    """Users' records of a dataset, and the planned questions about them.
+    """Session that holds users' records of a data set and answers the planned questions about them.
 
-    It can be saved at any time, and goes on once (:func:`~discreet.mechanisms.restore_session.restore`):
-    questions that were asked are spent.
+    It can be saved at any time, and restored once (:func:`~discreet.mechanisms.restore_session.restore`).
+    Questions that were asked remain spent.
 
     Parameters
     ----------
@@ -228,12 +259,13 @@ class ResponseSession(Saveable):
     features : Features
         phi (S, A, d) with certified contracts.
     plan : sequence of Question
-        All that will ever be asked, in order; mu is given in all of them or in none.
+        All questions that will be asked, in order. Either all of them have mu (or epsilon), or none.
     randomness : Seeded or Secure
+        Source of the noise.
     episodes : int
-        m, how many episodes one person may have at most.
+        m, the largest number of episodes of one user.
     delta : float
-        At which epsilon is stated in the guarantee.
+        delta at which the guarantee states epsilon.
 
     Raises
     ------
@@ -268,7 +300,7 @@ class ResponseSession(Saveable):
         if type(randomness) not in (Seeded, Secure):
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
         self._layout = Layout(layout.states, layout.actions, layout.horizon, layout.mask)
-        self._features = features.copy()  # what the caller does to the table later moves no sum
+        self._features = features.copy()  # later changes of the caller's table change no sum
         self._plan = checked_plan(plan, layout)
         self._randomness, self._delta = randomness, delta
         self._exact = isinstance(randomness, Secure)
@@ -300,8 +332,8 @@ class ResponseSession(Saveable):
             fine=self._exact,
         )
         self._users = 0
-        self._taken = 0  # episodes, whose number is private where m > 1
-        self._last: tuple[int, int, int] | None = None  # the last person, her episodes, her half
+        self._taken = 0  # number of episodes, private if m > 1
+        self._last: tuple[int, int, int] | None = None  # last user, their episodes, their half
 
     def _drop(self) -> None:
         super()._drop()
@@ -310,7 +342,7 @@ class ResponseSession(Saveable):
 
     @property
     def _people(self) -> dict[str, Any]:
-        """What a saved file holds of them."""
+        """State of the stored records for a saved file."""
         return state_of(self._stored)
 
     @_people.setter
@@ -321,68 +353,77 @@ class ResponseSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Known before any data; never changes."""
+        """Privacy guarantee, known before any data and constant."""
         return self._guarantee
 
     @property
     def records(self) -> tuple[MechanismRecord, ...]:
-        """What the guarantee is computed from; empty without privacy."""
+        """Privacy records from which the guarantee is computed; empty without privacy."""
         return self._records
 
     @property
     def layout(self) -> Layout:
-        """Sizes and mask."""
+        """Sizes and mask of admissible actions."""
         return self._layout
 
     @property
     def features(self) -> Features:
-        """The features (a copy): who writes to its table moves no sum."""
+        """Features (a copy): writing to its table changes no sum."""
         return self._features.copy()
 
     @property
     def randomness(self) -> str:
-        """Where noise comes from: "secure" or "seeded"."""
+        """Kind of randomness: "secure" or "seeded"."""
         return "secure" if self._exact else "seeded"
 
     @property
     def episodes(self) -> int:
-        """m, the most episodes of one person."""
+        """m, the largest number of episodes of one user."""
         return self._episodes
 
     @property
     def users(self) -> int:
-        """People so far (public)."""
+        """Number of users so far (public)."""
         return self._users
 
     @property
     def most(self) -> int:
-        """How many episodes can be summed exactly: more are refused."""
+        """Largest number of episodes that can be summed exactly; more are rejected."""
         return self._most
 
     @property
     def plan(self) -> tuple[Question, ...]:
-        """All that may be asked (copies)."""
+        """All questions that may be asked (copies)."""
         return tuple(replace(question) for question in self._plan)
 
     @property
     def asked(self) -> int:
-        """How many questions are spent."""
+        """Number of questions spent."""
         return self._asked
 
     def budget_left(self) -> float:
-        """mu^2 (or epsilon) of the questions that are left; 0.0 where answers are exact."""
+        """Return mu^2 (or epsilon) of the remaining questions; 0.0 if answers are exact."""
         return math.fsum((q.mu or 0.0) ** 2 + (q.epsilon or 0.0) for q in self._plan[self._asked :])
 
-    # -------------------------------------------------------------------------------- people
+    # --------------------------------------------------------------------------------- users
     def submit_many(self, trajectories: Trajectories, user: ArrayLike | None = None) -> None:
         """Store checked copies of many episodes, before the first question.
 
-        trajectories : of the layout's sizes, rewards in [0, 1].
-        user : (n,) int, the person of each episode, never falling, from call to call either; a person may
-            have m episodes at most. None, where m = 1: each episode is of a new person.
+        Parameters
+        ----------
+        trajectories
+            Episodes of the layout's sizes, with rewards in [0, 1].
+        user
+            (n,) int, the user of each episode. It never decreases, also between calls. A user may have at
+            most m episodes. None (only if m = 1): each episode is of a new user.
 
-        Raises ``ValueError`` (and stores nothing) if any record is broken or anybody has too many: a private
-        message, for the keeper of the data only. ``RuntimeError`` after the first question.
+        Raises
+        ------
+        ValueError
+            If any record is invalid or a user has too many episodes; nothing is stored. The message is
+            private, for the data curator only.
+        RuntimeError
+            After the first question.
         """
         with self._call():
             self._check_open()
@@ -399,14 +440,15 @@ class ResponseSession(Saveable):
             rewards = records.rewards
             if self._exact:
                 rewards = SecureRng().rounded(rewards, self._reward_grid)
-            # before the records: an interrupt in between loses them
+            # before the records are added: an interrupt in between loses them
             self._users, self._taken, self._last = users, self._taken + n, last
             self._stored.add(records.states, records.actions, rewards, half)
 
     def absent(self, users: int = 1) -> None:
-        """So many ``users`` who are in the study and have no episode: they count, and add nothing.
+        """Count ``users`` users of the study who have no episode; they add nothing to sums.
 
-        Raises ``ValueError`` unless it is an integer from 1 on, ``RuntimeError`` after the first question.
+        Raises ``ValueError`` unless ``users`` is an integer >= 1, and ``RuntimeError`` after the first
+        question.
         """
         with self._call():
             self._check_open()
@@ -418,7 +460,7 @@ class ResponseSession(Saveable):
             raise RuntimeError("questions were asked, nobody can be added any more")
 
     def _followed(self, user: ArrayLike | None, n: int) -> tuple[Ints, int, tuple[int, int, int] | None]:
-        """(n,) the half that the person is in; then how many people; the last one, as ``_last``."""
+        """Return the episodes' halves (n,), the number of users, and the last user as in ``_last``."""
         if user is None:
             if self._episodes > 1:
                 raise ValueError(
@@ -441,7 +483,7 @@ class ResponseSession(Saveable):
         count = np.cumsum(new)
         half = np.concatenate([[place], self._halves(int(count[-1]))])[count]
         begins = np.flatnonzero(new)
-        runs = np.diff(np.concatenate([[-had], begins, [n]]))  # the first is of the person before
+        runs = np.diff(np.concatenate([[-had], begins, [n]]))  # the first run belongs to the user before
         if runs.max() > self._episodes:
             at = int(np.flatnonzero(runs > self._episodes)[0])
             person = before if at == 0 else who[begins[at - 1]]
@@ -452,43 +494,53 @@ class ResponseSession(Saveable):
         return half, self._users + int(count[-1]), (int(who[-1]), int(runs[-1]), int(half[-1]))
 
     def _halves(self, people: int) -> Ints:
-        """(people,) 0 or 1 for each new person: by a coin of her own; with seeded noise by her place."""
+        """Return (people,) the half, 0 or 1, of each new user: random, or by position with seeded noise."""
         if self._exact:
             return np.frombuffer(secrets.token_bytes(people), np.uint8).astype(np.int64) & 1
         return (self._users + np.arange(people)) % 2
 
     # ----------------------------------------------------------------------------- questions
     def gram(self, step: int, weights: ArrayLike | None = None) -> Answer:
-        """Sum over users of w(s, a) phi phi^T at ``step``; ``weights`` (S, A) public, in (0, 1]."""
+        """Return the noisy sum over users of w(s, a) phi phi^T at ``step``.
+
+        weights : public w (S, A) in (0, 1]; None: 1.
+        """
         return self._ask("gram", step, None, weights)
 
     def response(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
-        """Sum over users of w phi (r + values[s'] - centre) at ``step`` h in [0, H).
+        """Return the noisy sum over users of w phi (r + values[s'] - centre) at ``step`` h in [0, H).
 
-        values : (S,) public, within the planned bounds. weights : w (S, A) in [0, 1], None: 1. Raises
-        ``ValueError`` for a question that was not planned, or not now.
+        values : (S,) public, within the planned bounds.
+
+        weights : public w (S, A) in (0, 1]; None: 1.
+
+        Raises ``ValueError`` for a question that was not planned, or not at this position.
         """
         return self._ask("response", step, values, weights)
 
     def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
-        """The Gram matrix and the response at once: less noise than the two apart. step, values, weights :
-        as for :meth:`response`.
+        """Return the Gram matrix and the response at once, with less noise than two separate questions.
+
+        The arguments step, values and weights are those of :meth:`response`.
         """
         return self._ask("pair", step, values, weights)
 
     def model(self, step: int) -> Answer:
-        """Gram, next-state matrix, centred rewards of ``step``: any values may then be planned with, free."""
+        """Return the Gram matrix, next-state matrix and centred rewards of ``step``.
+
+        The learner may then plan with any values at no further cost.
+        """
         return self._ask("model", step, None, None)
 
     def start(self) -> Answer:
-        """How often episodes began in each state."""
+        """Return the noisy number of episodes that began in each state."""
         return self._ask("start", 0, None, None)
 
     def answer(self, question: Response) -> Estimate:
-        """A planned "response" through the door of :mod:`discreet.mechanisms.interfaces`.
+        """Return the answer to a planned "response", as :mod:`discreet.mechanisms.interfaces` requires.
 
-        ``question.interval`` must contain all targets, and lie within the planned bounds. Raises
-        ``ValueError`` for ``gram=True``, whose two parts have laws of their own: ask :meth:`pair`.
+        ``question.interval`` must contain all targets and be within the planned bounds. Raises ``ValueError``
+        for ``gram=True``: its two parts have different noise distributions, so use :meth:`pair`.
         """
         if question.gram:
             raise ValueError("question.gram = True: ask session.pair, whose two parts have laws of their own")
@@ -527,7 +579,7 @@ class ResponseSession(Saveable):
             if values is not None:
                 table = checks.floats("values", values, table.shape)
             target = self._targets(question, table, bounds)
-            self._asked += 1  # from here on the question is spent, whatever happens
+            self._asked += 1  # the question is now spent, also after an error
             sums = self._sums(question, root, table, target)
             return self._released(question, sums, root is not None, target)
 
@@ -543,7 +595,7 @@ class ResponseSession(Saveable):
         return planned
 
     def _roots(self, weights: ArrayLike | None) -> Floats | None:
-        """(S A,) square roots of public weights."""
+        """Return the (S A,) square roots of public weights."""
         if weights is None:
             return None
         table = checks.floats("weights", weights, (self._layout.states, self._layout.actions))
@@ -565,17 +617,20 @@ class ResponseSession(Saveable):
         return _target(question, low, high, self._features.nonneg)
 
     def _grid_of(self, weighted: bool) -> int:
-        """Units of sqrt(w) phi sqrt(w) in 1."""
+        """Return the number of units of sqrt(w) phi sqrt(w) in 1."""
         return _GRID * self._root_grid if weighted else _GRID
 
     def _unit(self, question: Question, span: float) -> float:
-        """u, a power of two: 2^10 of it fit into the range, and 1/g is a multiple where r is asked."""
+        """Return u, a power of two. The range has at least 2^10 units.
+
+        If r is part of the target, 1/g is a multiple of u.
+        """
         fine = int(math.log2(_RANGE)) - math.floor(math.log2(span))
         return 2.0 ** -(max(fine, self._reward_grid.bit_length() - 1) if question.reward else fine)
 
     def _rows(self, pairs: Ints, root: Floats | None, out: Floats | None = None) -> Floats:
-        """sqrt(w) phi of these pairs; under exact noise truncated, in units of 2^-12."""
-        x = np.take(self._features.rows, pairs, axis=0, out=out, mode="clip")  # else out is buffered
+        """Return sqrt(w) phi of these pairs; under exact noise truncated, in units of 2^-12."""
+        x = np.take(self._features.rows, pairs, axis=0, out=out, mode="clip")  # other modes buffer out
         if root is not None:
             x *= root[pairs, None]
         if self._exact:
@@ -586,9 +641,9 @@ class ResponseSession(Saveable):
     def _sums(
         self, question: Question, root: Floats | None, values: Floats, target: _Target
     ) -> dict[str, NDArray[Any]]:
-        """Exact sums, by pairs: a user's features are a public function of her (s, a).
+        """Return the exact sums, computed by pairs: a user's features are a public function of (s, a).
 
-        Under exact noise all are integers: counts of the grid's units.
+        Under exact noise all sums are integers, in units of the grid.
         """
         h, half, stored = question.step, question.half, self._stored
         visits = stored.visits(h, half)
@@ -614,7 +669,7 @@ class ResponseSession(Saveable):
         return out
 
     def _gram(self, seen: Ints, visits: Ints, root: Floats | None) -> NDArray[Any]:
-        """Sum of n x x^T over pairs that occur, a block of rows at a time."""
+        """Return the sum of n x x^T over the pairs that occur, one block of rows at a time."""
         d = self._features.dimension
         total, rows, times = np.zeros((d, d)), np.empty((_CHUNK, d)), np.empty((_CHUNK, d))
         for begin in range(0, len(seen), _CHUNK):
@@ -624,7 +679,7 @@ class ResponseSession(Saveable):
         return total.astype(np.int64) if self._exact else total
 
     def _times(self, seen: Ints, y: NDArray[Any], root: Floats | None) -> NDArray[Any]:
-        """Sum of x y over pairs that occur."""
+        """Return the sum of x y over the pairs that occur."""
         total: NDArray[Any] = np.zeros(self._features.dimension, y.dtype)
         for begin in range(0, len(seen), _CHUNK):
             pairs = seen[begin : begin + _CHUNK]
@@ -634,7 +689,7 @@ class ResponseSession(Saveable):
     def _target_units(
         self, question: Question, values: Floats, target: _Target, visits: Ints
     ) -> NDArray[np.int64]:
-        """(P,) sums of r + V - centre in units of u: each is inside the range, whatever is rounded."""
+        """Return (P,) sums of r + V - centre in units of u. Each summand stays inside the range."""
         unit = self._unit(question, target.span)
         most = math.floor((target.span / 2 if target.row == "centred" else target.span) / unit)
         low = -most if target.row == "centred" else 0
@@ -647,7 +702,7 @@ class ResponseSession(Saveable):
         return y
 
     def _model(self, question: Question, visits: Ints) -> dict[str, NDArray[Any]]:
-        """Sums of x (e_{s'} - 1/S), under exact noise times S, and of x (r - 1/2)."""
+        """Return sums of x (e_{s'} - 1/S), times S under exact noise, and of x (r - 1/2)."""
         h, half, states = question.step, question.half, self._layout.states
         x: NDArray[Any] = self._rows(np.arange(len(self._features.rows)), None)
         if self._exact:
@@ -664,9 +719,9 @@ class ResponseSession(Saveable):
     def _released(
         self, question: Question, sums: dict[str, NDArray[Any]], weighted: bool, target: _Target
     ) -> Answer:
-        """The sums with noise in the units of their own; without a budget as they are.
+        """Return the sums with noise, each in its own units; exact sums without a budget.
 
-        Sums on a grid are added to noise in 64-bit integers; only then is anything rounded to float64.
+        Sums on a grid are added to noise in 64-bit integers and rounded to float64 only afterwards.
         """
         coins: Coins = SecureRng() if self._key is None else SeededRng(self._key, self._asked - 1)
         d, states = self._features.dimension, self._layout.states
@@ -718,7 +773,10 @@ class ResponseSession(Saveable):
 
 
 def checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, ...]:
-    """Private copies of the questions, or ``ValueError`` if they do not fit the layout or each other."""
+    """Return private copies of the questions in ``plan``.
+
+    Raises ``ValueError`` if they do not fit the ``layout`` or each other.
+    """
     questions = tuple(plan)
     if not questions or not all(type(question) is Question for question in questions):
         raise ValueError("plan: must be a list of at least one Question, and no subclass of it")
@@ -728,7 +786,7 @@ def checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, ..
             raise ValueError(f"plan[{i}].kind = 'model': must be another one, there is one state only")
     if len({(question.mu is None, question.epsilon is None) for question in questions}) > 1:
         raise ValueError("plan: mu (or epsilon) must be given in all questions or in none")
-    return tuple(  # private copies, no list in them: no noise can be moved later
+    return tuple(  # private copies without lists: nothing can change the noise later
         replace(question, shares=question.shares and tuple(question.shares))  # type: ignore[arg-type]
         for question in questions
     )
@@ -741,9 +799,10 @@ def _delta(delta: float) -> float:
 def _scales(
     question: Question, features: Features, states: int, row: gram.Target, episodes: int
 ) -> dict[str, float]:
-    """Noise scales of a question: GOE scale, and standard deviations (a response's per unit of its range).
+    """Return the noise scales of a question: the GOE scale, and standard deviations of vectors.
 
-    A person of m episodes moves every sum m times as far: what is left for one episode is mu / m.
+    The standard deviation of a response is per unit of its range. A user with m episodes moves every sum m
+    times as far, so each episode gets mu / m.
     """
     if question.epsilon is not None:
         own = _sensitivities(features, states, row, episodes, pure=True)
@@ -776,7 +835,10 @@ _FAMILIES: dict[Kind, tuple[str, ...]] = {
 def _sensitivities(
     features: Features, states: int, row: gram.Target, episodes: int, pure: bool = False
 ) -> dict[str, float]:
-    """Replace-one, in the units of :func:`_scales` (the Gram's in units in which GOE(s) has scale s)."""
+    """Return the sensitivities to one replaced user, in the units of :func:`_scales`.
+
+    The Gram matrix has units in which GOE(s) has scale s.
+    """
     b = features.bound
     if pure:
         l1 = features.l1
@@ -801,7 +863,7 @@ def _sensitivities(
 def planned_records(
     plan: Sequence[Question], features: Features, layout: Layout, exact: bool, episodes: int
 ) -> tuple[MechanismRecord, ...]:
-    """One record of all questions, with exact (discrete) or continuous noise; none without privacy."""
+    """Return one record of all questions, with exact (discrete) or continuous noise; none without privacy."""
     if not plan[0].private:
         return ()
     pure = plan[0].epsilon is not None
@@ -834,16 +896,16 @@ def planned_records(
 
 
 def _widest(question: Question, features: Features) -> float:
-    """The largest range that the declared bounds allow."""
+    """Return the largest range that the declared bounds allow."""
     return _target(question, question.low, question.high, features.nonneg).span
 
 
 def _exact_grids(
     plan: tuple[Question, ...], features: Features, states: int, episodes: int, finest: int
 ) -> tuple[int, int]:
-    """The finest grids of rewards and of weights' roots at which exact noise can be drawn.
+    """Return the finest grids of rewards and of square roots of weights for which exact noise can be drawn.
 
-    What cannot be drawn at all is refused here, before anybody comes.
+    Raises ``ValueError``, before any user is submitted, if no such grid exists.
     """
     low, high = _NOISE_UNITS
     grid, roots = finest, _ROOTS
@@ -853,14 +915,14 @@ def _exact_grids(
         row = _target(question, question.low, question.high, features.nonneg).row
         widest = math.ceil(_widest(question, features)) if question.reward else 0
         for name, scale in _scales(question, features, states, row, episodes).items():
-            least = most = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)  # units of 1
+            least = most = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)  # grid units in 1
             if name == "start":
                 least = most = 1
             if name == "rewards":
                 while grid > 2 and 2 * scale * _GRID * grid > high:
                     grid //= 2
                 least = most = _GRID * grid
-            elif name == "response":  # the range has 2^10 to 2^11 units, or g of 1
+            elif name == "response":  # the range has 2^10 to 2^11 units, or 1 has g units
                 while 2 * scale * _GRID * roots * max(2 * _RANGE, grid * widest) > high:
                     if grid > 2 and grid * widest > 2 * _RANGE:
                         grid //= 2
@@ -878,7 +940,7 @@ def _exact_grids(
 
 
 def _most_episodes(plan: tuple[Question, ...], features: Features, states: int, reward_grid: int) -> int:
-    """How many episodes can be summed without overflow of float64's or int64's integers."""
+    """Return the number of episodes that can be summed without overflow of integers in float64 or int64."""
     b = max(1.0, features.bound)
     widest = max(_widest(question, features) for question in plan)
     units = 2 * _RANGE + widest * max(1, reward_grid)

@@ -1,16 +1,17 @@
-"""Stored records of people, and the sums over them that questions need, step by step. Raw data.
+"""Stored user records, and the sums over them that queries need, step by step. Raw data.
 
-Features and weights are functions of the pair p = (s, a), so every question of
-:mod:`discreet.mechanisms.linear.adaptive_queries` is a function of four sums over the records of a step:
+Features and weights are functions of the pair p = (s, a). Every question of
+:mod:`discreet.mechanisms.linear.adaptive_queries` is therefore a function of these sums over the records of a
+step:
 
-* n_p, how often the pair occurs; R_p, the sum of rewards there;
+* n_p, number of occurrences of the pair; R_p, the sum of rewards there;
 * sum over its records of values[s'], for a public array;
 * sum of x[p] into row s', for a public table x.
 
-If the table of (pair, next state) counts of all steps is small (:data:`MOST_CELLS`, decided by public sizes
-alone) only it is kept: then no question's cost depends on the number of people, and neither does memory.
-Else records are kept step by step, in as few bytes as their ranges need. Integer arrays give integer
-sums, exact below 2^63; in floating point the two forms differ by rounding.
+If the table of (pair, next state) counts of all steps is small, only the table is kept. Public sizes alone
+decide this (:data:`MOST_CELLS`). The cost of a question and the memory then do not depend on the number of
+users. Otherwise records are kept step by step, in as few bytes as their ranges need. Integer arrays give
+integer sums, exact below 2^63; in floating point the two forms differ by rounding.
 """
 
 from __future__ import annotations
@@ -25,20 +26,29 @@ from discreet.core.releases import Floats, Ints
 
 MOST_CELLS = 2**23  # H S A S (times 2 with halves): 64 MB of counts
 
-_BEGINS = np.array([-1, 0, 0, -1, -1, 0, -1], np.int64)  # transitions and rewards alone
+_BEGINS = np.array([-1, 0, 0, -1, -1, 0, -1], np.int64)  # transitions and rewards only
 
 __all__ = ["MOST_CELLS", "Stored"]
 
 
 class Stored:
-    """Records of the steps of a layout, of all people or by halves.
+    """Records of all steps of a layout, of all users or by halves.
 
-    layout : S, A, H. halves : whether sums by half are asked. rewards : whether rewards are.
-    dense : counts (True) or records (False); None: by the size of the table of counts.
-    fine : rewards are multiples of 2^-20 at most, and can be kept in single precision.
+    Parameters
+    ----------
+    layout
+        S, A, H.
+    halves
+        Whether sums by half are needed.
+    rewards
+        Whether sums of rewards are needed.
+    dense
+        Counts (True) or records (False); None: chosen by the size of the table of counts.
+    fine
+        Rewards are multiples of 2^-20 or of a coarser power of two, so single precision is enough.
     """
 
-    _STATE = ("_cells", "_sums", "_chunks")  # of a saved file: raw data
+    _STATE = ("_cells", "_sums", "_chunks")  # saved in a file: raw data
 
     def __init__(
         self, layout: Layout, *, halves: bool, rewards: bool, fine: bool, dense: bool | None = None
@@ -58,7 +68,10 @@ class Stored:
         self._chunks: list[tuple[NDArray[np.int32], NDArray[np.int32], Floats, NDArray[np.int8]]] = []
 
     def add(self, states: Ints, actions: Ints, rewards: Floats, half: Ints) -> None:
-        """Add checked episodes: (n, H + 1), (n, H), (n, H); half (n,) in {0, 1}."""
+        """Add n checked episodes.
+
+        states : ``(n, H + 1)``. actions, rewards : ``(n, H)``. half : ``(n,)`` in {0, 1}.
+        """
         from discreet.core import trajectory_sums_kernels as records_kernels
 
         half = half if self._halves == 2 else np.zeros_like(half)
@@ -84,21 +97,21 @@ class Stored:
         )
 
     def add_counts(self, moves: Floats, rewards: Floats) -> None:
-        """Add people by their exact tables, (H, S, A, S) and (H, S, A): in simulation, where counts are kept.
+        """Add simulated users by their exact tables: moves ``(H, S, A, S)`` and rewards ``(H, S, A)``.
 
-        Raises ``ValueError`` where records are.
+        Raises ``ValueError`` if records are kept.
         """
         self.check_counts()
         self._cells[0] += np.rint(moves).astype(np.int64).reshape(self._cells.shape[1:])
         self._sums[0] += rewards.reshape(self._sums.shape[1:])
 
     def check_counts(self) -> None:
-        """Raise ``ValueError`` where records are kept, not counts."""
+        """Raise ``ValueError`` if records are kept, not counts."""
         if not self.dense:
             raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
 
     def check(self) -> None:
-        """Raise ``ValueError`` unless records that were read from a file are of these states and pairs."""
+        """Raise ``ValueError`` unless records read from a file fit these states and pairs."""
         horizon = self._horizon
         for chunk in self._chunks:
             pairs, to, rewards, half = chunk
@@ -117,16 +130,16 @@ class Stored:
             raise ValueError("_cells: must be counts of at least 0")
 
     def clear(self) -> None:
-        """Forget everybody."""
+        """Delete all records and counts."""
         self._cells, self._sums, self._chunks = self._cells[:0], self._sums[:0], []
 
     def _table(self, step: int, half: int | None) -> Ints:
-        """(P, S) counts."""
+        """Return the (P, S) counts of a step."""
         table: Ints = self._cells[:, step].sum(axis=0) if half is None else self._cells[half, step]
         return table
 
     def visits(self, step: int, half: int | None) -> Ints:
-        """(P,) n."""
+        """Return (P,) n."""
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:
@@ -138,7 +151,7 @@ class Stored:
         return out
 
     def rewards(self, step: int, half: int | None) -> Floats:
-        """(P,) R; exact where rewards are multiples of a power of two."""
+        """Return (P,) R; exact if rewards are multiples of a power of two."""
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:
@@ -150,7 +163,7 @@ class Stored:
         return out
 
     def values(self, step: int, half: int | None, values: NDArray[Any]) -> NDArray[Any]:
-        """(P,) sums of values[s'], int64 or float64 as ``values`` (S,)."""
+        """Return (P,) sums of values[s'], int64 or float64 as ``values`` (S,)."""
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:
@@ -161,7 +174,7 @@ class Stored:
         return out
 
     def moves(self, step: int, half: int | None, x: NDArray[Any]) -> NDArray[Any]:
-        """(d, S) sums of x[p] (P, d) in the column of s', int64 or float64 as ``x``."""
+        """Return (d, S) sums of x[p] (P, d) in the column of s', int64 or float64 as ``x``."""
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:

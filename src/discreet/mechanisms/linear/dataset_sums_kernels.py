@@ -18,7 +18,7 @@ Any1 = NDArray[Any]
 
 @kernel
 def add_visits(pairs: Any1, half: Any1, wanted: int, out: Ints) -> None:
-    """out (P,) += how often each pair occurs among records of a half (-1: all)."""
+    """Add to out (P,) the number of times each pair occurs among records of a half (-1: all)."""
     for i in range(pairs.shape[0]):
         if wanted < 0 or half[i] == wanted:
             out[pairs[i]] += 1
@@ -26,7 +26,7 @@ def add_visits(pairs: Any1, half: Any1, wanted: int, out: Ints) -> None:
 
 @kernel
 def add_values(pairs: Any1, to: Any1, half: Any1, wanted: int, values: Any1, out: Any1) -> None:
-    """out (P,) += values[s'] by pair."""
+    """Add values[s'] to out (P,) by pair."""
     for i in range(pairs.shape[0]):
         if wanted < 0 or half[i] == wanted:
             out[pairs[i]] += values[to[i]]
@@ -34,7 +34,7 @@ def add_values(pairs: Any1, to: Any1, half: Any1, wanted: int, values: Any1, out
 
 @kernel
 def add_numbers(pairs: Any1, numbers: Any1, half: Any1, wanted: int, out: Any1) -> None:
-    """out (P,) += numbers by pair."""
+    """Add numbers to out (P,) by pair."""
     for i in range(pairs.shape[0]):
         if wanted < 0 or half[i] == wanted:
             out[pairs[i]] += numbers[i]
@@ -42,7 +42,7 @@ def add_numbers(pairs: Any1, numbers: Any1, half: Any1, wanted: int, out: Any1) 
 
 @kernel
 def add_moves(pairs: Any1, to: Any1, half: Any1, wanted: int, x: Any1, out: Any1) -> None:
-    """out (S, d) += x[pair] in row s'."""
+    """Add x[pair] to row s' of out (S, d)."""
     for i in range(pairs.shape[0]):
         if wanted < 0 or half[i] == wanted:
             for j in range(x.shape[1]):

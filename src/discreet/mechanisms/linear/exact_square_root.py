@@ -1,26 +1,30 @@
-r"""The square-root walk with exact noise: integers are measured, prefix sums are made of the measurements.
+r"""Square-root factorization mechanism with exact noise: noisy integers, then prefix sums computed from them.
 
-:mod:`discreet.core.correlated_noise.square_root_toeplitz` adds correlated noise to prefix sums; its weights
-are real, so that its noise is on no grid and cannot be exact. Here the strategy itself is measured, in
-integers:
+:mod:`discreet.core.correlated_noise.square_root_toeplitz` adds correlated noise to prefix sums. Its weights
+are real, so its noise is on no grid and cannot be exact. Here noise is added to integer combinations of the
+sums:
 
-    y_n = sum_{j < n} k_j x_{n - j} + z_n,      k_j = round(2^m c_j),  c_j = binom(2j, j) 4^{-j},  m = 6,
+    y_n = sum_{j < n} k_j x_{n - j} + z_n,      k_j = round(2^m c_j),  c_j = binom(2j, j) 4^{-j},  m = 6.
 
-x_i the integer sums of the leaves (batches of users), z_n fresh discrete Gaussian noise of parameter
-2^m nu s, nu = ||k||_2 / 2^m over the M releases, rounded up. A user's change v (integers) in leaf i moves y_n
-by the integers k_{n - i} v, so that all releases together are, since shifts are integers (Canonne, Kamath and
-Steinke 2020), zero-concentrated with
+x_i are the integer sums of the time steps (batches of users). z_n is fresh discrete Gaussian noise of
+parameter 2^m nu s, with nu = ||k||_2 / 2^m over the M releases, rounded up. A user's change v (integers) in
+time step i moves y_n by the integers k_{n - i} v. Since shifts are integers (Canonne, Kamath and Steinke
+2020), all releases together are zero-concentrated with
 
     rho = sum_n sum_cells (k_{n-i} v)^2 / (2 (2^m nu s)^2) <= sum_cells v^2 / (2 s^2),
 
-the loss of one sum with noise of scale s: ``levels`` is 1. z_n is fresh at release n, and leaves enter from
-their own release on, so later users may depend on earlier releases. Whatever is computed from y is
-post-processing, floating point included: with b(x) = 1 / ((1 - x) c(x)) for the rounded c,
-sum_j b_j y_{n - j} / 2^m is the prefix sum plus noise of variance (nu s)^2 sum_{j < n} b_j^2. Rounding c
-costs little: at M = 20, 200, 1000 and 4000 the root mean square over the releases is 1.866, 2.599, 3.102 and
-3.674, and 1.866, 2.590, 3.102 and 3.544 without it (a binary tree's: 3.24, 5.42, 7.03 and 8.44).
+the loss of one sum with noise of scale s: ``levels`` is 1. The noise z_n is fresh at release n. A time step
+enters at its own release, so later users may depend on earlier releases. Everything computed from y is
+post-processing, including floating point. With b(x) = 1 / ((1 - x) c(x)) for the rounded c, sum_j b_j
+y_{n - j} / 2^m is the prefix sum plus noise of variance (nu s)^2 sum_{j < n} b_j^2.
 
-The sums of all leaves are kept, in the trusted core: M vectors of cells.
+Rounding c costs little. At M = 20, 200, 1000 and 4000 the root mean square over the releases is:
+
+- Rounded c: 1.866, 2.599, 3.102 and 3.674.
+- Exact c: 1.866, 2.590, 3.102 and 3.544.
+- Binary tree: 3.24, 5.42, 7.03 and 8.44.
+
+The sums of all time steps are kept in the trusted core: M vectors of cells.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ import numpy as np
 from discreet.core.correlated_noise.factorization import Floats, Form, Ints
 from discreet.core.correlated_noise.square_root_toeplitz import Toeplitz
 
-BITS = 6  # m: more bits make larger noise, fewer a strategy that is further from the best one
+BITS = 6  # m: more bits make the noise larger, fewer move the strategy away from the best one
 MOST_LEAVES = 4097
 
 __all__ = ["BITS", "MOST_LEAVES", "ExactSquareRoot"]
@@ -42,7 +46,7 @@ __all__ = ["BITS", "MOST_LEAVES", "ExactSquareRoot"]
 
 @lru_cache(maxsize=16)
 def _tables(releases: int) -> tuple[Ints, Floats]:
-    """(k_0 .. k_{M-1}, nu b_0 .. nu b_{M-1})."""
+    """Return (k_0 .. k_{M-1}, nu b_0 .. nu b_{M-1})."""
     steps = np.arange(1, releases)
     column = np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
     integers = np.rint(2.0**BITS * column).astype(np.int64)
@@ -60,7 +64,7 @@ def _tables(releases: int) -> tuple[Ints, Floats]:
 
 @dataclass(frozen=True)
 class ExactSquareRoot(Toeplitz):
-    """A Toeplitz walk over N <= 4097 leaves; no program makes it."""
+    """Toeplitz factorization for N <= 4097 time steps, without a program (``form`` is empty)."""
 
     most_leaves = MOST_LEAVES
     form = Form(0, 0)
@@ -77,14 +81,14 @@ class ExactSquareRoot(Toeplitz):
 
     @property
     def norm(self) -> float:
-        """nu 2^m: what the scale of a draw is multiplied by, in integers."""
+        """nu 2^m: factor of the scale of a draw, in integers."""
         return float(self.row[0]) * 2.0**BITS
 
     def measured(self, leaves: Ints) -> Ints:
-        """(cells,) sum_j k_j x_{n - j} of leaves x_1 .. x_n (n, cells): exact below 2^63."""
+        """Return (cells,) sum_j k_j x_{n - j} of time steps x_1 .. x_n (n, cells): exact below 2^63."""
         return np.asarray(self.column[: len(leaves)][::-1] @ leaves)
 
     def prefix(self, measurements: Floats) -> Floats:
-        """(cells,) the estimate of x_1 + .. + x_n from y_1 .. y_n (n, cells)."""
+        """Return (cells,) the estimate of x_1 + .. + x_n from y_1 .. y_n (n, cells)."""
         weights = self.row[: len(measurements)][::-1] / self.norm
         return np.asarray(weights @ measurements)

@@ -1,10 +1,10 @@
-"""Mechanisms of linear sums: what is summed, by which strategy, with which noise, and what that costs.
+"""Mechanisms of linear sums: the sums, the noise strategy, the noise, and the privacy loss.
 
-As :class:`~discreet.core.count_mechanism.CountMechanism` is for counts. A user is in N noisy sums (one batch;
-a tree's nodes; her own message), each a family of units whose losses ``query.losses`` computes from the
-scales: Gaussian losses add in squares, N times, Laplace ones as they are. With ``query.requeries`` there are
-planned questions beside the sums (:mod:`discreet.mechanisms.linear.adaptive_queries`), which compose with
-them.
+They correspond to :class:`~discreet.core.count_mechanism.CountMechanism` for counts. A user is in N noisy
+sums (one batch, nodes of a tree, or one message). Each sum is a family of units, and ``query.losses``
+computes their losses from the scales. Gaussian losses add up in squares, N times; Laplace losses add up
+directly. With ``query.requeries`` there are planned questions besides the sums
+(:mod:`discreet.mechanisms.linear.adaptive_queries`), and their losses compose.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LINEAR_WALKS = (ExactSquareRoot, OptimalTree, SquareRoot, Tree)
 LinearStrategy = Exact | Batches | Prefixes | OnDevice
 
 _NOISE_UNITS = 2.0**-20, 2.0**38
-_MOST_UNITS = 2.0**40  # what is sampled at all
+_MOST_UNITS = 2.0**40  # largest scale of the sampler
 _STREAMS: dict[type, Literal["exact", "batches", "walk", "local"]] = {
     Exact: "exact", Batches: "batches", Prefixes: "walk", OnDevice: "local",
 }  # fmt: skip
@@ -58,12 +58,28 @@ _STREAMS: dict[type, Literal["exact", "batches", "walk", "local"]] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearMechanism(OverTime):
-    """What is fixed before data.
+    """Mechanism of linear sums: everything that is fixed before data.
 
-    query : MixtureQuery or GramQuery. schedule : public times of release. source : where noise comes from.
-    strategy : Exact(), Batches(), Prefixes(walk, leaf) or OnDevice(). noise : law of one draw. scales : (n,)
-    by family; empty: exact sums. grid : of rewards, under exact noise. questions : planned ones, in order.
-    stated : how the loss is put into words.
+    Parameters
+    ----------
+    query
+        MixtureQuery or GramQuery.
+    schedule
+        Public times of release.
+    source
+        Source of the noise.
+    strategy
+        Exact(), Batches(), Prefixes(walk, leaf) or OnDevice().
+    noise
+        Distribution of one draw.
+    scales
+        (n,) by family; empty: exact sums.
+    grid
+        Grid of rewards under exact noise.
+    questions
+        Planned questions, in order.
+    stated
+        Description of the loss in the guarantee.
 
     Raises
     ------
@@ -178,11 +194,16 @@ class LinearMechanism(OverTime):
     def inexact(
         query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int, walk: Walk | None
     ) -> str:
-        """Why noise of these scales cannot be exact; empty if it can."""
+        """Return the reason why noise of these scales cannot be exact; empty if it can.
+
+        query, noise, scales, grid : as in the class.
+
+        ``walk`` : noise strategy for prefix sums, or None.
+        """
         low, high = _NOISE_UNITS
         units = query.block_scales(scales, noise) / query.block_units(grid)
         if isinstance(walk, ExactSquareRoot):
-            units, high = walk.norm * units, _MOST_UNITS  # added up as integers, not in floating point
+            units, high = walk.norm * units, _MOST_UNITS  # summed as integers, not in floating point
         bad = np.flatnonzero((units < low) | (units > high))
         if not bad.size:
             return ""
@@ -195,18 +216,18 @@ class LinearMechanism(OverTime):
     # -------------------------------------------------------------------------- parts, by name
     @property
     def stream(self) -> Literal["exact", "batches", "walk", "local"]:
-        """The strategy's code."""
+        """Code of the strategy."""
         return _STREAMS[type(self.strategy)]
 
     @property
     def trust(self) -> Trust:
-        """Who sees raw data."""
+        """Trust model, i.e. who sees raw data."""
         return {"exact": "none", "local": "local"}.get(self.stream, "joint")  # type: ignore[return-value]
 
-    # -------------------------------------------------------------------------- what it costs
+    # -------------------------------------------------------------------------- privacy loss
     @cached_property
     def records(self) -> tuple[MechanismRecord, ...]:
-        """What the noise of these scales does to a user; empty without noise."""
+        """Privacy records: effect of a user on sums with noise of these scales; empty without noise."""
         if isinstance(self.strategy, Exact):
             return ()
         losses = self.query.losses(self.noise, self.scales)
@@ -226,7 +247,7 @@ class LinearMechanism(OverTime):
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What everybody who takes part is promised: computed from the records."""
+        """Privacy guarantee of every user, computed from the records."""
         if not self.records:
             return no_guarantee(self.source)
         return guarantee_of(
@@ -236,7 +257,7 @@ class LinearMechanism(OverTime):
 
     @property
     def words(self) -> str:
-        """The mechanism as the guarantee names it."""
+        """Name of the mechanism in the guarantee."""
         what = _statistics(self.query)
         if isinstance(self.strategy, OnDevice):
             return f"each user's own {what} on the device"
@@ -254,12 +275,15 @@ class LinearMechanism(OverTime):
         """Raise ``ValueError`` unless the noise can be drawn from ``randomness`` (Seeded, Secure)."""
         self._check_drawn(randomness, self.grid)
 
-    # -------------------------------------------------------------------------- noise laws
+    # -------------------------------------------------------------------------- noise distributions
     def terms(self, n: int, leaf: int, senders: int, noises: int | None) -> tuple[float, float]:
-        """Noise terms of the release after n users, and the most of any up to it: public.
+        """Return the number of noise terms after ``n`` users, and its largest value so far (public).
 
-        leaf : leaves of the walk behind it. senders : how many devices sent a message, under local trust.
-        ``noises`` : batches closed (a scheduled release that was skipped made two of them one); None: all.
+        ``leaf`` : number of time steps of the noise strategy up to the release.
+
+        senders : number of devices that sent a message, under local trust.
+
+        noises : number of batches closed; None: all. A skipped scheduled release merges two batches into one.
         """
         if n == 0 or self.stream == "exact":
             return 0.0, 0.0
@@ -272,7 +296,7 @@ class LinearMechanism(OverTime):
         return terms, terms
 
     def laws(self, terms: tuple[float, float]) -> dict[str, GoeLaw | VectorLaw]:
-        """Laws of sums with so many noise terms, by family."""
+        """Return the noise distributions, by family, of sums with these noise ``terms``."""
         found: dict[str, GoeLaw | VectorLaw] = {}
         releases = self.schedule.releases or 2**31
         laplace, discrete = self.noise == "laplace", self.grid is not None
@@ -288,7 +312,7 @@ class LinearMechanism(OverTime):
         return found
 
     def laws_at(self, n: int) -> dict[str, GoeLaw | VectorLaw]:
-        """Laws of the release after n users if all of them send something; by family."""
+        """Return the noise distributions, by family, after ``n`` users if all of them send a message."""
         return self.laws(self.terms(n, self.schedule.leaf_at(n, self.leaf), n, None))
 
 

@@ -1,44 +1,52 @@
-"""Sums of linear statistics that grow with the users: what UCRL-VTR and LSVI ask for, and what it can cost.
+"""Queries of linear statistics summed over arriving users, for UCRL-VTR and LSVI, with their sensitivities.
 
-A user's contribution uses public arrays of the plan that she follows (``Plan.context``), so it is a summand
-made once: local noise, batches and trees apply.
+A user's contribution depends on public arrays of the user's plan (``Plan.context``). It is therefore a fixed
+summand, to which local noise, batches and trees apply.
 
-:class:`MixtureQuery` (value-targeted regression, Luyo et al. 2021). At steps h = 0 .. H - 2, with V =
-``context["values"]`` (H + 1, S), b = b_{h+1} the bound of V_{h+1} and a public centre c and scale m,
+:class:`MixtureQuery` (value-targeted regression, Luyo et al. 2021). At steps h = 0 .. H - 2, with
+V = ``context["values"]`` (H + 1, S), b = b_{h+1} the bound of V_{h+1} and a public centre c and scale m,
 
     x = phi_{(V_{h+1} - c) / m}(s_h, a_h),   y = (V_{h+1}(s_{h+1}) - c) / m;   released: x x^T and x y.
 
-=========  =====================  ==================  ==========================
-targets    c, m                   ||x|| <=            y in
-=========  =====================  ==================  ==========================
-raw        0, 1                   b F01               [0, b]
-centred    b / 2, 1               b F+- / 2           [-b/2, b/2]
-span       mid-range, range of V  F+- / 2             [-1/2, 1/2]
-=========  =====================  ==================  ==========================
+The argument ``targets`` sets c and m, and with them the contract of x and y:
 
-F01, F+- are certified by :class:`~discreet.mechanisms.features.MixtureFeatures`; range and mid-range are read
-off V_{h+1} over *all* states, by the core. A range of at most 1e-9 b contributes zeros (below, rounding
-decides). Values are projected to [0, b], then x and y to their contracts; what is not a number becomes 0. The
-map is fixed in advance and never raises, so that each sensitivity holds for any context and any device.
+- "raw": c = 0, m = 1; ||x|| <= b F01, y in [0, b].
+- "centred": c = b / 2, m = 1; ||x|| <= b F+- / 2, y in [-b/2, b/2].
+- "span": c = mid-range of V_{h+1}, m = its range; ||x|| <= F+- / 2, y in [-1/2, 1/2].
 
-With weights w(s, a) in [0, W] (``context["weights"]`` (H - 1, S, A), W = ``largest_weight``) the pair is
-(sqrt(w) x, sqrt(w) y), its bounds times sqrt(W). ``second`` adds the pair of V-bar^2, V-bar = (V - c) / m,
-unweighted, with x2 = phi_{V-bar^2}, y2 = V-bar(s')^2 in [0, q], ||x2|| <= q F01; q = b^2 (raw), b^2/4
-(centred), 1/4 (span).
+:class:`~discreet.mechanisms.features.MixtureFeatures` certifies F01 and F+-. The trusted core computes range
+and mid-range from V_{h+1} over *all* states. A range of at most 1e-9 b contributes zeros, since rounding
+would dominate it. Values are projected to [0, b], then x and y to their contracts. Values that are not finite
+become 0. The map is fixed in advance and never raises, so each sensitivity holds for any context and any
+device.
 
-:class:`GramQuery` (linear MDPs, LSVI). phi phi^T; with ``model`` also phi (e_{s'} - 1/S)^T (steps 0 .. H - 2:
-V_H = 0) and phi (r - 1/2), from which any later V is planned with, free.
+Weights w(s, a) in [0, W] are given as ``context["weights"]`` (H - 1, S, A), with W = ``largest_weight``. The
+pair is then (sqrt(w) x, sqrt(w) y), its bounds times sqrt(W).
 
-Sensitivities. Each step of a query, or each of its pairs at a step, is a :class:`Unit`: lemma 3 (a pair) or
-5 (the model form) of :mod:`discreet.mechanisms.linear.sensitivities` gives its exact mu at given scales,
-whatever the arrays are. The units of a user are independent Gaussian releases given earlier ones, so mu^2
-adds; where two units share a step (weighted and second pair) the sum is an upper bound. For Laplace noise the
-l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` add, with the bound a of ||x||_1 for the x
-that is released.
+``second`` adds the unweighted pair of V-bar^2 for V-bar = (V - c) / m:
 
-Budget. A unit gets a share of mu^2 (of epsilon), ``over_steps``: "power" b_{h+1}^{4/3} (raw, centred; their
-noise is then s_h ~ b_{h+1}^{4/3}), b_h^{2/3} (model form), flat (span); "flat"; "noise": shares such that s_h
-is one for all steps; or a tuple of shares.
+    x2 = phi_{V-bar^2},   y2 = V-bar(s')^2 in [0, q],   ||x2|| <= q F01.
+
+Here q = b^2 (raw), b^2/4 (centred) or 1/4 (span).
+
+:class:`GramQuery` (linear MDPs, LSVI) releases phi phi^T. With ``model`` it also releases phi
+(e_{s'} - 1/S)^T (steps 0 .. H - 2: V_H = 0) and phi (r - 1/2). Planning with any later V then costs nothing
+more.
+
+Sensitivities. Each step of a query, or each of its pairs at a step, is a :class:`Unit`. Its exact mu at given
+scales, for any arrays, is given by lemma 3 (a pair) or 5 (the model form) of
+:mod:`discreet.mechanisms.linear.sensitivities`. The units of a user are independent Gaussian releases given
+earlier ones, so mu^2 adds up. If two units share a step (weighted and second pair) the sum is an upper bound.
+For Laplace noise the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` add up, with the
+bound a of ||x||_1 for the released x.
+
+Budget. ``over_steps`` gives each unit a share of mu^2 (of epsilon):
+
+- "power": b_{h+1}^{4/3} (raw, centred; their noise is then s_h ~ b_{h+1}^{4/3}), b_h^{2/3} (model form), flat
+  (span).
+- "flat": equal shares.
+- "noise": shares such that s_h is the same for all steps.
+- A tuple of shares.
 """
 
 from __future__ import annotations
@@ -81,9 +89,9 @@ from discreet.mechanisms.linear import sensitivities as gram
 
 Targets = Literal["raw", "centred", "span"]
 Noise = Literal["goe", "triangle", "laplace"]
-"""GOE(s) of the lemmas; all of the upper triangle N(0, s^2), mirrored (Luyo et al.); Laplace(s) there."""
+"""GOE(s) of the lemmas; N(0, s^2) in the upper triangle, mirrored (Luyo et al.); Laplace(s) there."""
 
-_WEIGHTS = 1e-30, 1e30  # what the largest weight can be: powers of it are taken, as of features' bounds
+_WEIGHTS = 1e-30, 1e30  # range of largest_weight, whose powers are computed
 OverSteps = str | tuple[float, ...]
 
 __all__ = [
@@ -93,16 +101,23 @@ __all__ = [
 ]  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------- the price
+# ---------------------------------------------------------------------------------- privacy loss
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Statistics of one step that are priced together.
+    """Statistics of one step whose privacy loss is computed jointly.
 
-    step : h; share : of mu^2 (of epsilon, in Laplace noise) of the whole query.
-    scales : by family, at which the unit is exactly 1-GDP (1-DP). own : by family, its sensitivity alone, in
-    the metric in which noise of scale s costs own / s.
+    Parameters
+    ----------
+    step
+        h.
+    share
+        Share of mu^2 (of epsilon for Laplace noise) of the whole query.
+    scales
+        By family: noise scales at which the unit is exactly 1-GDP (1-DP).
+    own
+        By family: its sensitivity alone, in the metric in which noise of scale s has loss own / s.
     """
 
     step: int
@@ -115,10 +130,23 @@ class Unit:
 class Pair:
     """x x^T and x y of one kind, at steps 0 .. ``steps`` - 1, with their contracts at each.
 
-    matrix, vector : names of the families; bounds : of ||x||_2; l1 : of ||x||_1; low, high : of y; target :
-    the row of lemma 3; share : of the budget.
-    ratio : of the matrix's noise scale to the vector's: the bound of the features themselves, so that their
-    unit does not matter (features times c: scales times c^2 and c).
+    Parameters
+    ----------
+    matrix, vector
+        Names of the families.
+    bounds, l1
+        Bounds of ||x||_2 and of ||x||_1.
+    low, high
+        Bounds of y.
+    target
+        Row of lemma 3.
+    dimension
+        d.
+    share
+        Share of the budget.
+    ratio
+        Ratio of the matrix's noise scale to the vector's: the bound of the features themselves. Their unit
+        then does not matter (features times c: scales times c^2 and c).
     """
 
     matrix: str
@@ -134,11 +162,11 @@ class Pair:
 
     @property
     def steps(self) -> int:
-        """How many steps have the pair."""
+        """Number of steps with the pair."""
         return len(self.bounds)
 
     def loss(self, step: int, gram_scale: float, response_scale: float, noise: Noise) -> float:
-        """mu (epsilon for Laplace noise) of the pair at one step under noise of these scales."""
+        """Return mu (epsilon for Laplace noise) of the pair at one step under noise of these scales."""
         b, c = self.bounds[step], self.high[step] - self.low[step]
         if noise == "laplace":
             a = self.l1[step]
@@ -147,7 +175,7 @@ class Pair:
         return gram.pair_mu(2 * alpha if noise == "triangle" else alpha, beta, self.target)
 
     def unit(self, step: int, noise: Noise, share: float) -> Unit:
-        """One scale for both where features have bound 1."""
+        """Return the unit of the pair at one step; both noise scales are equal if features have bound 1."""
         b, c, a = self.bounds[step], self.high[step] - self.low[step], self.l1[step]
         scale = self.loss(step, self.ratio, 1.0, noise)
         if noise == "laplace":
@@ -159,7 +187,7 @@ class Pair:
 
 
 class LinearQuery(ABC):
-    """What mixture and linear queries share: families, cells, and the price of noise on them.
+    """Base of mixture and linear queries: families, cells, and the privacy loss of noise on them.
 
     A family is a symmetric matrix (its upper triangle: d diagonal cells, then the others, row by row) or an
     array, at each of its steps. Cells of all families and steps form one flat vector.
@@ -167,80 +195,92 @@ class LinearQuery(ABC):
 
     layout: Layout
     simulated: ClassVar[tuple[str, ...]] = ("visits", "transition_counts", "reward_sums")
-    """Exact tables of a batch, (H, S, A), (H, S, A, S), (H, S, A), that ``session.submit_sum`` takes."""
+    """Exact tables of a batch for ``session.submit_sum``: (H, S, A), (H, S, A, S), (H, S, A)."""
 
     @property
     def requeries(self) -> bool:
-        """Are stored users asked again (``session.answer``)?"""
+        """Return True if stored trajectories are queried again (``session.answer``)."""
         return False
 
-    # -------------------------------------------------------------------- what subclasses say
+    # -------------------------------------------------------------------- defined by subclasses
     @property
     @abstractmethod
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Name to shape, the first axis is the step: gram families (n, d, d), others (n, ...)."""
+        """Shapes by name. The first axis is the step: Gram families (n, d, d), others (n, ...)."""
 
     @abstractmethod
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
-        """mu (epsilon for Laplace noise) of every unit under noise of these scales, (n,) by family."""
+        """Return mu of every unit (epsilon for Laplace noise) under ``noise`` of these ``scales``.
+
+        scales : by family, (n,) one for each step.
+        """
 
     @abstractmethod
     def units(self, noise: Noise) -> tuple[Unit, ...]:
-        """What is priced together, with shares that sum to 1, in the order of :meth:`losses`."""
+        """Return the units for this kind of ``noise``, in the order of :meth:`losses`; shares sum to 1."""
 
     @abstractmethod
     def copy(self) -> LinearQuery:
-        """The same query from private copies of its arrays, certified again."""
+        """Return the same query from private copies of its arrays, certified again."""
 
     @property
     @abstractmethod
     def form(self) -> MixtureForm | GramForm:
-        """What a device must know to make its contribution; made once."""
+        """Public configuration that a device needs for its contribution; computed once."""
 
     @abstractmethod
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """The summands of a batch, all under one context, matrices as their upper triangles.
+        """Return the summands of a batch, all under one context, matrices as their upper triangles.
 
-        prepared : the plan's public arrays. sums : its exact count tables, by the names ``simulated``.
+        prepared : the plan's public arrays.
+
+        sums : the batch's exact count tables, by the names ``simulated``.
         """
 
     def unit(self, family: str, step: int, grid: int) -> float:
-        """The unit of a cell of ``family`` at ``step``, exact noise, rewards on multiples of 1 / ``grid``."""
+        """Return the unit of a cell of ``family`` at ``step``, for exact noise, rewards in 1 / ``grid``."""
         return self.form.unit(family, step, grid)
 
-    # ------------------------------------------------------------------ contributions: the device's
+    # ------------------------------------------------------------------ contributions of devices
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
-        """The plan's public arrays. Raises ``ValueError`` if the context lacks them or a shape is wrong."""
+        """Return the plan's public arrays from its ``context``.
+
+        Raises ``ValueError`` if the context lacks them or a shape is wrong.
+        """
         return self.form.prepared(context)
 
     def user_tables(
         self, prepared: Prepared, record: Trajectory, grid: int | None = None
     ) -> dict[str, Floats]:
-        """One user's summand by family, matrices as their upper triangles (n, d (d + 1) / 2).
+        """Return one user's summand by family, matrices as their upper triangles (n, d (d + 1) / 2).
 
-        prepared : the plan's public arrays (:meth:`prepared`). record : her trajectory. grid : rewards lie on
-        multiples of 1 / grid (exact noise), and cells are integers, in the units of :meth:`unit`.
+        prepared : the plan's public arrays (:meth:`prepared`).
+
+        record : the user's trajectory.
+
+        grid : rewards are multiples of 1 / grid (exact noise), and cells are integers, in the units of
+        :meth:`unit`.
         """
         return self.form.tables(prepared, record.states, record.actions, record.rewards, grid)
 
     # --------------------------------------------------------------------------- the flat vector
     @property
     def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Every cell gets noise."""
+        """Cells with noise, by family: all of them."""
         return {name: np.ones(shape, bool) for name, shape in self.families.items()}
 
     def is_gram(self, family: str) -> bool:
-        """Is it a symmetric matrix at each step?"""
+        """Return True if the ``family`` is a symmetric matrix at each step."""
         return family in GRAMS
 
     @property
     def blocks(self) -> tuple[tuple[str, int, bool], ...]:
-        """(family, step, diagonal) of each run of cells that share a scale, in the order of the cells."""
+        """(family, step, diagonal) of each run of cells with a common scale, in the order of the cells."""
         return self.form.blocks
 
     @property
     def offsets(self) -> Ints:
-        """(blocks + 1,) where each block begins in the flat vector."""
+        """(blocks + 1,) start of each block in the flat vector."""
         return self.form.offsets
 
     @property
@@ -249,9 +289,11 @@ class LinearQuery(ABC):
         return int(self.offsets[-1])
 
     def block_scales(self, scales: Mapping[str, Floats], noise: Noise) -> Floats:
-        """(blocks,) the scale of one draw in each: on a GOE's diagonal sqrt(2) s.
+        """Return (blocks,) the scale of one draw in each block: sqrt(2) s on the diagonal of a GOE.
 
-        scales : by family, (n,) one a step. noise : "goe", "triangle" or "laplace".
+        scales : by family, (n,) one for each step.
+
+        noise : "goe", "triangle" or "laplace".
         """
         return np.array(
             [
@@ -261,15 +303,15 @@ class LinearQuery(ABC):
         )
 
     def block_units(self, grid: int) -> Floats:
-        """(blocks,) of exact noise, with rewards on multiples of 1 / ``grid``: see :meth:`unit`."""
+        """Return (blocks,) units of exact noise, rewards on multiples of 1 / ``grid``: see :meth:`unit`."""
         return self.form.units(grid)
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
-        """The flat vector (cells,) of ``tables`` that :meth:`user_tables` or :meth:`sum_tables` made."""
+        """Return the flat vector (cells,) of ``tables`` from :meth:`user_tables` or :meth:`sum_tables`."""
         return self.form.to_cells(tables)
 
     def from_cells(self, cells: Floats) -> dict[str, Floats]:
-        """Arrays of the shapes of ``families``, matrices mirrored."""
+        """Return arrays with the shapes of ``families`` from flat ``cells``, matrices mirrored."""
         found: dict[str, Floats] = {}
         begin = 0
         for name, shape in self.families.items():
@@ -283,28 +325,38 @@ class LinearQuery(ABC):
             begin += size
         return found
 
-    # --------------------------------------------------------------------------------- the door
+    # --------------------------------------------------------------------------------- sensitivity
     def contribution(
         self, trajectory: Trajectory, context: Mapping[str, Any] | None = None
     ) -> Mapping[str, Floats]:
-        """What one user's ``trajectory`` adds to every family under a plan's ``context`` (dense; for tests).
+        """Return the contribution of one ``trajectory`` to every family (dense; for tests).
 
-        Raises ``ValueError`` if the record is broken, or the context lacks what the query needs.
+        context : arrays of the plan.
+
+        Raises ``ValueError`` if the record is invalid, or the context lacks what the query needs.
         """
         record = checked(trajectory, self.layout)
         return self.from_cells(self.to_cells(self.user_tables(self.prepared(context or {}), record)))
 
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
-        """Sup over replaced trajectories of the norm of (weight of family) x (its change), jointly.
+        """Return the joint sensitivity of all families to one replaced trajectory.
 
-        l2 of a matrix: in the metric of GOE noise, Frobenius norm over sqrt(2).
+        It is the supremum of the norm of (weight of family) x (its change).
+
+        norm : "l1" or "l2". The l2 norm of a matrix is in the metric of GOE noise: Frobenius norm over
+        sqrt(2).
+
+        weight : by family.
         """
         scales = {name: np.full(shape[0], 1.0 / weight[name]) for name, shape in self.families.items()}
         found = self.losses("laplace" if norm == "l1" else "goe", scales)
         return math.fsum(found) if norm == "l1" else math.hypot(*found)
 
     def calibrated(self, noise: Noise, loss: float, levels: int) -> dict[str, Floats]:
-        """(n,) scales by family at which a user in ``levels`` noisy sums loses mu = loss (epsilon)."""
+        """Return (n,) scales by family at which a user in ``levels`` noisy sums has mu = ``loss`` (epsilon).
+
+        noise : "goe", "triangle" or "laplace" (then ``loss`` is epsilon).
+        """
         scales = {name: np.zeros(shape[0]) for name, shape in self.families.items()}
         for unit in self.units(noise):
             if noise == "laplace":
@@ -317,7 +369,7 @@ class LinearQuery(ABC):
 
 
 def _mirrored(upper: Floats, d: int) -> Floats:
-    """(n, d, d) from (n, d (d + 1) / 2): the diagonal, then what is above it."""
+    """Return (n, d, d) from (n, d (d + 1) / 2): the diagonal, then the cells above it."""
     out = np.empty((len(upper), d, d))
     above = np.triu_indices(d, 1)
     diagonal = np.arange(d)
@@ -328,7 +380,7 @@ def _mirrored(upper: Floats, d: int) -> Floats:
 
 
 def _upper(matrices: Floats) -> Floats:
-    """The other way."""
+    """Return the upper triangles of matrices: the inverse of :func:`_mirrored`."""
     d = matrices.shape[-1]
     above = np.triu_indices(d, 1)
     diagonal = np.arange(d)
@@ -336,7 +388,12 @@ def _upper(matrices: Floats) -> Floats:
 
 
 def _shares(over_steps: OverSteps, single: Sequence[float], power: Sequence[float], noise: Noise) -> Floats:
-    """(n,) shares by step that sum to 1: ``single`` the loss of each at scale 1, ``power`` of the default."""
+    """Return (n,) shares by step that sum to 1.
+
+    single : loss of each step at scale 1.
+
+    power : weights of the default.
+    """
     if isinstance(over_steps, tuple):
         return np.array(over_steps)
     if over_steps == "flat":
@@ -362,35 +419,38 @@ def _checked_over(over_steps: Any, steps: int) -> OverSteps:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureQuery(LinearQuery):
-    """Gram matrix and response of value-targeted regression, and what else its learner asks for.
+    """Gram matrix and response of value-targeted regression, with optional second moments and rewards.
 
     Parameters
     ----------
     layout : Layout
         H at least 2.
     features : MixtureFeatures
+        Features with certified bounds.
     targets : "span", "centred" or "raw"
+        Centre and scale of the targets: see the module's docstring.
     clip : "remaining" or "horizon"
-        b_{h+1}: H - 1 - h for the code's h, the values that are left; or H, as printed.
+        Bound b_{h+1} of the values. "remaining": H - 1 - h for the code's h, the remaining steps. "horizon":
+        H, as printed in the paper.
     second : bool
-        The pair of second moments (UCRL-VTR+).
+        Add the pair of second moments (UCRL-VTR+).
     largest_weight : float
         W, the bound of ``context["weights"]``; weights outside [0, W] are projected.
     rewards : None, "tabular" or Features
-        Unknown rewards: noisy visits and sums of r - 1/2; or a pair of its own, psi psi^T and psi (r - c),
-        c = 1/2 where 1 is in the span of psi (``psi.constant``), else 0 (the estimate would be biased), at
-        the price of lemma 3's centred or raw row.
+        Unknown rewards. "tabular": noisy visits and sums of r - 1/2. Features: a separate pair, psi psi^T and
+        psi (r - c). c = 1/2 if 1 is in the span of psi (``psi.constant``), with the sensitivity of lemma 3's
+        centred row. Otherwise c = 0 (the estimate would be biased), with that of its raw row.
     over_steps : "power", "flat", "noise" or tuple
-        How the budget of each pair is split over steps: the module's docstring.
+        Split of each pair's budget over steps: see the module's docstring.
     moment_share : float in (0, 1)
-        Of the budget of values, what the first pair gets where there are two.
+        Share of the first pair in the budget of values, if there are two pairs.
     reward_share : float in (0, 1)
-        Of the budget, what rewards get.
+        Share of the rewards in the budget.
 
-    Raises ``ValueError`` on values that are not allowed, or features of other sizes than the layout's.
+    Raises ``ValueError`` on values that are not allowed, or if features have other sizes than the layout.
 
-    Families: "gram" (H - 1, d, d), "response" (H - 1, d); with ``second`` "second_gram", "second_response" of
-    the same shapes; rewards: "visits", "centered_reward_sums" (H, S, A), or "reward_gram" (H, p, p),
+    Families: "gram" (H - 1, d, d), "response" (H - 1, d). With ``second``: "second_gram", "second_response"
+    of the same shapes. Rewards: "visits", "centered_reward_sums" (H, S, A), or "reward_gram" (H, p, p),
     "reward_response" (H, p).
     """
 
@@ -435,7 +495,7 @@ class MixtureQuery(LinearQuery):
             put(self, name, share)
 
     def copy(self) -> MixtureQuery:
-        """From private copies of its arrays, certified again."""
+        """Return the same query from private copies of its arrays, certified again."""
         own, rewards = self.features, self.rewards
         features = MixtureFeatures(
             own.table, own.weight_bound, bound=own.bound, signed_bound=own.signed_bound, l1=own.l1,
@@ -448,7 +508,7 @@ class MixtureQuery(LinearQuery):
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """(H - 1) b_{h+1}, of the values of the next step."""
+        """(H - 1,) b_{h+1}, bounds of the values of the next step."""
         horizon = self.layout.horizon
         return tuple(
             float(horizon if self.clip == "horizon" else horizon - 1 - h) for h in range(horizon - 1)
@@ -456,7 +516,7 @@ class MixtureQuery(LinearQuery):
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """The pairs, with their contracts."""
+        """Pairs with their contracts."""
         own, d = self.features, self.features.dimension
         values = 1.0 if self.rewards is None else 1.0 - self.reward_share
         raw: gram.Target = "raw-nonneg" if own.nonneg else "raw"
@@ -517,7 +577,7 @@ class MixtureQuery(LinearQuery):
 
     @cached_property
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Name to shape."""
+        """Shapes by name."""
         found: dict[str, tuple[int, ...]] = {}
         for pair in self.pairs:
             found[pair.matrix] = (pair.steps, pair.dimension, pair.dimension)
@@ -528,7 +588,7 @@ class MixtureQuery(LinearQuery):
         return found
 
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
-        """Lemma 3 of every pair at every step, then of tabular rewards."""
+        """Return the loss of every pair at every step (lemma 3), then those of tabular rewards."""
         found = [
             pair.loss(h, float(scales[pair.matrix][h]), float(scales[pair.vector][h]), noise)
             for pair in self.pairs
@@ -542,7 +602,7 @@ class MixtureQuery(LinearQuery):
         return tuple(found)
 
     def units(self, noise: Noise) -> tuple[Unit, ...]:
-        """A unit for each pair and step."""
+        """Return one unit for each pair and step, then those of tabular rewards."""
         found: list[Unit] = []
         for pair in self.pairs:
             single = [pair.loss(h, pair.ratio, 1.0, noise) for h in range(pair.steps)]
@@ -559,7 +619,7 @@ class MixtureQuery(LinearQuery):
 
     @cached_property
     def form(self) -> MixtureForm:
-        """What a device must know."""
+        """Public configuration that a device needs for its contribution."""
         return MixtureForm(
             states=self.layout.states,
             actions=self.layout.actions,
@@ -579,7 +639,7 @@ class MixtureQuery(LinearQuery):
         )
 
     def _rows(self, pair: Pair, prepared: Prepared, step: int, at: Ints) -> Floats:
-        """x (n, d) of the pairs ``at`` of one step."""
+        """Return x (n, d) of the pairs ``at`` of one step."""
         if pair.matrix == REWARD_GRAM:
             assert isinstance(self.rewards, Features)
             return self.rewards.rows[at]
@@ -590,10 +650,12 @@ class MixtureQuery(LinearQuery):
         return x
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """The summands of a batch by family, matrices as their upper triangles (n, d (d + 1) / 2).
+        """Return the summands of a batch by family, matrices as their upper triangles (n, d (d + 1) / 2).
 
-        prepared : the plan's public arrays (:meth:`prepared`). sums : the batch's exact count tables, by the
-        names ``simulated``.
+        prepared : the plan's public arrays (:meth:`prepared`).
+
+        sums : the batch's exact count tables, by the names ``simulated``. Raises ``ValueError`` if one is
+        missing.
         """
         visits, moves, rewards = _count_tables(self.layout, sums)
         found: dict[str, Floats] = {}
@@ -619,7 +681,7 @@ class MixtureQuery(LinearQuery):
 
 
 def _count_tables(layout: Layout, sums: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats]:
-    """(H, P), (H, P, S), (H, P) of the batch's exact tables."""
+    """Return the batch's exact tables: visits (H, P), transitions ``(H, P, S)`` and rewards (H, P)."""
     horizon, pairs = layout.horizon, layout.states * layout.actions
     shape = (horizon, layout.states, layout.actions)
     found = []
@@ -637,28 +699,32 @@ def _count_tables(layout: Layout, sums: Mapping[str, Floats]) -> tuple[Floats, F
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GramQuery(LinearQuery):
-    """phi phi^T of linear MDPs, with next states and rewards (model form), or with responses asked later.
+    """phi phi^T of linear MDPs, with next states and rewards (model form) or with responses queried later.
 
     Parameters
     ----------
     layout : Layout
+        S, A, H and the mask of admissible actions.
     features : Features
+        phi (S, A, d) with certified contracts.
     model : bool
         True: "gram" (n, d, d), "successors" (H - 1, d, S), and "rewards" (H, d) unless they are known. False:
-        "gram" alone; responses of values to come are asked by ``session.answer``.
+        "gram" alone; ``session.answer`` answers responses to later values.
     rewards : bool
-        Rewards are unknown: n = H; else n = H - 1, the last step has nothing to learn.
+        Rewards are unknown: n = H; else n = H - 1, since the last step has nothing to learn.
     over_steps : "power", "flat", "noise" or tuple (n,)
+        Split of the budget over steps: see the module's docstring.
     shares : tuple
-        Of a step's budget: Gram, next states, rewards (model). Without rewards the last is dropped.
+        Shares of Gram matrix, next states and rewards in a step's budget (model). Without rewards the last is
+        dropped.
     answer_share : float in (0, 1)
-        Of the budget, what responses get where ``model`` is False; the Gram matrices get the rest.
+        Share of responses in the budget if ``model`` is False; the Gram matrices get the rest.
     centre : bool
-        Of responses: subtract the middle of the range (unbiased where ``Features.constant``).
+        Responses only: subtract the middle of the range (unbiased if ``Features.constant``).
     span : "values" or "declared"
-        Of responses: the range is that of the values handed in, or always [0, b_h].
+        Responses only: the range is that of the values passed in, or always [0, b_h].
 
-    Raises ``ValueError`` on values that are not allowed, or features of other sizes than the layout's.
+    Raises ``ValueError`` on values that are not allowed, or if features have other sizes than the layout.
     """
 
     __repr__ = brief
@@ -694,23 +760,23 @@ class GramQuery(LinearQuery):
         checks.choice("span", self.span, ("values", "declared"))
 
     def copy(self) -> GramQuery:
-        """From private copies of its arrays, certified again."""
+        """Return the same query from private copies of its arrays, certified again."""
         layout = Layout(self.layout.states, self.layout.actions, self.layout.horizon, self.layout.mask)
         return replace(self, layout=layout, features=self.features.copy())
 
     @property
     def steps(self) -> int:
-        """n, how many steps have a Gram matrix."""
+        """n, the number of steps with a Gram matrix."""
         return self.layout.horizon - (0 if self.rewards else 1)
 
     @property
     def requeries(self) -> bool:
-        """Are stored users asked again (``session.answer``)?"""
+        """Return True if stored trajectories are queried again (``session.answer``)."""
         return not self.model
 
     @cached_property
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Name to shape."""
+        """Shapes by name."""
         d = self.features.dimension
         found: dict[str, tuple[int, ...]] = {GRAM: (self.steps, d, d)}
         if self.model and self.layout.horizon > 1:
@@ -720,14 +786,17 @@ class GramQuery(LinearQuery):
         return found
 
     def _parts(self, step: int) -> dict[str, float]:
-        """The families of a step and their shares of its budget."""
+        """Return the families of a step and their shares of its budget."""
         named = dict(zip((GRAM, SUCCESSORS, MODEL_REWARDS), self.shares, strict=True))
         found = {name: named[name] for name, shape in self.families.items() if step < shape[0]}
         total = math.fsum(found.values())
         return {name: share / total for name, share in found.items()}
 
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
-        """Lemma 5 of every step (lemma 3 where nothing follows, lemma 1 of a Gram matrix alone)."""
+        """Return the loss of every step by lemma 5.
+
+        Lemma 3 applies where no next state follows, lemma 1 to a Gram matrix alone.
+        """
         return tuple(
             self._loss(noise, h, {n: float(scales[n][h]) for n in self._parts(h)}) for h in range(self.steps)
         )
@@ -756,14 +825,14 @@ class GramQuery(LinearQuery):
         }
 
     def _unit_scales(self, noise: Noise, step: int) -> dict[str, float]:
-        """Parts spend their shares if each were alone; then all shrink to what they cost together."""
+        """Return scales of a step's families: each by its share alone, then reduced to their joint loss."""
         own, root = self._own(noise), 1.0 if noise == "laplace" else 0.5
         at = {name: own[name] / share**root for name, share in self._parts(step).items()}
         joint = self._loss(noise, step, at)
         return {name: scale * joint for name, scale in at.items()}
 
     def units(self, noise: Noise) -> tuple[Unit, ...]:
-        """A unit for each step."""
+        """Return one unit for each step."""
         b = [float(self.layout.horizon - h) for h in range(self.steps)]
         power = [x ** (0.5 if noise == "laplace" else 2 / 3) for x in b]
         shares = _shares(self.over_steps, [1.0] * self.steps, power, noise).tolist()
@@ -775,7 +844,7 @@ class GramQuery(LinearQuery):
 
     @cached_property
     def form(self) -> GramForm:
-        """What a device must know."""
+        """Public configuration that a device needs for its contribution."""
         return GramForm(
             states=self.layout.states,
             actions=self.layout.actions,
@@ -790,10 +859,12 @@ class GramQuery(LinearQuery):
         )
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """The summands of a batch by family, matrices as their upper triangles (n, d (d + 1) / 2).
+        """Return the summands of a batch by family, matrices as their upper triangles (n, d (d + 1) / 2).
 
-        prepared : the plan's public arrays (:meth:`prepared`). sums : the batch's exact count tables, by the
-        names ``simulated``.
+        prepared : the plan's public arrays (:meth:`prepared`).
+
+        sums : the batch's exact count tables, by the names ``simulated``. Raises ``ValueError`` if one is
+        missing.
         """
         visits, moves, rewards = _count_tables(self.layout, sums)
         d, states = self.features.dimension, self.layout.states

@@ -1,21 +1,25 @@
-"""The session of linear sums: where users' contributions are added up and noise is drawn.
+"""Session of linear sums: adds up users' contributions and draws noise.
 
-Calls, and what is refused, are those of :mod:`discreet.core.stream_session`: one call at a time, no
-copies, users counted before anything of theirs is added. A noise's address is spent before it is drawn. The
-context of a plan is read once, when it begins, into private copies.
+Calls and errors are those of :mod:`discreet.core.stream_session`: one call at a time, no copies, and a user
+is counted before their contribution is added. The address of a noise is spent before the noise is drawn. The
+context of a plan is read once, when the plan begins, into private copies.
 
-Streams. "batches": fresh noise on the sum of each batch between two scheduled releases; release j holds j
-noise terms of scale s. "walk": correlated noise on prefix sums (tree and others), a leaf is a batch or
-a user. "local": each device adds the noise to its own contribution, k users bring k terms. "exact": none.
+Streams:
 
-Exact noise (secure randomness): contributions are integers on a public grid, truncated so that no contract
-breaks (:meth:`LinearQuery.user_tables`), noise is discrete Gaussian or Laplace in the same units, and what
-leaves the session is a function of their integer sum. On the square-root walk what is integer, and exact, are
-noisy combinations of the batches' sums, of which prefix sums are made afterwards.
+- "batches": fresh noise on the sum of each batch between two scheduled releases. Release j holds j noise
+  terms of scale s.
+- ``"walk"``: correlated noise on prefix sums (tree and others). A time step is a batch or a user.
+- "local": each device adds the noise to its own contribution. k users bring k terms.
+- "exact": no noise.
 
-With ``query.requeries`` the session keeps the trajectories and answers planned responses about everybody so
-far (:class:`Answers`): at each scheduled release, or at most ``schedule.answers`` of them, one question for
-each step, from the last to the first.
+Exact noise (secure randomness). Contributions are integers on a public grid, truncated so that no contract
+breaks (:meth:`LinearQuery.user_tables`). Noise is discrete Gaussian or Laplace in the same units. Everything
+released is a function of the noisy integer sum. Under the square-root mechanism the exact integers are noisy
+combinations of the batches' sums, and prefix sums are computed from them afterwards.
+
+With ``query.requeries`` the session keeps the trajectories and answers planned responses about all users so
+far (:class:`Answers`). Questions are due at each scheduled release, or at most at ``schedule.answers`` of
+them: one question for each step, from the last to the first.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ from discreet.mechanisms.saved_state.state_file import resume, state_of
 
 __all__ = ["Answers", "LinearEncoder", "LinearSession"]
 
-_MOST_UNITS = 2.0**51  # of all contributions to a cell: beside noise they add up exactly in float64
+_MOST_UNITS = 2.0**51  # limit of all contributions to a cell: with noise they add up exactly in float64
 
 
 class _Draws:
@@ -70,33 +74,33 @@ class _Draws:
         self.scales = query.block_scales(mechanism.scales, mechanism.noise) / self.units
 
     def at(self, key: NDArray[np.uint64], i: int, j: int, factor: float = 1.0) -> Floats:
-        """The seeded draw at address (i, j)."""
+        """Return the seeded draw at address (i, j)."""
         noise = np.empty(self.offsets[-1])
         seeded_kernels.fill_noise(self.family, key, i, j, factor, self.offsets, self.scales, noise)
         return noise
 
     def of_users(self, key: NDArray[np.uint64], i: int, users: int) -> Floats:
-        """The sum of so many devices' noise, from its exact law."""
+        """Return the sum of the noise of ``users`` devices, drawn from its exact distribution."""
         noise = np.empty(self.offsets[-1])
         seeded_kernels.fill_noise_sum(self.family, key, i, users, self.offsets, self.scales, noise)
         return noise
 
     def from_coins(self, coins: Coins, factor: float = 1.0) -> Floats:
-        """A draw by a device's coins, or by secure ones."""
+        """Return a draw from a device's random numbers, or from secure ones."""
         family = "laplace" if self.family == kernels.LAPLACE else "gaussian"
         grids = [1 if self.discrete else None] * self.scales.size
         return drawn(family, self.scales, self.offsets, coins, grids, factor)
 
     def in_values(self, cells: Floats) -> Floats:
-        """Cells in the units of the statistics."""
+        """Return cells in the units of the statistics."""
         return cells * np.repeat(self.units, np.diff(self.offsets)) if self.discrete else cells.copy()
 
 
 @dataclass(frozen=True, eq=False)
 class LinearEncoder:
-    """What a local user's device runs: her contribution, with noise in every cell.
+    """Encoder on a local user's device: the user's contribution, with noise in every cell.
 
-    The contribution is computed on the device, from the plan's public arrays; only the noisy cells leave it.
+    The contribution is computed on the device from the plan's public arrays. Only the noisy cells are sent.
     """
 
     __repr__ = brief
@@ -108,11 +112,14 @@ class LinearEncoder:
 
     @property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away."""
+        """Guarantee of one message."""
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
+        """Randomize one checked ``trajectory`` under ``plan``; the noise is drawn from ``coins``.
+
+        Raises ``ValueError`` on an invalid record, on the device.
+        """
         number = same_plan(self.number, plan)
         record = checked(trajectory, self.query.layout)
         message = self.device.cells(self.prepared, record.states, record.actions, record.rewards, coins)
@@ -120,32 +127,36 @@ class LinearEncoder:
 
 
 class Answers(ResponseSession):
-    """Planned questions about a growing set of users: people may come between questions.
+    """Planned questions about a growing set of users: users may be added between questions.
 
-    A user's record enters each answer after she came, once, and none before; given the public arrays of a
-    question the answer is mu_i-GDP in her record, so that all are mu-GDP with mu^2 the sum of all mu_i^2, as
-    if she had come first (adaptive composition; a schedule does not know when she comes).
+    A user's record enters each answer after its submission, once, and no earlier answer. Given the public
+    arrays of a question the answer is mu_i-GDP in this record. All answers are therefore mu-GDP with mu^2 the
+    sum of all mu_i^2, as if the user had been first (adaptive composition; a schedule does not know the time
+    of arrival).
     """
 
     _what = "session of answers"
 
     def __init__(self, *args: object, **named: object) -> None:
         super().__init__(*args, **named)  # type: ignore[arg-type]
-        if self._key is not None:  # not the addresses of the Gram matrices' noise
+        if self._key is not None:  # separate from the addresses of the Gram matrices' noise
             digest = hashlib.blake2b(self._key.tobytes(), digest_size=16, person=b"discreet/answers").digest()
             self._key = np.frombuffer(digest, "<u8").astype(np.uint64)
 
     def _check_unasked(self) -> None:
-        """People may come at any time."""
+        """Allow new users at any time."""
 
     def check_counts(self) -> None:
-        """Raise ``ValueError`` where :meth:`submit_counts` would, but for too many users."""
+        """Raise ``ValueError`` where :meth:`submit_counts` would, except for too many users."""
         if self._key is None:
             raise ValueError("submit_counts: must not be used with secure randomness (it is for simulation)")
         self._stored.check_counts()
 
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Simulated users at once, from exact count tables (seeded randomness only)."""
+        """Add ``users`` simulated users at once, from exact count tables ``sums`` (seeded randomness only).
+
+        Raises ``ValueError`` under secure randomness, or if there are too many users to sum exactly.
+        """
         with self._call():
             self._check_open()
             self.check_counts()
@@ -165,7 +176,7 @@ class LinearSession(FromDevices):
     RuntimeError
         On calls out of order, on a closed session, and in another process.
     ValueError
-        On a broken record or context (nothing is added) and on more users than the schedule declares.
+        On an invalid record or context (nothing is added) and on more users than the schedule declares.
     """
 
     _kind = "linear"
@@ -180,9 +191,9 @@ class LinearSession(FromDevices):
     )  # fmt: skip
 
     def __init__(self, mechanism: LinearMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not LinearMechanism:  # a subclass could state any loss
+        if type(mechanism) is not LinearMechanism:  # a subclass could state any privacy loss
             raise ValueError(f"mechanism = {mechanism!r}: must be a LinearMechanism, and no subclass of it")
-        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism = replace(mechanism)  # checked again, and shares no array
         mechanism.check_source(randomness)
         query, schedule, questions = mechanism.query, mechanism.schedule, mechanism.questions
         super().__init__(query.layout, schedule, randomness, mechanism.guarantee, mechanism.leaf)
@@ -190,7 +201,7 @@ class LinearSession(FromDevices):
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
         self._take_no_messages_yet()
-        self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
+        self._reach = np.zeros(0)  # bounds of a local user's cells: an honest device stays inside
         if mechanism.stream == "local" and self._draws is not None:
             reach = _contributions(query, self._grid) + REACH * self._draws.scales
             self._reach = np.repeat(reach, np.diff(query.offsets))
@@ -198,16 +209,16 @@ class LinearSession(FromDevices):
         if self._grid is not None:
             self._most = int(_MOST_UNITS / max(1.0, _contributions(query, self._grid).max()))
         self._answers: Answers | None = None
-        self._ask: Callable[[Response], Estimate] | None = None  # what learners were handed
+        self._ask: Callable[[Response], Estimate] | None = None  # the function given to learners
         if isinstance(query, GramQuery) and query.requeries:
             self._answers = Answers(query.layout, query.features, questions, randomness)
-            self._most = min(self._most, self._answers.most)  # refused by begin, with nobody half added
-        self._cells = np.zeros(query.cells)  # batches: of the open batch; else of everybody
-        self._measured = np.zeros(query.cells)  # batches: the sum of all closed ones, with their noise
-        self._spent = 0  # batches: noises asked for, also by calls that an interrupt ended
-        self._noises = 0  # batches: those in the sum of the closed ones
+            self._most = min(self._most, self._answers.most)  # begin rejects more users
+        self._cells = np.zeros(query.cells)  # Batches: sums of the open batch; else of all users.
+        self._measured = np.zeros(query.cells)  # Batches: sum of all closed ones, with noise.
+        self._spent = 0  # Batches: noises requested, also by interrupted calls.
+        self._noises = 0  # Batches: noises in the sum of the closed ones.
         walk = mechanism.walk
-        # exact square root: cells when the last leaf closed, (n, cells) leaves, and their measurements
+        # Exact square root: cells after the last time step, (n, cells) sums of steps, and their measurements.
         self._root = np.zeros(query.cells), np.zeros((0, query.cells), np.int64), np.zeros((0, query.cells))
         self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
         self._registers: dict[int, Floats] = {}
@@ -224,7 +235,7 @@ class LinearSession(FromDevices):
 
     @property
     def _stored_users(self) -> dict[str, Any]:
-        """What a saved file holds of stored users; empty where nobody is stored."""
+        """State of the users' trajectories for a saved file; empty if none are stored."""
         return {} if self._answers is None else state_of(self._answers)
 
     @_stored_users.setter
@@ -235,17 +246,17 @@ class LinearSession(FromDevices):
     # -------------------------------------------------------------------------- public facts
     @property
     def records(self) -> tuple[MechanismRecord, ...]:
-        """What the guarantee is computed from; empty without privacy."""
+        """Privacy records from which the guarantee is computed; empty without privacy."""
         return self._mechanism.records
 
     @property
     def query(self) -> LinearQuery:
-        """What is summed (a copy: who writes to its arrays moves no sum)."""
+        """Query that is summed (a copy: writing to its arrays changes no sum)."""
         return self._query.copy()
 
     @property
     def mechanism(self) -> LinearMechanism:
-        """What it does, and what that costs: a copy."""
+        """Mechanism with its guarantee (a copy)."""
         return replace(self._mechanism)
 
     @property
@@ -256,7 +267,7 @@ class LinearSession(FromDevices):
     def _device_for(self, session: int) -> LinearDevice:
         return _device_of(self._mechanism, self._query, self._draws, session)
 
-    # ------------------------------------------------------------------------------- people
+    # -------------------------------------------------------------------------------- users
     def _admitted(self, plan: Plan, users: int) -> Plan:
         if self._users + users > self._most:
             raise ValueError(f"plan.users = {users}: sums of more than {self._most} users are not exact")
@@ -283,7 +294,7 @@ class LinearSession(FromDevices):
         record = self._record(message)
         exact = rounded(record, SecureRng(), self._grid)
         if self._grid is not None:
-            checked_on_grid(exact.rewards, self._grid)  # sums are rounded again, all together
+            checked_on_grid(exact.rewards, self._grid)  # sums are rounded again, jointly
         cells = self._query.to_cells(self._query.user_tables(self._prepared, exact, self._grid))
         self._count(1)
         if self._answers is not None:
@@ -297,10 +308,10 @@ class LinearSession(FromDevices):
             self._answers.absent(users)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add simulated users at once from their exact count tables (``query.simulated``).
+        """Add ``users`` simulated users at once from their exact count tables ``sums`` (``query.simulated``).
 
-        All are users of the open plan, under its context; noise of a local model is drawn from the exact law
-        of its sum. For simulation only: raises ``ValueError`` under secure randomness.
+        All are users of the open plan, under its context. The noise of a local model is drawn from the exact
+        distribution of its sum. For simulation only: raises ``ValueError`` under secure randomness.
         """
         super().submit_sum(sums, users)
 
@@ -327,7 +338,7 @@ class LinearSession(FromDevices):
         return estimates, None
 
     def _noisy(self, n: int, leaf: int) -> Floats:
-        """Cells with their noise."""
+        """Return the cells with their noise."""
         stream, walk = self._mechanism.stream, self._mechanism.walk
         if n == 0 or stream in ("exact", "local"):
             return self._cells.copy()
@@ -339,16 +350,16 @@ class LinearSession(FromDevices):
                 walk, leaf, self._held, self._registers, self._draw
             )
             return self._on_grid(self._cells + noise)
-        self._spent += 1  # before the draw: an interrupt may cost a noise, never draws it twice
+        self._spent += 1  # before the draw: an interrupt may lose a noise, but never draws it twice
         fresh = self._on_grid(self._cells + self._draw(self._spent, 1.0, 0))
-        # one statement, no call: the batch leaves the cells when its measurement is where sums are made from
+        # one statement, no call: the batch moves from the cells to the sum of measurements at once
         self._cells, self._measured, self._noises = (
             np.zeros(self._query.cells), self._measured + fresh, self._noises + 1,
         )  # fmt: skip
         return self._measured.copy()
 
     def _on_grid(self, cells: Floats) -> Floats:
-        """The cells, in units; ``RuntimeError`` where exact noise would not hide them, or did not."""
+        """Return the cells, in units. Raises ``RuntimeError`` where exact noise does not hide them."""
         return cells if self._grid is None else checked_on_grid(cells, 1)
 
     def _draw(self, i: int, factor: float, j: int) -> Floats:
@@ -358,7 +369,10 @@ class LinearSession(FromDevices):
         return self._draws.from_coins(SecureRng(), factor)
 
     def _rooted(self, walk: ExactSquareRoot, leaf: int) -> Floats:
-        """The prefix sum from exact measurements; leaves of releases that nobody asked for are empty."""
+        """Return the prefix sum from exact measurements.
+
+        Time steps whose release was not requested are empty.
+        """
         closed, leaves, readings = self._root
         while len(leaves) < leaf:
             last = len(leaves) + 1 == leaf
@@ -370,15 +384,16 @@ class LinearSession(FromDevices):
         return walk.prefix(readings)
 
     def laws_at(self, n: int) -> dict[str, GoeLaw | VectorLaw]:
-        """As the mechanism's: laws of the release after n users if all of them send something."""
+        """Return the noise distributions, by family, after ``n`` users if all of them send a message."""
         return self._mechanism.laws_at(n)
 
     # ------------------------------------------------------------------------------ questions
     @property
     def answer(self) -> Callable[[Response], Estimate]:
-        """The next planned response about all users so far: after a release, the last step first.
+        """Function that answers the next planned response about all users so far.
 
-        Raises ``RuntimeError`` when no question is due, ``ValueError`` for another one than is planned.
+        It is called after a release, for the last step first. Raises ``RuntimeError`` when no question is
+        due, and ``ValueError`` for a question that differs from the plan.
         """
         if self._answers is None:
             return super().answer
@@ -387,7 +402,11 @@ class LinearSession(FromDevices):
         return self._ask
 
     def _answer(self, question: Response) -> Estimate:
-        """In a thread of its own: who waits for it may be in a call, and would hold the lock for ever."""
+        """Answer a question, in a separate thread.
+
+        The thread that waits for the answer may be inside a call and hold the lock, so that waiting for the
+        lock would never end. Raises ``RuntimeError`` instead.
+        """
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("answer: a call on this session is running: it must end first")
         self._lock.release()
@@ -415,9 +434,9 @@ def _device_of(
 
 
 def _contributions(query: LinearQuery, grid: int | None) -> Floats:
-    """(blocks,) what one user adds to a cell is at most: an entry is at most its statistic's sensitivity.
+    """Return (blocks,) bounds of one user's contribution to a cell, from the sensitivity of its statistic.
 
-    In the units of the cells, and twice that, beyond any rounding.
+    They are in the units of the cells. A factor of 2 covers any rounding.
     """
     own = {(name, unit.step): own for unit in query.units("goe") for name, own in unit.own.items()}
     units = np.ones(len(query.blocks)) if grid is None else query.block_units(grid)

@@ -1,26 +1,28 @@
-r"""Sums over people of one vector each, the mean over her own steps, with exact discrete Gaussian noise.
+r"""Sums of one vector per user, the mean over the user's steps, with exact discrete Gaussian noise.
 
-Every step of a person lies in one of k public cells (the nearest centre, or the bin of a fine public grid),
-with a public function y of her values, of l2 norm at most B; in one cell two values of y are at most D apart.
-Her vector is the mean over her own steps,
+Every step of a user is in one of k public cells (the nearest centre, or the bin of a fine public grid). A
+public function y of the step's values has l2 norm at most B. In one cell two values of y are at most D apart.
+The user's vector is the mean over their steps,
 
     v = (1 / T) sum_t e_(cell_t) (x) y_t      in  R^(k p),
 
-so that a person counts once however long she stays. Vectors of people lie in the convex hull of 0 and the
-points e_j (x) y. The distance of two points of a convex hull is largest at two of its corners, which are of
-one cell or of two: for *replaced* people
+so each user counts once, for any number of steps. Users' vectors are in the convex hull of 0 and the points
+e_j (x) y. The distance of two points of a convex hull is largest at two of its corners, which are in the same
+cell or in two cells. For *replaced* users
 
     ||v - v'||_2 <= max(D, sqrt(2) B).
 
-**A grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a step each. A person has at
-most c = min(k, her most steps) cells, so two people's rounded vectors differ by at most sqrt(c p) / GRID more
-(both touch a coordinate: a whole step there; one does: half a step, on twice as many). The sums are
-integers of 64 bits. The number of people is limited such that no sum with its noise passes 2^52
-(:meth:`PersonSums.check_people`, from public numbers). A sum that wrapped around would move by 2^64 where one
-person is replaced. The noise on the sums is discrete Gaussian of an integer sigma, drawn exactly
-(:mod:`discreet.core.noise.discrete_samplers`): each sum
-costs rho = Delta^2 / (2 sigma^2) of zCDP. Sums that are asked one after the other, each chosen by what the
-earlier ones released, add up (``levels`` of the record).
+**Grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a grid step each. A user has at
+most c = min(k, the most steps of a user) cells, so two users' rounded vectors differ by at most sqrt(c
+p) / GRID more. (A coordinate that both touch changes by a whole grid step. One that only one of them touches
+changes by half a step, on twice as many coordinates.) The sums are 64-bit integers.
+
+The number of users is limited such that no sum with its noise exceeds 2^52 (:meth:`PersonSums.check_people`,
+from public numbers). A sum that wrapped around would move by 2^64 if one user is replaced.
+
+The noise on the sums is discrete Gaussian of an integer sigma, drawn exactly
+(:mod:`discreet.core.noise.discrete_samplers`). Each sum costs rho = Delta^2 / (2 sigma^2) of zCDP. Adaptive
+sums, each chosen by earlier releases, add up (``levels`` of the record).
 """
 
 from __future__ import annotations
@@ -41,20 +43,26 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 GRID = 2**20
-# MOST_UNITS bounds the sum of all people in a cell: far from 2^63, and float64 holds such a sum exactly.
-# _TAIL is in sigmas: one of 10^10 draws of noise is beyond with probability 10^10 2 exp(-72) < 1.1e-21.
-# _SLACK is the relative error of a norm that floating point may add.
-MOST_UNITS = 2**52
+MOST_UNITS = 2**52  # Limit of the sum of all users in a cell: far below 2^63, and exact in float64.
+# In sigmas: the probability that one of 10^10 draws of noise exceeds it is 10^10 2 exp(-72) < 1.1e-21.
 _TAIL = 12
-_SLACK = 1e-9
+_SLACK = 1e-9  # relative error of a norm from floating point
 
 
 @dataclass(frozen=True)
 class PersonSums:
-    """Public sizes of a sum over people of one vector each (module's text).
+    """Public sizes of a sum of one vector per user (see the module's docstring).
 
-    cells, width : k, p. bound, apart : B, D. touched : the most cells of one person. largest : no coordinate
-    of a value is larger (B at most, which is the default).
+    Parameters
+    ----------
+    cells, width
+        k and p.
+    bound, apart
+        B and D.
+    touched
+        Largest number of cells of one user.
+    largest
+        Bound of every coordinate of a value (the default means B).
     """
 
     cells: int
@@ -66,16 +74,21 @@ class PersonSums:
 
     @property
     def sensitivity(self) -> float:
-        """l2, of replaced people, in units of the values, with what rounding adds."""
+        """l2 sensitivity to a replaced user, in units of the values, including rounding."""
         rounding = 1.01 * math.sqrt(min(self.touched, self.cells) * self.width) / GRID
         return max(self.apart, math.sqrt(2.0) * self.bound) + rounding
 
     def check_people(self, people: int, said: str = "", sigma: int = 0) -> None:
-        """Raise ``ValueError`` unless sums over this number of people stay within 2^52 grid units.
+        """Raise ``ValueError`` unless sums over this number of users stay within 2^52 grid units.
 
-        said : a remedy, at the end of the message. sigma : standard deviation of the noise, in grid units.
-        Its tail is counted too, and what rounding adds to a person's part. Call this before anything is
-        reserved: a noisy sum that is too large is not released
+        people : number of users.
+
+        said : a remedy, at the end of the message.
+
+        sigma : standard deviation of the noise, in grid units. Its tail is counted too, and the rounding of a
+        user's part.
+
+        Call this before anything is reserved: a noisy sum that is too large is not released
         (:func:`discreet.core.rng.checked_on_grid`).
         """
         largest = min(self.bound, self.largest)
@@ -90,9 +103,15 @@ class PersonSums:
             )
 
     def exact(self, owner: Ints, cell: Ints, payload: Floats) -> Ints:
-        """(k, p) the sum in grid units; owner (n,) never falls, payload (n, p). RAW DATA.
+        """Return (k, p) the sum in grid units. RAW DATA.
 
-        Raises ``ValueError`` where a step, a person, or all of them are more than the public sizes allow.
+        owner : (n,) user of each step, never decreases.
+
+        cell : (n,) cell of each step.
+
+        payload : (n, p) value y of each step.
+
+        Raises ``ValueError`` if a step, a user, or all of them exceed the public sizes.
         """
         out = np.zeros((self.cells, self.width), np.int64)
         if not len(owner):
@@ -118,7 +137,10 @@ class PersonSums:
         return out
 
     def record(self, name: str, sigma: int, times: int) -> MechanismRecord:
-        """What ``times`` such sums cost under noise of ``sigma`` grid units."""
+        """Return the privacy record of ``times`` such sums under noise of ``sigma`` grid units.
+
+        name : start of the record's description.
+        """
         scale = sigma / GRID
         return MechanismRecord(
             mechanism=f"{name}: sums over people of each one's mean",
@@ -130,16 +152,16 @@ class PersonSums:
         )
 
     def sigma(self, rho: float, times: int) -> int:
-        """The least whole number of grid units with which ``times`` sums cost at most rho."""
+        """Return the least integer number of grid units with which ``times`` sums cost at most ``rho``."""
         return math.ceil(self.sensitivity * GRID * math.sqrt(times / (2.0 * rho)) * (1 + 1e-12))
 
 
 def noisy(sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Floats:
-    """Sums with discrete Gaussian noise, in units of the values."""
+    """Return sums with discrete Gaussian noise, in units of the values."""
     found = checked_on_grid(sums, 1) + discrete_gaussian(sigma, sums.shape, source)
     return checked_on_grid(found, 1).astype(np.float64) / GRID
 
 
 def guaranteed(record: MechanismRecord, delta: float, randomness: Source) -> Guarantee:
-    """Of these sums, asked of the same people."""
+    """Return the guarantee of these sums about the same users."""
     return guarantee_of("central", [record], randomness=randomness, delta=delta)

@@ -1,44 +1,59 @@
 """Sensitivities and noise of linear statistics: phi phi^T, phi y, phi (e_{s'} - 1/S)^T.
 
-Neighbours: one user's trajectory is replaced, so at each step (x, y) becomes (x', y') with ||x||, ||x'|| <=
-b. Everything below is a supremum over such pairs, hence holds for any data within the contract.
+Neighbours: one user's trajectory is replaced. At each step (x, y) becomes (x', y') with ||x||, ||x'|| <= b.
+Everything below is a supremum over such pairs and therefore holds for any data within the contract.
 
-Noise on a symmetric statistic is GOE(s): off-diagonal entries N(0, s^2), diagonal ones N(0, 2 s^2),
-mirrored. Its density is proportional to exp(-||G||_F^2 / (4 s^2)), isotropic in the Frobenius product, so a
-change A of the statistic is exactly (||A||_F / (sqrt(2) s))-GDP.
+Noise on a symmetric statistic is GOE(s): off-diagonal entries N(0, s^2), diagonal ones N(0, 2 s^2), mirrored.
+Its density is proportional to exp(-||G||_F^2 / (4 s^2)), isotropic in the Frobenius product. A change A of
+the statistic is therefore exactly (||A||_F / (sqrt(2) s))-GDP.
 
-Lemma 1. ||x x^T - x' x'^T||_F^2 = ||x||^4 + ||x'||^4 - 2 <x, x'>^2 <= 2 b^4, attained at orthogonal vectors:
-GOE(s) on the Gram matrix is (b^2 / s)-GDP.
+Lemma 1. ||x x^T - x' x'^T||_F^2 = ||x||^4 + ||x'||^4 - 2 <x, x'>^2 <= 2 b^4, attained at orthogonal vectors.
+Therefore GOE(s) on the Gram matrix is (b^2 / s)-GDP.
 
-Lemma 2. ||x y - x' y'|| <= 2 b c for |y| <= c (attained at x' = -x); sqrt(2) b c for y in [0, c] and x, x'
->= 0 coordinate by coordinate, as then <x y, x' y'> >= 0; and b c for |y| <= c/2 (centred, range c).
+Lemma 2. ||x y - x' y'|| is at most
 
-Lemma 3 (joint). With alpha = b^4 / s_G^2 and beta = b^2 c^2 / s_u^2 (s_u: the vector's standard deviation)
-the Gram and the vector together are mu-GDP, and no less, with mu^2 =
+- 2 b c for |y| <= c, attained at x' = -x;
+- sqrt(2) b c for y in [0, c] and x, x' >= 0 coordinate by coordinate, as then <x y, x' y'> >= 0;
+- b c for |y| <= c/2 (centred, range c).
 
-* y in [0, c]: max over t of alpha (1 - t^2) + 2 beta (1 - t), t = <x, x'> / b^2, which is
-  (alpha + beta)^2 / alpha if beta <= alpha (at t = -beta / alpha), else 4 beta (at t = -1);
-* the same with x >= 0, hence t >= 0: alpha + 2 beta (at t = 0);
-* centred, |y| <= c/2: max over t of alpha (1 - t^2) + beta (1 + |t|) / 2, which is
-  (4 alpha + beta)^2 / (16 alpha) if beta <= 4 alpha (at |t| = beta / (4 alpha)), else beta (at |t| = 1).
+Lemma 3 (joint). Let alpha = b^4 / s_G^2 and beta = b^2 c^2 / s_u^2, with s_u the vector's standard deviation.
+Let t = <x, x'> / b^2. The Gram matrix and the vector together are mu-GDP, and no less, with the following
+mu^2:
+
+- y in [0, c]: the maximum over t of alpha (1 - t^2) + 2 beta (1 - t). It is (alpha + beta)^2 / alpha if
+  beta <= alpha (at t = -beta / alpha), else 4 beta (at t = -1).
+- y in [0, c] and x >= 0, which implies t >= 0: alpha + 2 beta (at t = 0).
+- Centred, |y| <= c/2: the maximum over t of alpha (1 - t^2) + beta (1 + |t|) / 2. It is (4
+  alpha + beta)^2 / (16 alpha) if beta <= 4 alpha (at |t| = beta / (4 alpha)), else beta (at |t| = 1).
 
 (Given t, each term grows in the norms and in |y|, |y'|, so unit vectors and the ends of the range are worst.)
 
-Lemma 4. Sum phi (e_{s'} - 1/S)^T: with t = <x, x'> / b^2 the squared change is 2 b^2 (1 - 1/S)(1 - t) for
-equal successors and b^2 (2 (1 - 1/S) + 2 t / S) for different ones; the supremum is 4 b^2 (1 - 1/S) at t =
--1 in general, and for x >= 0 it is at most 2 b^2 (both are attained).
+Lemma 4. Sum phi (e_{s'} - 1/S)^T: with t = <x, x'> / b^2 the squared change is
 
-Lemma 5. With alpha = b^4 / s_G^2, beta = b^2 / s_M^2, gamma = b^2 / s_r^2 (reward minus 1/2) all three
-together: mu^2 = max over t in [t0, 1] of alpha (1 - t^2) + gamma (1 + |t|) / 2 + 2 beta max{(1 - 1/S)(1 -
-t), 1 - 1/S + t / S}, t0 = 0 for x >= 0, else -1.
+- 2 b^2 (1 - 1/S)(1 - t) for equal successors,
+- b^2 (2 (1 - 1/S) + 2 t / S) for different ones.
 
-Pure epsilon needs l1. With ||x||_1 <= a the upper triangle of x x^T with its diagonal has l1 norm
-(||x||_1^2 + ||x||_2^2) / 2, so replacing a user moves it by at most a^2 + b^2; x y moves by at most 2 a c for
-|y| <= c, a c centred; x (e_{s'} - 1/S)^T by at most 4 a (1 - 1/S), as its own l1 norm is ||x||_1 (2 - 2/S).
-The noise is Laplace of scale sensitivity / epsilon on every entry, of the Gram matrix on those of the upper
-triangle. (Luyo et al. 2021 keep the l2 value there, which is too little noise.)
+The supremum is 4 b^2 (1 - 1/S) at t = -1 in general, and at most 2 b^2 for x >= 0. Both are attained.
 
-Weights w(s, a) in (0, 1], a public table, turn (x, y) into (sqrt(w) x, sqrt(w) y): inside the same contract.
+Lemma 5. Let alpha = b^4 / s_G^2, beta = b^2 / s_M^2 and gamma = b^2 / s_r^2 (reward minus 1/2). For all three
+statistics together, mu^2 is the maximum over t in [t0, 1] of
+
+    alpha (1 - t^2) + gamma (1 + |t|) / 2 + 2 beta max{(1 - 1/S)(1 - t), 1 - 1/S + t / S}
+
+with t0 = 0 for x >= 0, else -1.
+
+Pure epsilon needs l1 norms. Let ||x||_1 <= a. Replacing a user changes
+
+- the upper triangle of x x^T with its diagonal by at most a^2 + b^2, as its l1 norm is
+  (||x||_1^2 + ||x||_2^2) / 2;
+- x y by at most 2 a c for |y| <= c, and by at most a c if centred;
+- x (e_{s'} - 1/S)^T by at most 4 a (1 - 1/S), as its l1 norm is ||x||_1 (2 - 2/S).
+
+The noise is Laplace of scale sensitivity / epsilon on every entry; in the Gram matrix, on the entries of the
+upper triangle. (Luyo et al. 2021 keep the l2 value there, which is too little noise.)
+
+Public weights w(s, a) in (0, 1] turn (x, y) into (sqrt(w) x, sqrt(w) y). This pair satisfies the same
+contract.
 """
 
 from __future__ import annotations
@@ -55,7 +70,7 @@ from discreet.device import linear_sensitivity as lemmas
 
 Floats = NDArray[np.float64]
 Target = Literal["centred", "raw", "raw-nonneg"]
-"""How y lies: |y| <= c/2; in [0, c]; in [0, c] with x >= 0."""
+"""Range of y: |y| <= c/2; [0, c]; [0, c] with x >= 0."""
 
 TARGETS: tuple[Target, ...] = ("centred", "raw", "raw-nonneg")
 
@@ -70,19 +85,19 @@ __all__ = [
 
 
 def gram_mu(bound: float, scale: float) -> float:
-    """mu = b^2 / s of GOE(s) on the sum of phi phi^T: lemma 1."""
+    """Return mu = b^2 / s of GOE(s) on the sum of phi phi^T: lemma 1."""
     return checks.positive("bound", bound) ** 2 / checks.positive("scale", scale)
 
 
 def gram_scale(bound: float, mu: float) -> float:
-    """The GOE scale s = b^2 / mu that makes the Gram matrix mu-GDP: lemma 1."""
+    """Return the GOE scale s = b^2 / mu that makes the Gram matrix mu-GDP: lemma 1."""
     return checks.positive("bound", bound) ** 2 / checks.positive("mu", mu)
 
 
 def vector_sensitivity(bound: float, span: float, target: Target) -> float:
-    """l2 sensitivity of the sum of phi y for y of range ``span`` = c: lemma 2.
+    """Return the l2 sensitivity of the sum of phi y for y of range ``span`` = c: lemma 2.
 
-    b c centred, 2 b c raw, sqrt(2) b c raw with nonnegative features.
+    It is b c centred, 2 b c raw, and sqrt(2) b c raw with nonnegative features.
     """
     factor = {"centred": 1.0, "raw": 2.0, "raw-nonneg": math.sqrt(2.0)}[
         checks.choice("target", target, TARGETS)
@@ -91,9 +106,11 @@ def vector_sensitivity(bound: float, span: float, target: Target) -> float:
 
 
 def pair_mu(alpha: float, beta: float, target: Target) -> float:
-    """The exact mu of a Gram matrix and a vector together: lemma 3.
+    """Return the exact mu of a Gram matrix and a vector together: lemma 3.
 
-    alpha : b^4 / s_G^2 > 0; beta : b^2 c^2 / s_u^2 >= 0.
+    alpha : b^4 / s_G^2 > 0.
+
+    beta : b^2 c^2 / s_u^2 >= 0.
     """
     checks.choice("target", target, TARGETS)
     alpha, beta = checks.positive("alpha", alpha), checks.real("beta", beta, 0.0)
@@ -101,17 +118,17 @@ def pair_mu(alpha: float, beta: float, target: Target) -> float:
 
 
 class PairScales(NamedTuple):
-    """GOE scale of the Gram matrix; standard deviation of the vector for a range c = 1."""
+    """Noise scales of a pair: GOE scale of the Gram matrix, and the vector's for a range c = 1."""
 
     gram: float
     vector: float
 
 
 def pair_scales(bound: float, mu: float, share: float, target: Target) -> PairScales:
-    """Scales of a pair that is exactly mu-GDP, with ``share`` in (0, 1) of it on the Gram matrix.
+    """Return scales of a pair that is exactly mu-GDP, with ``share`` in (0, 1) of it on the Gram matrix.
 
-    alpha = share x, beta = (1 - share) x with x set by lemma 3; s_G = b^2 / sqrt(alpha), s_u = b /
-    sqrt(beta).
+    alpha = share x, beta = (1 - share) x with x set by lemma 3; s_G = b^2 / sqrt(alpha),
+    s_u = b / sqrt(beta).
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
     share = checks.real("share", share, 0.0, 1.0, open_low=True, open_high=True)
@@ -120,7 +137,7 @@ def pair_scales(bound: float, mu: float, share: float, target: Target) -> PairSc
 
 
 def successor_sensitivity(bound: float, states: int, nonneg: bool = False) -> float:
-    """l2 sensitivity of the sum of phi (e_{s'} - 1/S)^T: lemma 4."""
+    """Return the l2 sensitivity of the sum of phi (e_{s'} - 1/S)^T: lemma 4."""
     bound, states = checks.positive("bound", bound), checks.integer("states", states, 1)
     if states == 1:
         return 0.0
@@ -128,9 +145,15 @@ def successor_sensitivity(bound: float, states: int, nonneg: bool = False) -> fl
 
 
 def model_mu(alpha: float, beta: float, gamma: float, states: int, nonneg: bool = False) -> float:
-    """The exact mu of Gram matrix, next-state matrix and centred rewards together: lemma 5.
+    """Return the exact mu of Gram matrix, next-state matrix and centred rewards together: lemma 5.
 
-    alpha : b^4 / s_G^2; beta : b^2 / s_M^2; gamma : b^2 / s_r^2, all at least 0, not all 0.
+    alpha : b^4 / s_G^2.
+
+    beta : b^2 / s_M^2.
+
+    gamma : b^2 / s_r^2.
+
+    All must be at least 0, and not all of them 0.
     """
     return lemmas.model_mu(alpha, beta, gamma, checks.integer("states", states, 1), nonneg)
 
@@ -146,11 +169,11 @@ class ModelScales(NamedTuple):
 def model_scales(
     bound: float, mu: float, shares: tuple[float, float, float], states: int, nonneg: bool = False
 ) -> ModelScales:
-    """Scales of (Gram, next states, rewards) that together are exactly mu-GDP: lemma 5.
+    """Return scales of (Gram, next states, rewards) that together are exactly mu-GDP: lemma 5.
 
-    ``shares`` sum to 1 and say how the worst cases of the three (lemmas 1, 4 and 2), taken apart, divide
-    mu^2; the joint supremum is smaller, and all three scales shrink until it is mu. A last share of 0 stands
-    for known rewards: their scale is infinite, they must not be released.
+    ``shares`` sum to 1. They divide mu^2 among the separate worst cases of the three (lemmas 1, 4 and 2). The
+    joint supremum is smaller, and all three scales shrink until it is mu. A last share of 0 means known
+    rewards: their scale is infinite, and they must not be released.
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
     parts = tuple(checks.real("shares", share, 0.0) for share in shares)
@@ -166,18 +189,18 @@ def model_scales(
 
 
 def gram_l1(bound: float, l1: float) -> float:
-    """l1 sensitivity a^2 + b^2 of the upper triangle of the sum of phi phi^T."""
+    """Return the l1 sensitivity a^2 + b^2 of the upper triangle of the sum of phi phi^T."""
     return lemmas.gram_l1(checks.positive("bound", bound), checks.positive("l1", l1))
 
 
 def vector_l1(l1: float, span: float, target: Target) -> float:
-    """l1 sensitivity of the sum of phi y: a c centred, 2 a c raw (also with x >= 0)."""
+    """Return the l1 sensitivity of the sum of phi y: a c centred, 2 a c raw (also with x >= 0)."""
     checks.choice("target", target, TARGETS)
     return lemmas.vector_l1(checks.positive("l1", l1), checks.positive("span", span), target)
 
 
 def successor_l1(l1: float, states: int) -> float:
-    """l1 sensitivity 4 a (1 - 1/S) of the sum of phi (e_{s'} - 1/S)^T."""
+    """Return the l1 sensitivity 4 a (1 - 1/S) of the sum of phi (e_{s'} - 1/S)^T."""
     return lemmas.successor_l1(checks.positive("l1", l1), checks.integer("states", states, 1))
 
 
@@ -185,10 +208,12 @@ def successor_l1(l1: float, states: int) -> float:
 
 
 def goe(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> Floats:
-    """(d, d) symmetric noise GOE(s): off-diagonal variance s^2, diagonal 2 s^2, entries above independent.
+    """Return (d, d) symmetric noise GOE(s): variance s^2 off the diagonal and 2 s^2 on it.
 
-    With a ``grid`` the entries are discrete Gaussians on multiples of 1 / grid: the same loss, as zCDP
-    (rho = sum over the upper triangle of A_ij^2 / (2 sigma_ij^2) = ||A||_F^2 / (4 s^2) = mu^2 / 2).
+    The entries on and above the diagonal are independent. With a ``grid`` the entries are discrete Gaussians
+    on multiples of 1 / grid. The loss is the same, as zCDP:
+
+        rho = sum over the upper triangle of A_ij^2 / (2 sigma_ij^2) = ||A||_F^2 / (4 s^2) = mu^2 / 2.
     """
     d = checks.integer("dimension", dimension, 1)
     matrix = np.zeros((d, d))
@@ -201,12 +226,12 @@ def goe(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> 
 
 
 def vector_noise(scale: float, shape: tuple[int, ...], coins: Coins, grid: int | None = None) -> Floats:
-    """Independent centred normals of standard deviation ``scale``."""
+    """Return independent centred normals of standard deviation ``scale``."""
     return coins.normal(scale, math.prod(shape), grid).reshape(shape)
 
 
 def symmetric_laplace(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> Floats:
-    """(d, d) symmetric noise: the upper triangle with its diagonal independent Laplace(scale), mirrored."""
+    """Return (d, d) symmetric noise: upper triangle and diagonal independent Laplace(scale), mirrored."""
     d = checks.integer("dimension", dimension, 1)
     matrix, upper = np.zeros((d, d)), np.triu_indices(d)
     matrix[upper] = coins.laplace(scale, upper[0].size, grid)

@@ -1,1 +1,1 @@
-"""Saved states of sessions: the file format, and what a session writes."""
+"""Saved states of sessions: the file format, and the contents that a session writes."""

@@ -1,8 +1,8 @@
-"""A session ends and goes into a file; and the classes that may stand in one.
+"""Close a session into a file, and list the classes that a file may contain.
 
-The session says what it is made of, in tables (:class:`~discreet.core.lifecycle.Saveable`); it
-is read here, under its lock. Crash and interrupt leave the session or the file, never both and never neither:
-:mod:`discreet.mechanisms.saved_state.state_file`.
+The session lists its attributes in tables (:class:`~discreet.core.lifecycle.Saveable`). This module reads
+them, under the session's lock. After a crash or interrupt there is either the session or the file, never both
+and never neither: :mod:`discreet.mechanisms.saved_state.state_file`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _HOMES = {
 
 
 class _Classes(Mapping[str, type]):
-    """The classes that may stand in a file, by name, imported when they are met; no file adds one."""
+    """Classes that a file may contain, by name, imported when they are first read; no file adds one."""
 
     def __init__(self) -> None:
         self._homes = {name: home for home, names in _HOMES.items() for name in names}
@@ -77,14 +77,15 @@ CLASSES: saved_state.Classes = _Classes()
 
 
 def write(session: Saveable, path: str | os.PathLike[str]) -> None:
-    """End a session and write all it knows to a new file: for :meth:`Saveable.save`, under its lock.
+    """Close a session and write its whole state to a new file: for :meth:`Saveable.save`, under its lock.
 
-    If an error or interrupt comes before the file is visible, nothing is left of it and the session goes on.
+    If an error or interrupt occurs before the file is visible, the file is removed and the session remains
+    open.
     """
     draft = saved_state.Draft(path)
     values = {**saved_state.whole_of(session), "session": session._kind}
     try:
-        session._saving = True  # no call but this one and close until the file's fate is known
+        session._saving = True  # until the file is written or removed, only this call and close are accepted
         draft.write(session._identity, values, CLASSES)
         draft.publish()
     except BaseException:
@@ -98,11 +99,12 @@ def write(session: Saveable, path: str | os.PathLike[str]) -> None:
 
 
 def taken_out(session: Saveable) -> bytes:
-    """End a session, and all it knows as the bytes of the file that :meth:`Saveable.save` would write.
+    """Close a session and return its state as bytes, in the format of :meth:`Saveable.save`.
 
-    For whoever keeps sessions in a database of its own. That each state is continued once is then for that
-    database to see to, in the transaction that replaces the state by the next one: no table of restored
-    states knows of it (:func:`discreet.mechanisms.restore_session.brought_back`). As private as the file.
+    For operators who store sessions in their own database. That database must ensure that each state is
+    continued once, in the transaction that replaces the state by the next one. No table of restored states
+    knows of it (:func:`discreet.mechanisms.restore_session.brought_back`). The bytes are as private as the
+    file.
     """
     with session._call():
         session._check_open()

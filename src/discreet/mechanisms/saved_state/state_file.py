@@ -1,45 +1,60 @@
-r"""Saved state: one file that holds everything a session knows, and may be restored once.
+r"""Saved state: one file that contains a session's whole state, and may be restored once.
 
-The file (integers little-endian; no pickle, so that reading it runs no code of its own):
+The file contains, with little-endian integers and without pickle (reading it runs no code from the file):
 
-====================  =========================================================================
-16 bytes              ``\x89discreet-state\n``
-uint32                version of this layout, 2 (1: guarantees were sentences)
-uint64                n, length of the header
-n bytes               header, JSON in UTF-8: ``id`` (32 hexadecimal digits), ``library``, ``values``
-                      and ``arrays`` ([dtype, shape, writeable] of each array, in order)
-the arrays            one after the other, C order, little-endian
-32 bytes              SHA-256 of everything before
-====================  =========================================================================
+1. 16 bytes: ``\x89discreet-state\n``.
+2. uint32: version of this layout, 2 (version 1 stored guarantees as sentences).
+3. uint64: n, length of the header.
+4. n bytes: the header, JSON in UTF-8. It has ``id`` (32 hexadecimal digits), ``library``, ``values`` and
+   ``arrays`` ([dtype, shape, writeable] of each array, in order).
+5. The arrays, one after the other, in C order, little-endian.
+6. 32 bytes: SHA-256 of everything before.
 
-In ``values``, numbers, texts, truth values, null and lists stand for themselves; an object with one
-key is ``{"array": i}``, ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}``, ``{"float": "inf"}``,
-or ``{"<class>": {argument: value, ...}}`` of a class that the reader lists (whose attributes have the names
-of its constructor's arguments). The checksum finds accidents. It is no signature: who can write the file can
-forge it, and who can read it reads exact sums of people's data and the noise that hides them, or records
-where a session stores users. It is made with mode 0600; keep it where the raw data may be.
+In ``values``, numbers, texts, truth values, null and lists represent themselves. An object with one key is
+one of these:
 
-A state must live in one place: two sessions that continue the same state draw fresh noise on sums of
-different people over the same earlier noise, and their releases together are covered by neither
-guarantee. Two orders see to it that no crash or interrupt makes two live copies or loses the only one.
+- ``{"array": i}``, ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}`` or ``{"float": "inf"}``;
+- ``{"<class>": {argument: value, ...}}`` of a class that the reader lists. Its attributes have the names of
+  its constructor's arguments.
 
-*Writing* (:class:`Draft`). The session refuses calls; the bytes go to a hidden file beside the target
-and to the disk (fsync); one rename makes them visible; the session's memory is dropped. If anything
-fails before the rename, the hidden file is removed and the session lives on. What is left after a crash
-is nothing, or a hidden file ``.<name>.<token>.part``, which is a saved state if it is complete.
+The checksum detects accidents. It is not a signature: anyone who can write the file can forge it. Anyone who
+can read the file can read exact sums of users' data and the noise that hides them, or records if a session
+stores users. The file is created with mode 0600; store it where the raw data may be.
 
-*Taking* (:class:`Claim`). The file is read and checked in full; then, inside one SQLite transaction that
-locks out all others, its id is inserted (refused if it is there already: another restore, or a copy), the
-file is renamed to ``<name>.taken-<token>``, its checksum is compared (another file may have come to that
-name since), and the transaction is committed; then it is deleted. A crash before the commit leaves no id,
-and the file under the one name or the other: it can be restored. From the commit on the state lives in the
-process that restored it, and shares its fate. An interrupt that the process survives undoes all of it: first
-the file, then the id.
+A state must exist in one place. Two sessions that continue the same state draw fresh noise on sums of
+different users over the same earlier noise. Neither guarantee covers their releases together. Two protocols
+ensure that no crash or interrupt makes two usable copies or loses the only one.
 
-What cannot be seen: a copy restored on another machine, by another user of this machine or with
-another table; a disk image or a virtual machine set back to an earlier moment, table included; a table
-that was deleted. SQLite's locks, and so the refusal, are as good as the file system's (network file
-systems may have none).
+*Writing* (:class:`Draft`):
+
+1. The session rejects calls.
+2. The bytes are written to a hidden file beside the target and to the disk (fsync).
+3. One rename makes them visible.
+4. The session's memory is dropped.
+
+If anything fails before the rename, the hidden file is removed and the session remains open. A crash leaves
+nothing, or a hidden file ``.<name>.<token>.part``, which is a saved state if it is complete.
+
+*Taking* (:class:`Claim`). The file is read and checked in full. The next steps happen inside one SQLite
+transaction that locks out all others:
+
+1. The file's id is inserted. It is rejected if it is already there (another restore, or a copy).
+2. The file is renamed to ``<name>.taken-<token>``.
+3. Its checksum is compared, since another file may have got that name meanwhile.
+4. The transaction is committed.
+
+Then the file is deleted. A crash before the commit leaves no id, and the file under one of the two names: it
+can be restored. After the commit the state exists only in the process that restored it, and is lost with it.
+An interrupt that the process survives undoes everything: first the file, then the id.
+
+The following is not detected:
+
+- a copy restored on another machine, by another user of this machine or with another table;
+- a disk image or a virtual machine set back to an earlier moment, including the table;
+- a deleted table.
+
+SQLite's locks, and therefore the rejection, are as reliable as the file system's (network file systems may
+have none).
 """
 
 from __future__ import annotations
@@ -72,7 +87,7 @@ _PRELUDE = struct.Struct("<16sIQ")
 _DIGEST = 32
 _KINDS = "biuf"
 _WAIT_SECONDS = 60.0
-_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the folder's entries too
+_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, including the folder's entries
 
 Classes = Mapping[str, type]
 PathLike = str | os.PathLike[str]
@@ -80,7 +95,10 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class FileLayout:
-    """How a file begins: 16 bytes of its own, and a version; what : as errors name it."""
+    """Start of a file: 16 bytes that identify its format, and a version.
+
+    what : name of the format in errors.
+    """
 
     magic: bytes
     version: int
@@ -147,7 +165,14 @@ def _decode(value: Any, classes: Classes, arrays: Sequence[np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a file holds. identity : the same in every copy; values : by name; seal : its last 32 bytes."""
+    """Contents of a file.
+
+    identity : the same in every copy.
+
+    values : by name.
+
+    seal : the file's last 32 bytes.
+    """
 
     path: Path
     identity: str
@@ -170,7 +195,10 @@ def _path(path: Any) -> Path:
 def write_content(
     file: BinaryIO, identity: str, values: Mapping[str, Any], classes: Classes, layout: FileLayout = STATE
 ) -> None:
-    """Write all of a file. Raises ``ValueError`` on what is no number, text, array or listed class."""
+    """Write all of a file.
+
+    Raises ``ValueError`` on a value that is not a number, text, array or listed class.
+    """
     arrays: list[np.ndarray[Any, Any]] = []
     encoded = {name: _encode(name, value, classes, arrays) for name, value in values.items()}
     stored = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays]
@@ -191,8 +219,8 @@ def write_content(
 def read(path: PathLike, classes: Classes, layout: FileLayout = STATE) -> SavedState:
     """Read and check a whole file; changes nothing.
 
-    Raises ``FileNotFoundError`` where there is none, and ``ValueError`` if it is no such file, damaged or
-    cut short, or written by a version with another layout or other classes.
+    Raises ``FileNotFoundError`` if it does not exist. Raises ``ValueError`` if it is not such a file, is
+    damaged or cut short, or was written by a version with another layout or other classes.
     """
     where = Path(os.path.realpath(_path(path)))  # the file itself is taken, not a link to it
     with open(where, "rb") as file:
@@ -202,7 +230,7 @@ def read(path: PathLike, classes: Classes, layout: FileLayout = STATE) -> SavedS
 
 
 def _seal(file: BinaryIO) -> bytes:
-    """The SHA-256 at the end of a file, of all that is before; of less than that, nothing."""
+    """Return the SHA-256 at the end of a file, of everything before; empty if the file is shorter."""
     if file.seek(0, os.SEEK_END) < _DIGEST:
         return b""
     file.seek(-_DIGEST, os.SEEK_END)
@@ -212,7 +240,10 @@ def _seal(file: BinaryIO) -> bytes:
 def read_content(
     file: BinaryIO, size: int, said: str, classes: Classes, layout: FileLayout = STATE
 ) -> tuple[str, Mapping[str, Any]]:
-    """(id, values by name) of so many bytes; ``said`` is how errors, those of :func:`read`, name them."""
+    """Return (id, values by name) from ``size`` bytes.
+
+    ``said`` : their name in errors, which are those of :func:`read`.
+    """
     head = file.read(_PRELUDE.size)
     if size == 0 or not head.startswith(layout.magic):
         raise ValueError(f"{said}: is not {layout.what} of this library")
@@ -244,7 +275,7 @@ def read_content(
                 raise ValueError(f"an array {shape} of {kind}")
             raw = body[at : at + count * kind.itemsize]
             array = np.frombuffer(raw, np.uint8).view(kind).reshape(shape)
-            array = array.astype(kind.newbyteorder("="), copy=False)  # raw is nobody else's
+            array = array.astype(kind.newbyteorder("="), copy=False)  # no other array uses raw
             array.flags.writeable = writeable
             arrays.append(array)
             at += count * kind.itemsize
@@ -258,9 +289,9 @@ def read_content(
 
 
 class Draft:
-    """A file on its way: invisible until ``publish``.
+    """File in preparation: invisible until ``publish``.
 
-    Raises ``ValueError`` if there is no such folder or the name is taken: nothing is overwritten.
+    Raises ``ValueError`` if the folder does not exist or the name is taken: nothing is overwritten.
     """
 
     def __init__(self, path: PathLike, layout: FileLayout = STATE) -> None:
@@ -274,15 +305,15 @@ class Draft:
         self._renaming = False
 
     def write(self, identity: str, values: Mapping[str, Any], classes: Classes) -> None:
-        """Write all of it beside the target, mode 0600, down to the disk."""
+        """Write everything beside the target, with mode 0600, and flush it to the disk."""
         with open(self._part, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             write_content(file, identity, values, classes, self._layout)
             file.flush()
             os.fsync(file.fileno())
 
     def publish(self) -> None:
-        """Make it visible, by one rename. Raises ``ValueError`` if the name was taken meanwhile."""
-        try:  # an empty file holds the name, so that no other state is overwritten
+        """Make the file visible, by one rename. Raises ``ValueError`` if the name was taken meanwhile."""
+        try:  # an empty file reserves the name, so that no other state is overwritten
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
             raise ValueError(
@@ -294,25 +325,28 @@ class Draft:
 
     @property
     def published(self) -> bool:
-        """Has it been visible? (Asked of the hidden name: somebody may have taken the visible one.)"""
+        """Return True if the file has been visible.
+
+        The hidden name is checked, since another program may have taken the visible one.
+        """
         return self._renaming and not self._part.exists()
 
     def withdraw(self) -> None:
-        """Remove what was never visible."""
+        """Remove a file that was never visible."""
         self._part.unlink(missing_ok=True)
         with suppress(FileNotFoundError):
-            if self._path.stat().st_size == 0:  # a held name; who else holds it loses nothing
+            if self._path.stat().st_size == 0:  # a reserved name; another holder loses nothing
                 self._path.unlink()
 
 
-# ------------------------------------------------------------------------------ taken once
+# ------------------------------------------------------------------------------ restored once
 
 
 def state_folder(folder: PathLike | None = None) -> Path:
-    """The folder of the table of restored states.
+    """Return the folder of the table of restored states.
 
     ``folder``, else ``$DISCREET_STATE_DIR``, else ``$XDG_STATE_HOME/discreet``, else
-    ``~/.local/state/discreet``. Raises ``ValueError`` if there is none of these.
+    ``~/.local/state/discreet``. Raises ``ValueError`` if none of these is available.
     """
     chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
     if chosen is not None and chosen != "":
@@ -343,7 +377,10 @@ def _connect(folder: Path) -> sqlite3.Connection:
 
 
 class Claim:
-    """One attempt to take a file for good. ``undo`` gives back what this attempt took, and nothing else."""
+    """One attempt to take a file permanently.
+
+    ``undo`` gives back only what this attempt took.
+    """
 
     def __init__(self, saved: SavedState, folder: PathLike | None = None) -> None:
         self._saved = saved
@@ -355,8 +392,8 @@ class Claim:
     def take(self) -> None:
         """Record the id and take the file.
 
-        ``RuntimeError`` if the id is known, or if another file stands where this one was read: then nothing
-        has changed (once :meth:`undo` has given the other one its name again).
+        Raises ``RuntimeError`` if the id is known, or if another file has replaced the one that was read.
+        Nothing has then changed (once :meth:`undo` has restored the other file's name).
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with closing(_connect(self._folder)) as connection:  # closing rolls back what is not committed
@@ -374,15 +411,15 @@ class Claim:
                     raise RuntimeError(
                         f"path = {str(self._saved.path)!r}: another file took its place while it was read"
                     )
-            self._committed = True  # from here on undo looks for the row
+            self._committed = True  # undo now looks for the row
             connection.execute("COMMIT")
         self._taken.unlink()
 
     def undo(self, values: Mapping[str, Any], classes: Classes) -> None:
-        """After an interrupt: have a file (written again if it was deleted), forget the id, show the file.
+        """Undo after an interrupt: keep or rewrite the file, remove the id, make the file visible.
 
-        The session of this attempt must be closed. A second interrupt in here may cost the state (its id
-        stays known) or leave it under another name; there are never two live copies.
+        The session of this attempt must be closed. A second interrupt in here may lose the state (its id
+        stays known) or leave it under another name; there are never two usable copies.
         """
         draft = None
         if self._committed and not self._taken.exists() and not os.path.lexists(self._saved.path):
@@ -399,21 +436,21 @@ class Claim:
             os.rename(self._taken, self._saved.path)
 
 
-# ------------------------------------------------------------------------------ what stands in a file
+# ------------------------------------------------------------------------------ contents of a file
 
 
 def state_of(thing: Any) -> dict[str, Any]:
-    """What a run has made of it, by name: its table ``_STATE``."""
+    """Return the state of an object by name, as its table ``_STATE`` lists it."""
     return {name: getattr(thing, name) for name in thing._STATE}
 
 
 def whole_of(thing: Any) -> dict[str, Any]:
-    """All that another one can be made of: the arguments of its constructor too, its table ``_BOUND``."""
+    """Return everything needed to make another one: also the constructor's arguments (table ``_BOUND``)."""
     return {name: getattr(thing, name) for name in thing._BOUND} | state_of(thing)
 
 
 def resume(thing: Any, state: Mapping[str, Any]) -> None:
-    """Go on from what :func:`state_of` gave. Raises ``ValueError`` where it cannot be of such a thing."""
+    """Continue from the result of :func:`state_of`. Raises ``ValueError`` if it does not fit the object."""
     _check_names(state, thing._STATE)
     for name in thing._STATE:
         check_same_kind(name, state[name], getattr(thing, name))
@@ -422,7 +459,7 @@ def resume(thing: Any, state: Mapping[str, Any]) -> None:
 
 
 def made_of(kind: Any, whole: Mapping[str, Any]) -> Any:
-    """Another one, from what :func:`whole_of` gave. Raises ``ValueError`` as :func:`resume` does."""
+    """Return a new object from the result of :func:`whole_of`. Raises ``ValueError`` as :func:`resume`."""
     _check_names(whole, (*kind._BOUND, *kind._STATE))
     new = kind(**{name.removeprefix("_"): whole[name] for name in kind._BOUND})
     resume(new, {name: whole[name] for name in kind._STATE})
@@ -438,9 +475,12 @@ _SOMETIMES = {"_plan": ("Plan",), "_last": ("Release", "tuple"), "_played": ("nd
 
 
 def check_same_kind(name: str, value: Any, fresh: Any) -> None:
-    """A stored value must be of the kind, and an array of the dtype and shape, that a fresh session has.
+    """Raise ``ValueError`` unless a stored value has the same kind as in a fresh session.
 
-    Of a tuple or list, the items' kinds; of a table, its names, if it has any; a number must count something.
+    - Arrays must have the same dtype and shape.
+    - Tuples and lists must have items of the same kinds.
+    - Tables must have the same names, if the fresh one has any.
+    - Integers must be valid counts (-1 to 2^64 - 1).
     """
     if isinstance(fresh, np.ndarray):
         if not isinstance(value, np.ndarray) or (value.dtype, value.shape) != (fresh.dtype, fresh.shape):
