@@ -1,1 +1,1 @@
-"""Mechanisms, their sessions, and privatizers that choose a mechanism for a learner."""
+"""Mechanisms, their sessions, and privatizers, which choose a mechanism for a learner."""
