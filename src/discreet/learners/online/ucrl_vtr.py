@@ -8,7 +8,8 @@ At each release, backward from V_H = 0, with c and m the centre and scale of V_{
 
     Lambda_h = repaired(Gram_h + L_h I),   w_h = Lambda_h^-1 u_h,   phi-bar = phi_{V_{h+1} - c}(s, a)
 
-    Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),   V_h = max_a Q_h.
+    Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
+    V_h = max_a Q_h.
 
 Subtracting c is unbiased because <phi_1(s, a), w_h> = 1. V is the plan's context: each user of the
 plan adds (phi_{(V - c) / m}, (V(s') - c) / m), so a user's targets are a function of earlier releases.
