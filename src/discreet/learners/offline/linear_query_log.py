@@ -255,7 +255,7 @@ class Replay:
         return self._release.guarantee.episodes
 
     def start(self, values: ArrayLike) -> Answer | None:
-        """Return the users' first states; None for a policy other than the one evaluated first."""
+        """Return the users' first states, or None if the policy is not the one evaluated first."""
         try:
             return self._find(0, values, None)
         except ValueError:

@@ -40,10 +40,10 @@ from discreet.learners.ope.hidden_cause import (
 
 __all__ = ["ASKED", "COVERED", "KINDS", "Verdict", "kind_of", "verdict_of", "would_show"]
 
-ASKED = 1.1  # L that a gain must survive by default
-COVERED = 0.5  # share of changed decisions whose contrast must be testable
-_HINT = 0.05  # p below which the result of a test with little power counts as a hint
-_SIZES = 10.0  # a contradiction invalidates a gain up to this multiple of its size
+ASKED = 1.1  # L that a gain must survive by default.
+COVERED = 0.5  # Share of changed decisions whose contrast must be testable.
+_HINT = 0.05  # p below which the result of a test with little power counts as a hint.
+_SIZES = 10.0  # A contradiction invalidates a gain up to this multiple of its size.
 
 KINDS = (
     "unchanged", "not shown", "contradicted", "state incomplete", "fragile", "unchecked", "shown",
