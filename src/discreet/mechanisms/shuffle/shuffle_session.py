@@ -1,4 +1,4 @@
-r"""The shuffle model: three parties, none of whom is trusted with raw data.
+r"""Shuffle model with three parties, none of which is trusted with raw data.
 
 1. **The device** (:mod:`discreet.device`) turns a trajectory into bits: the user's own bits and random bits
    (flips), for every counter in the same way.
@@ -16,7 +16,7 @@ Guarantee. For every batch, the output of the shuffler is (epsilon, delta)-indis
 of one user is replaced. Batches hold disjoint users, and policies are functions of earlier outputs, so the
 same holds for all batches together (parallel composition, adaptively).
 
-Three assumptions are trusted:
+The guarantee rests on three assumptions:
 
 * the shuffler does not keep or leak single messages;
 * the transport before it knows who is in the plan and passes one message of each user. A nonce detects a
