@@ -321,7 +321,7 @@ def _loss(
 
 
 def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
-    """Return (S + 1, S + 1) how a sum of payments at visits to states depends on where these go next."""
+    """Return (S + 1, S + 1) slopes of a sum of rewards on arrival in next-state probabilities."""
     steps, states = told.layout.horizon, told.layout.states
     worth = np.zeros((steps + 1, states))
     for h in range(steps - 1, -1, -1):
@@ -359,7 +359,7 @@ def _variance(
     squared = np.square(centred)
     of_rows = episodes * (laws * squared).sum(axis=1) / taken[rows]
     of_rows += noise.moves**2 * squared.sum(axis=1) / taken[rows] ** 2
-    of_rows = np.minimum(of_rows, np.square(np.ptp(changed, axis=1)))  # a law: wrong by its range at most
+    of_rows = np.minimum(of_rows, np.square(np.ptp(changed, axis=1)))  # the error of a mean is at most its range
     usual = usual - (model.usual * usual).sum(axis=1, keepdims=True)
     usual[model.terminal] = 0.0
     squared = np.square(usual)
