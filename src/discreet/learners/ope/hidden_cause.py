@@ -359,7 +359,7 @@ def _variance(
     squared = np.square(centred)
     of_rows = episodes * (laws * squared).sum(axis=1) / taken[rows]
     of_rows += noise.moves**2 * squared.sum(axis=1) / taken[rows] ** 2
-    of_rows = np.minimum(of_rows, np.square(np.ptp(changed, axis=1)))  # the error of a mean is at most its range
+    of_rows = np.minimum(of_rows, np.square(np.ptp(changed, axis=1)))  # a mean errs by at most its range
     usual = usual - (model.usual * usual).sum(axis=1, keepdims=True)
     usual[model.terminal] = 0.0
     squared = np.square(usual)
