@@ -186,7 +186,7 @@ class _OpenEnds:
     end : int
         The censored state.
     visits : (S + 1,) floats
-        Expected visits under what users did.
+        Expected visits under the behaviour policy.
     own : (K,) ints
         Changed states.
     state : (S + 1,) floats
@@ -300,7 +300,7 @@ def _loss(
     usual[own] = 0.0
     if ends is not None and alone is not None:
         ours, end = reached.sum(axis=0), ends.end
-        moved, of_moved = ends.state - alone.state, ends.new - alone.new  # of what users did
+        moved, of_moved = ends.state - alone.state, ends.new - alone.new  # of the behaviour policy
         changed[:, end] += ours[own] * alone.new - share[:, 0] * visits[own] * ends.new
         changed[:, end] += share[:, 0] * ends.visits[own] * of_moved
         usual[:, end] += ours * alone.state - visits * ends.state + ends.visits * moved

@@ -55,7 +55,7 @@ class Verdict:
     """Verdict on the policy that changes some states.
 
     - kind : one of ``KINDS``.
-    - gain : over what users did.
+    - gain : over the behaviour policy.
     - asked : strength of a hidden cause at each step that the gain must survive.
     - cause : strengths that it survives.
     - consistency : the test of the release.

@@ -186,7 +186,7 @@ class Local(Budgeted, Proposes):
                 name = "laplace" if family == kernels.LAPLACE else "gaussian"
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.randomizer == "auto" else tuple(k for k in KINDS if k == self.randomizer)
-        if query.pooled != "none":  # reports have none of them: zeros with a false noise distribution
+        if query.pooled != "none":  # reports lack them: they would be zeros with a false distribution
             if steps_only or self.randomizer in KINDS:
                 raise ValueError(
                     f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use "
