@@ -38,7 +38,7 @@ from discreet.core.call_protocols import Encoder
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.guarantee import Guarantee, parallel
-from discreet.core.protocols import Coins, NoiseLaw, Record
+from discreet.core.protocols import Coins, NoiseDistribution, Record
 from discreet.core.releases import (
     Estimate,
     Floats,
@@ -53,7 +53,7 @@ from discreet.core.rng import Key, Randomness
 from discreet.core.short_repr import brief
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.device.message_envelope import Refused
+from discreet.device.message_envelope import MessageRejected
 from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.query_checks import continual_query, private_query, private_schedule
@@ -149,14 +149,14 @@ class BatchMechanism:
         """That of the worst batch."""
         return parallel([(kind.words, kind.guarantee) for kind in self.kinds])
 
-    def shared(self, law: Any) -> NoiseLaw:
+    def shared(self, law: Any) -> NoiseDistribution:
         """The law with a batch's part of a failure probability, of which its own mechanism knows nothing."""
         if isinstance(law, NoNoise):
             return law
-        shared: NoiseLaw = replace(law, share=law.share / len(self.parts))
+        shared: NoiseDistribution = replace(law, share=law.share / len(self.parts))
         return shared
 
-    def laws_at(self, n: int) -> dict[str, NoiseLaw]:
+    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
         """The laws of the release after n users, by family, if all of them send their reports.
 
         Raises ``ValueError`` unless n is one of ``schedule.release_times``.
@@ -269,7 +269,7 @@ class BatchSession(StreamSession):
         """True if rewards are rounded to bits: simulated sums must be sums of bits."""
         return self._mechanism.bits
 
-    def laws_at(self, n: int) -> Mapping[str, NoiseLaw]:
+    def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
         """As the mechanism's: laws of the release after n users, if all of them send their reports."""
         return self._mechanism.laws_at(n)
 
@@ -358,7 +358,7 @@ class BatchSession(StreamSession):
         if self._awaited or self._plan is None or not isinstance(message.message, bytes):
             return super()._check_in_time(message)
         if self._inner is None or message.plan != self._plans:
-            raise Refused("late", f"was made for plan {message.plan}, which is over")
+            raise MessageRejected("late", f"was made for plan {message.plan}, which is over")
         self._inner.submit(Message(self._inner._plans, message=message.message))
 
     def _add(self, message: Message) -> None:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.call_protocols import Encoder
 from discreet.core.layout import Layout
-from discreet.core.protocols import Coins, NoiseLaw, Query
+from discreet.core.protocols import Coins, NoiseDistribution, Query
 from discreet.core.releases import (
     Estimate,
     Floats,
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
-    "NoiseLaw", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "Returns", "Schedule",
-    "Session", "Spec", "StepSums", "StepwiseRelease", "Budget", "Trust",
+    "NoiseDistribution", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "ReturnBounds", "Schedule",
+    "Session", "ProblemSpec", "StepSums", "StepwiseRelease", "Budget", "Trust",
 ]  # fmt: skip
 
 
@@ -99,7 +99,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Returns:
+class ReturnBounds:
     """What is public about an episode's return: how it is added up, in which units, and between which bounds.
 
     low, high : the range of one step's reward in the user's units, which [0, 1] stands for.
@@ -198,7 +198,7 @@ class Sized:
 
 
 @dataclass(frozen=True, eq=False)
-class Spec(Sized):
+class ProblemSpec(Sized):
     """What is publicly declared about the problem before anybody acts.
 
     layout : sizes and the mask of admissible actions.
@@ -226,12 +226,12 @@ class Spec(Sized):
     budget: Budget | None = None
     features: Features | MixtureFeatures | None = None
     initial: Floats | None = None
-    returns: Returns | None = None
+    returns: ReturnBounds | None = None
     groups: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", checks.integer("groups", self.groups, 1))
-        if self.returns is not None and not isinstance(self.returns, Returns):
+        if self.returns is not None and not isinstance(self.returns, ReturnBounds):
             raise ValueError(f"returns = {checks.said(self.returns)}: must be Returns or None")
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
@@ -272,7 +272,7 @@ class StepwiseRelease(Protocol):
     @property
     def users(self) -> int: ...
     @property
-    def laws(self) -> Mapping[str, NoiseLaw]:
+    def laws(self) -> Mapping[str, NoiseDistribution]:
         """By the names of the query's families; their bounds are over the cells of all steps."""
         ...
 
@@ -352,7 +352,7 @@ class Mechanism(Protocol):
         """What it costs, computed from its own noise."""
         ...
 
-    def laws_at(self, n: int) -> Mapping[str, NoiseLaw]:
+    def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
         """The noise law of every family in the release after n users, a scheduled time."""
         ...
 
@@ -389,15 +389,15 @@ class Learner(Protocol):
     Every method raises ``ValueError`` where the learner and the problem do not fit.
     """
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """When it wants releases: public, fixed before data. spec : what is declared about the problem."""
         ...
 
-    def query(self, spec: Spec) -> Any:
+    def query(self, spec: ProblemSpec) -> Any:
         """Which sums it needs of the problem in ``spec``: a :class:`CountQuery`, or of features."""
         ...
 
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
         """Its first state for ``spec``. ties : (2,) uint64, the key of the public coins that break ties."""
         ...
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.learners.estimation import model_kernels as kernels
-from discreet.mechanisms.interfaces import NoiseLaw, Release
+from discreet.mechanisms.interfaces import NoiseDistribution, Release
 
 Floats = NDArray[np.float64]
 Post = Literal["none", "raw", "lp"]
@@ -131,7 +131,7 @@ class ErrorBounds:
         checks.real("noise_failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
         checks.positive("E_z", self.z)
 
-    def of(self, laws: Mapping[str, NoiseLaw], layout: Layout, episodes: int) -> Floats:
+    def of(self, laws: Mapping[str, NoiseDistribution], layout: Layout, episodes: int) -> Floats:
         """Return (5,) float64 error bounds from the noise distributions of a release, by family.
 
         They are E1, E2, E3, E_row and 0. Without a family of visits E1 is the error of a row's sum; centred
@@ -140,7 +140,7 @@ class ErrorBounds:
         share = self.failure / (4.0 if self.rows else 3.0)
         steps = float(layout.rows * layout.horizon * episodes)
 
-        def bound(law: NoiseLaw, rows: bool = False) -> float:
+        def bound(law: NoiseDistribution, rows: bool = False) -> float:
             if self.mode == "quantile":
                 return float(law.bound(share, rows))
             # Noise is independent across the cells of a row.

@@ -74,10 +74,10 @@ from discreet.learners.estimation import model_kernels as kernels
 from discreet.learners.estimation.tabular_model import release_rows
 from discreet.mechanisms.interfaces import (
     Estimate,
-    NoiseLaw,
+    NoiseDistribution,
+    ProblemSpec,
     Release,
     Schedule,
-    Spec,
     StepwiseRelease,
     probabilities,
 )
@@ -227,7 +227,7 @@ class _Steps:
         return visits[0], moves[0], rewards[0]
 
 
-def _pooled(law: NoiseLaw, horizon: int) -> NoiseLaw:
+def _pooled(law: NoiseDistribution, horizon: int) -> NoiseDistribution:
     """Return the noise distribution of a cell's sum over all steps, whose noises are independent."""
     if law.family == "none":
         return law
@@ -247,7 +247,7 @@ def _decided(q: Floats) -> Bools:
     return np.asarray(best > second)
 
 
-def _published_bound(law: NoiseLaw, noises: int, failure: float) -> float:
+def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> float:
     """Return the paper's union bound over ``noises`` Gaussians (2 exp(-t^2 / 2) each) or Laplaces."""
     if "laplace" in law.family:
         return law.std() / math.sqrt(2) * math.log(noises / failure)
@@ -284,7 +284,7 @@ class _Pessimistic(Knobs):
             checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
 
     # ------------------------------------------------------------------ before data
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query: transitions, optionally visits, and centred rewards unless known."""
         known = spec.known_rewards is not None
         return CountQuery(
@@ -304,7 +304,7 @@ class _Pessimistic(Knobs):
         return Schedule.one_shot(users, plans="stochastic")
 
     # ------------------------------------------------------------------- after data
-    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
+    def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
         """Return the policy from one release, read backward, in the memory of one step.
 
         Only the release's values depend on the query: rewards (``spec.known_rewards``) and all
@@ -359,21 +359,21 @@ class _Pessimistic(Knobs):
         if self.c3 is not None and self.c3 < 7 / 3:
             yield f"c3 = {self.c3:g} is below 7/3"
 
-    def _noise(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> _Noise:
+    def _noise(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> _Noise:
         return _Noise(0.0, 0.0, 0.0)
 
-    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
+    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: ProblemSpec) -> _Counts:
         raise TypeError(f"{type(self).__name__} reads no counts")
 
     def _threshold(self, noise: _Noise) -> float:
         return self.min_visits or 0.0
 
-    def _noise_penalty(self, noise: _Noise, spec: Spec, iota: float) -> tuple[float, float]:
+    def _noise_penalty(self, noise: _Noise, spec: ProblemSpec, iota: float) -> tuple[float, float]:
         """Return numerators over n~ of the noise's penalties for transitions and for rewards."""
         return 0.0, 0.0
 
     def _backup(
-        self, counts: _Counts, after: Floats, h: int, threshold: float, noise: _Noise, spec: Spec
+        self, counts: _Counts, after: Floats, h: int, threshold: float, noise: _Noise, spec: ProblemSpec
     ) -> Floats:
         """Apply equations (1) and (2): Q of step h by rows (R,), from V of the next step (S,)."""
         layout = spec.layout
@@ -403,7 +403,12 @@ class _Pessimistic(Knobs):
 
 
 def _rewards(
-    laws: Mapping[str, NoiseLaw], h: int, visits: Floats, sums: Floats, consistent: Floats, spec: Spec
+    laws: Mapping[str, NoiseDistribution],
+    h: int,
+    visits: Floats,
+    sums: Floats,
+    consistent: Floats,
+    spec: ProblemSpec,
 ) -> Floats:
     """Return r~ of step h by rows, in [0, 1].
 
@@ -445,7 +450,7 @@ class APVI(_Pessimistic):
         "paper": {"c1": math.sqrt(2), "c3": 7 / 3, "reward_floor": False},
     }  # fmt: skip
 
-    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
+    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: ProblemSpec) -> _Counts:
         visits, moves, sums = steps.rows(h)
         kept = np.maximum(visits, 0.0)
         np.maximum(moves, 0.0, out=moves)
@@ -552,15 +557,15 @@ class DPAPVI(_Pessimistic):
         own = noise.error if self.threshold == "bound" else float(self.threshold or 0.0) * noise.sigma
         return max(own, self.min_visits or 0.0)
 
-    def _noise_penalty(self, noise: _Noise, spec: Spec, iota: float) -> tuple[float, float]:
+    def _noise_penalty(self, noise: _Noise, spec: ProblemSpec, iota: float) -> tuple[float, float]:
         c2 = self.c2 or 0.0
         moves = c2 * spec.states * spec.horizon * noise.error * iota
         return moves, (self.c4 or 0.0) * (noise.reward_error + 0.5 * noise.error)
 
-    def _combines(self, laws: Mapping[str, NoiseLaw]) -> bool:
+    def _combines(self, laws: Mapping[str, NoiseDistribution]) -> bool:
         return bool(self.combine) and VISITS in laws and laws[VISITS].std() > 0.0
 
-    def _noise(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> _Noise:
+    def _noise(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> _Noise:
         error, reward_error = self._errors(laws, layout)
         sigma_moves = laws[TRANSITIONS].std()
         sigma = laws[VISITS].std() if VISITS in laws else math.sqrt(layout.states) * sigma_moves
@@ -569,7 +574,7 @@ class DPAPVI(_Pessimistic):
             sigma *= math.sqrt(layout.states) * sigma_moves / math.sqrt(both)
         return _Noise(sigma, error, reward_error)
 
-    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
+    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: ProblemSpec) -> _Counts:
         laws, layout = steps.laws, spec.layout
         visits, moves, sums = steps.rows(h)
         better = estimated = visits
@@ -589,7 +594,7 @@ class DPAPVI(_Pessimistic):
         rewards = _rewards(laws, h, visits, sums, better, spec)
         return _Counts(moves, better, estimated, rewards)
 
-    def _errors(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> tuple[float, float]:
+    def _errors(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> tuple[float, float]:
         """Return (E, E_r): 2 x the bound of the noises of visits and transitions, and that of rewards."""
         failure, pairs = self.failure or 0.05, layout.horizon * layout.rows
         moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # at most this many in both tables

@@ -28,7 +28,7 @@ from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.hidden_cause import LARGEST
 from discreet.learners.ope.transition_gains import path_of
 from discreet.learners.ope.verdict import ASKED, Verdict, verdict_of
-from discreet.mechanisms.interfaces import Release, Schedule, Spec, StepwiseRelease
+from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule, StepwiseRelease
 from discreet.utils.config import Knobs
 
 Floats = NDArray[np.float64]
@@ -129,11 +129,11 @@ class DecisionPoints(Knobs):
             put(self, "most_changes", checks.integer("most_changes", self.most_changes, 1))
 
     @staticmethod
-    def question(spec: Spec) -> FirstVisits:
+    def question(spec: ProblemSpec) -> FirstVisits:
         """Return the query for users in the environment of ``spec``, and how their episodes are counted."""
         return FirstVisits(spec)
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the summed query. Raises ``ValueError`` unless the environment is declared stationary."""
         return self.question(spec).query()
 
@@ -142,14 +142,16 @@ class DecisionPoints(Knobs):
         """Return a schedule with one release after all users, whose policy may have been any."""
         return Schedule.one_shot(users, plans="stochastic")
 
-    def told(self, people: Trajectories, spec: Spec, group: Ints | None = None) -> Trajectories:
+    def told(self, people: Trajectories, spec: ProblemSpec, group: Ints | None = None) -> Trajectories:
         """Return the episodes of ``people`` in the environment of ``spec`` as the query counts them.
 
         group : (n,) integers in [0, G), if the spec has groups.
         """
         return self.question(spec).told(people, group)
 
-    def learn(self, release: Release | StepwiseRelease, spec: Spec, level: float = 0.95) -> DecisionPolicy:
+    def learn(
+        self, release: Release | StepwiseRelease, spec: ProblemSpec, level: float = 0.95
+    ) -> DecisionPolicy:
         """Return the policy from one release of first visits in the environment of ``spec``.
 
         level : in (0, 1), of all intervals together.
@@ -174,7 +176,7 @@ class DecisionPoints(Knobs):
         return _policy(path, count, question.spec, self.hidden_cause or ASKED, release.guarantee)
 
 
-def _policy(path: Path, count: int, spec: Spec, asked: float, guarantee: Guarantee) -> DecisionPolicy:
+def _policy(path: Path, count: int, spec: ProblemSpec, asked: float, guarantee: Guarantee) -> DecisionPolicy:
     told, states = path.told, spec.states
     layout = told.layout
     least, most = told.question.bounds

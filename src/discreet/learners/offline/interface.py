@@ -6,7 +6,7 @@ from typing import Protocol
 
 from discreet.core.count_query import CountQuery
 from discreet.learners.offline.apvi import OfflinePolicy
-from discreet.mechanisms.interfaces import Release, Schedule, Spec, StepwiseRelease
+from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule, StepwiseRelease
 
 __all__ = ["OfflineLearner"]
 
@@ -14,7 +14,7 @@ __all__ = ["OfflineLearner"]
 class OfflineLearner(Protocol):
     """Learner that asks one query of all users, then learns from the one release."""
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for all users in the environment that ``spec`` describes."""
         ...
 
@@ -22,6 +22,6 @@ class OfflineLearner(Protocol):
         """Return the schedule of one release after the last of ``users`` users."""
         ...
 
-    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
+    def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
         """Learn a policy for ``spec`` from the release. This is post-processing, so it may be repeated."""
         ...

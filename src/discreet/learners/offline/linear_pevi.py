@@ -87,7 +87,7 @@ _START_SHARE = 0.04  # share of the holdout half's budget for the initial distri
 _MOST_ONE_HOT = 1000  # dimensions: a minute of planning at H = 20
 
 __all__ = [
-    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn_linear", "replan",
+    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn_linear", "replan_linear",
     "schema_features",
 ]  # fmt: skip
 
@@ -446,7 +446,7 @@ def learn_linear(
         return learner.ask(session, known_rewards)[1]
 
 
-def replan(
+def replan_linear(
     learner: Linear, release: LinearRelease, features: Features, known_rewards: ArrayLike | None = None
 ) -> Learned:
     """Return a policy from a stored release: no data, no budget.

@@ -52,7 +52,7 @@ from discreet.core import checks
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.mechanisms.interfaces import NoiseLaw, StepSums
+from discreet.mechanisms.interfaces import NoiseDistribution, StepSums
 
 Floats = NDArray[np.float64]
 
@@ -108,7 +108,7 @@ class ReleaseFacts:
     layout: Layout
     users: int
     guarantee: Guarantee
-    laws: Mapping[str, NoiseLaw] = field(default_factory=dict)
+    laws: Mapping[str, NoiseDistribution] = field(default_factory=dict)
     records: tuple[Mapping[str, Any], ...] = ()
     episodes: int = 1
     dataset: str | None = None
@@ -196,16 +196,16 @@ class ReleaseFacts:
         return cls(layout=_layout(table), **rest)
 
 
-def _law_to_dict(law: NoiseLaw) -> dict[str, Any]:
+def _law_to_dict(law: NoiseDistribution) -> dict[str, Any]:
     kind = type(law)
     return {"law": kind.__name__} | {part.name: getattr(law, part.name) for part in fields(kind)}  # type: ignore[arg-type]
 
 
-def _law_from_dict(name: str, table: Any) -> NoiseLaw:
+def _law_from_dict(name: str, table: Any) -> NoiseDistribution:
     kind = _LAWS.get(str(table.get("law"))) if isinstance(table, Mapping) else None
     if kind is None or set(table) != {"law", *(part.name for part in fields(kind))}:
         raise ValueError(f"laws[{name!r}] = {checks.said(table)}: must be a noise law with all of its fields")
-    law: NoiseLaw = kind(**{key: value for key, value in table.items() if key != "law"})
+    law: NoiseDistribution = kind(**{key: value for key, value in table.items() if key != "law"})
     return law
 
 
@@ -575,7 +575,7 @@ class StoredRelease(StoredTables):
         return self.facts.users
 
     @property
-    def laws(self) -> Mapping[str, NoiseLaw]:
+    def laws(self) -> Mapping[str, NoiseDistribution]:
         """Return the noise distributions by family; bounds are over the cells of all steps."""
         return self.facts.laws
 

@@ -37,29 +37,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.learners.online import tabular_planning_kernels as kernels
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 Floats = NDArray[np.float64]
 
 UNKNOWN_USERS = 10**10  # K if it is not known: more users than can exist
 
 
-def users(spec: Spec) -> int:
+def users(spec: ProblemSpec) -> int:
     """Return K, or a number above any possible K if it is not known."""
     return spec.users if spec.users is not None else UNKNOWN_USERS
 
 
-def steps(spec: Spec) -> float:
+def steps(spec: ProblemSpec) -> float:
     """Return SAT: admissible pairs times K H."""
     return float(spec.layout.rows) * spec.horizon * users(spec)
 
 
-def pooling(spec: Spec, stationary: bool) -> float:
+def pooling(spec: ProblemSpec, stationary: bool) -> float:
     """Return H, or 1 if steps are pooled: the factor between H SAT and SAT."""
     return 1.0 if stationary else float(spec.horizon)
 
 
-def hoeffding(spec: Spec, constants: str, failure: float, l1: bool) -> tuple[float, float]:
+def hoeffding(spec: ProblemSpec, constants: str, failure: float, l1: bool) -> tuple[float, float]:
     """Return (L_r, L_v), or (L_r, L_p) with ``l1``: coefficients of 1 / sqrt(D)."""
     many, states = steps(spec), spec.states
     if constants == "tight":
@@ -74,14 +74,16 @@ def hoeffding(spec: Spec, constants: str, failure: float, l1: bool) -> tuple[flo
     return outer, math.sqrt(4 * states * math.log(6 * many / failure)) if l1 else outer
 
 
-def logarithm(spec: Spec, stationary: bool, factor: float, failure: float, stat_const: float | None) -> float:
+def logarithm(
+    spec: ProblemSpec, stationary: bool, factor: float, failure: float, stat_const: float | None
+) -> float:
     """Return log(factor H SAT / failure), or the value for which sqrt(2 log) equals ``stat_const``."""
     if stat_const is not None:
         return 0.5 * stat_const * stat_const
     return math.log(factor * pooling(spec, stationary) * steps(spec) / failure)
 
 
-def fill_bernstein(knobs: Floats, spec: Spec, iota: float, corr_const: float, tight: bool) -> None:
+def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: float, tight: bool) -> None:
     """Write Qiao and Wang's four terms, without scales, into ``knobs``."""
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     c2 = corr_const * corr_const
@@ -95,7 +97,7 @@ def fill_bernstein(knobs: Floats, spec: Spec, iota: float, corr_const: float, ti
     knobs[kernels.SECOND] = c2 * h**6 * (s * pairs) ** 2 * iota**4
 
 
-def fill_azar(knobs: Floats, spec: Spec, log: float, bernstein: bool, corr_const: float) -> None:
+def fill_azar(knobs: Floats, spec: ProblemSpec, log: float, bernstein: bool, corr_const: float) -> None:
     """Write Azar et al.'s bonus 1 or 2, without scales, into ``knobs``."""
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     knobs[kernels.OUTER] = math.sqrt(0.5 * log)

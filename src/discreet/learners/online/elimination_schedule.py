@@ -41,7 +41,7 @@ from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import ErrorBounds, PrivateModel
 from discreet.learners.online import bonuses
 from discreet.learners.online.summary import summary_of
-from discreet.mechanisms.interfaces import Ask, Plan, Release, Spec
+from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release
 from discreet.utils.config import Knobs
 
 Floats = NDArray[np.float64]
@@ -122,7 +122,7 @@ class StageModel:
     width: float
 
     @classmethod
-    def of(cls, release: Release, spec: Spec, failure: float, ignore_noise: bool) -> StageModel:
+    def of(cls, release: Release, spec: ProblemSpec, failure: float, ignore_noise: bool) -> StageModel:
         """Return the model of a release; ``ignore_noise`` takes sums as exact (negative ones become 0)."""
         layout = spec.layout
         post: Literal["none", "lp"] = "none" if ignore_noise else "lp"
@@ -147,7 +147,9 @@ class StageModel:
         return self.transitions + lacking / self.transitions.shape[-1] * (lacking > 1e-9)
 
 
-def value_widths(model: StageModel, spec: Spec, failure: float, known_rewards: bool, scale: float) -> Floats:
+def value_widths(
+    model: StageModel, spec: ProblemSpec, failure: float, known_rewards: bool, scale: float
+) -> Floats:
     """Return w (H, R): bound on what one step of a policy adds to the error of its value; see the module.
 
     Each of the two concentration bounds fails with probability at most ``failure`` / 2.
@@ -181,7 +183,7 @@ class StageState:
 
     __repr__ = brief
 
-    spec: Spec
+    spec: ProblemSpec
     ties: NDArray[np.uint64]
     memory: Any
     number: int = -1
@@ -255,7 +257,7 @@ class StagedLearner(Knobs):
             put(self, name, value)
 
     # --------------------------------------------------------------------------- public facts
-    def least_users(self, spec: Spec) -> int:
+    def least_users(self, spec: ProblemSpec) -> int:
         """Return the smallest K with one stage and one user after it, in the problem of ``spec``."""
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
         least = math.floor(one / float(self.explore_share or 1.0))
@@ -267,7 +269,7 @@ class StagedLearner(Knobs):
         """Return the most users that stages may take."""
         return int(float(self.explore_share or 1.0) * (users - 1))
 
-    def sizes(self, spec: Spec) -> tuple[int, ...]:
+    def sizes(self, spec: ProblemSpec) -> tuple[int, ...]:
         """Return L_0 of every stage, from public facts.
 
         Raises
@@ -299,7 +301,7 @@ class StagedLearner(Knobs):
         growth = self.stages or "doubling"
         return stage_sizes(spec.users, each, growth, first, bool(self.truncate), most)
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the sums of a fine batch: transitions and rewards of every step."""
         return CountQuery(
             spec.layout,
@@ -309,7 +311,7 @@ class StagedLearner(Knobs):
         )
 
     # -------------------------------------------------------------------------- one release
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> StageState:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> StageState:
         """Return the state before the first release. ``ties`` is the tie-breaking key (2 words)."""
         self.sizes(spec)
         return StageState(spec, np.array(ties, dtype=np.uint64), self._memory(spec))
@@ -332,7 +334,7 @@ class StagedLearner(Knobs):
         return plan, replace(state, part=part + 1)
 
     @abstractmethod
-    def _memory(self, spec: Spec) -> Any:
+    def _memory(self, spec: ProblemSpec) -> Any:
         """Return the class's memory before the first release."""
 
     @abstractmethod

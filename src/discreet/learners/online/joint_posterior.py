@@ -26,7 +26,7 @@ Proved: privacy, since policies, C and the hand-over are functions of public fac
 Not proved: regret. Samples are narrower than the posterior, and the fit is a local one.
 
 Origin of the defaults. The rate of a fit, the wide sample and the size of the first batch were chosen on two
-sets. One is the training environments of :mod:`discreet.experiments.suite`. The other is random MDPs of seeds
+sets. One is the training environments of :mod:`benchmarks.leaderboard.env_suites`. The other is random MDPs of seeds
 100 to 199 in which all pairs have rewards. Priors, ``width``, shares and the rule of C come from a prototype
 that was tried on environments of the suite, including RiverSwim. They were not searched again, and not on the
 suite.
@@ -58,7 +58,7 @@ from discreet.learners.online.joint_posterior_kernels import Evidence, Scratch
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI
 from discreet.learners.online.summary import summary_of
 from discreet.learners.online.tabular_base import LearnerState
-from discreet.mechanisms.interfaces import Ask, Measurement, Plan, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import Ask, Measurement, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
 
 Floats = NDArray[np.float64]
@@ -83,7 +83,7 @@ _UNKNOWN_NOISE = 4.2247  # Standard deviation over sensitivity at (1, 1e-6), use
 _QUIET = 1.0  # Below this noise a fit takes more steps.
 
 
-def noise_unit(spec: Spec) -> float:
+def noise_unit(spec: ProblemSpec) -> float:
     """Return the noise std over the l2 sensitivity at the full budget, from public facts; 0 without noise.
 
     Laplace noise follows the l1 sensitivity, which is sqrt(2 H) times as large for transitions.
@@ -128,7 +128,7 @@ class JointState:
 
     __repr__ = brief
 
-    spec: Spec
+    spec: ProblemSpec
     ties: NDArray[np.uint64]
     evidence: Evidence
     theta: Floats
@@ -142,7 +142,7 @@ class JointState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointModel(Knobs):
+class JointPosterior(Knobs):
     """One stationary model fitted to all releases jointly; explores by posterior samples.
 
     Needs an environment that is declared stationary (``Spec.stationary``), and a privatizer that releases
@@ -208,13 +208,13 @@ class JointModel(Knobs):
         put(self, "hand_over", checks.flag("hand_over", self.hand_over))
 
     # --------------------------------------------------------------------------- public facts
-    def tuned(self, spec: Spec) -> JointModel:
+    def tuned(self, spec: ProblemSpec) -> JointPosterior:
         """Return this learner with ``fit_steps``, if None, chosen from the public ``spec.budget``."""
         if self.fit_steps is not None:
             return self
         return replace(self, fit_steps=120 if noise_unit(spec) < _QUIET else 60)
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return a first batch from public facts, then geometric times; the learner reads measurements."""
         self._check(spec)
         if spec.users is None:
@@ -227,7 +227,7 @@ class JointModel(Knobs):
             spec.users, times=np.array(times, np.int64), reads="measurements", plans="deterministic"
         )
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query: transitions per step, and rewards, clipped or centred."""
         self._check(spec)
         return CountQuery(
@@ -238,14 +238,14 @@ class JointModel(Knobs):
             cut=_first_cut(spec),
         )
 
-    def _check(self, spec: Spec) -> None:
+    def _check(self, spec: ProblemSpec) -> None:
         if not spec.stationary:
             raise ValueError(
                 "spec.stationary = False: must be true, this learner fits one model of all steps; "
                 "use 'noise-aware'"
             )
 
-    def _batch(self, users: int, spec: Spec) -> int:
+    def _batch(self, users: int, spec: ProblemSpec) -> int:
         """Return how many users follow the release after ``users`` users."""
         if users == 0:
             pairs = math.sqrt(spec.layout.rows)
@@ -255,7 +255,7 @@ class JointModel(Knobs):
         return size if spec.users is None else min(size, spec.users - users)
 
     # -------------------------------------------------------------------------- one release
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> JointState:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> JointState:
         """Return the state before the first release. ``ties`` is the key (2 words) of the samples' stream."""
         self._check(spec)
         cut = _first_cut(spec)
@@ -411,11 +411,11 @@ def prior(layout: Layout) -> tuple[Floats, Floats]:
     return mean, std
 
 
-def _first_cut(spec: Spec) -> float:
+def _first_cut(spec: ProblemSpec) -> float:
     return min(_FIRST_CUT, float(spec.horizon))
 
 
-def _nothing(spec: Spec) -> Evidence:
+def _nothing(spec: ProblemSpec) -> Evidence:
     horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
     none, whole = np.zeros(0), np.zeros(0, np.int64)
     return Evidence(

@@ -31,7 +31,7 @@ from discreet.learners.estimation.tabular_model import POSTS
 from discreet.learners.online import bonuses
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import AS_PUBLISHED, ErrorAware, GreedyLearner
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -79,7 +79,7 @@ class LDPOBI(ErrorAware, GreedyLearner):
         object.__setattr__(self, "alpha", checks.real("alpha", self.alpha, 1.0))
         object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
 
-    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
         tight = self.constants == "tight"
         flags[kernels.WIDTH] = kernels.WIDTH_OBI
         flags[kernels.POST] = POSTS["raw"]

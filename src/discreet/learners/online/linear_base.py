@@ -29,7 +29,7 @@ from discreet.core.short_repr import brief
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.summary import summary_of
 from discreet.mechanisms.features import Features, MixtureFeatures
-from discreet.mechanisms.interfaces import Ask, Plan, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
 
 Floats = NDArray[np.float64]
@@ -72,7 +72,7 @@ class LinearState:
 
     __repr__ = brief
 
-    spec: Spec
+    spec: ProblemSpec
     ties: NDArray[np.uint64]
     values: Floats
     q: Floats
@@ -181,7 +181,7 @@ class LinearLearner(Knobs):
         put(self, "tie_batches", checks.integer("tie_batches", self.tie_batches, 1))
 
     # --------------------------------------------------------------------------- public facts
-    def tuned(self, spec: Spec) -> Self:
+    def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with every option that is None chosen from public facts."""
         self._check(spec)
         found = self
@@ -194,7 +194,7 @@ class LinearLearner(Knobs):
             found = replace(found, bonus_scale=PRIVATE_SCALE if private else PLAIN_SCALE)
         return found
 
-    def _check(self, spec: Spec) -> None:
+    def _check(self, spec: ProblemSpec) -> None:
         if type(spec.features) is not self.FEATURES:
             given = "None" if spec.features is None else type(spec.features).__name__
             worlds = (
@@ -206,7 +206,7 @@ class LinearLearner(Knobs):
         if self.known_rewards and spec.known_rewards is None:
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the release times: geometric by default, public."""
         mine = self.tuned(spec)
         if mine.replan_growth is not None:
@@ -218,7 +218,7 @@ class LinearLearner(Knobs):
         times = np.arange(0, spec.users, mine.replan_every, dtype=np.int64)
         return Schedule(spec.users, times=times, plans="deterministic")
 
-    def _batch(self, users: int, spec: Spec) -> int:
+    def _batch(self, users: int, spec: ProblemSpec) -> int:
         """Return how many users follow the release after ``users`` users."""
         if self.replan_growth is not None:
             later = max(users + 1, math.ceil(self.replan_growth * users))
@@ -227,7 +227,7 @@ class LinearLearner(Knobs):
         return later - users if spec.users is None else min(later, spec.users) - users
 
     # -------------------------------------------------------------------------- one release
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> LinearState:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LinearState:
         """Return the state before the first release. ``ties`` is the tie-breaking key (2 words)."""
         self._check(spec)
         values = np.zeros((spec.horizon + 1, spec.states))
@@ -276,7 +276,7 @@ class LinearLearner(Knobs):
         )  # fmt: skip
 
     @staticmethod
-    def _dimension(spec: Spec) -> int:
+    def _dimension(spec: ProblemSpec) -> int:
         assert spec.features is not None
         return spec.features.dimension
 

@@ -63,7 +63,7 @@ from discreet.learners.estimation.linear_regression import (
 from discreet.learners.online import bonuses
 from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, Planned
 from discreet.mechanisms.features import Features
-from discreet.mechanisms.interfaces import Ask, Release, Response, Schedule, Spec
+from discreet.mechanisms.interfaces import Ask, ProblemSpec, Release, Response, Schedule
 from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery
 
 Floats = NDArray[np.float64]
@@ -167,7 +167,7 @@ class LSVIUCB(LinearLearner):
             put(self, "replan_first", checks.integer("replan_first", self.replan_first, 1))
 
     # --------------------------------------------------------------------------- public facts
-    def tuned(self, spec: Spec) -> Self:
+    def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with every option that is None chosen from the public spec.
 
         Raises ``ValueError`` if it does not fit: no features of pairs, or 1 is not in their span although
@@ -193,7 +193,7 @@ class LSVIUCB(LinearLearner):
             raise ValueError(f"{name}: needs 1 in the span of the features, or estimates are biased")
         return mine
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the release times: geometric by default, with a long first batch under privacy."""
         mine = self.tuned(spec)
         plain = mine._times(spec)
@@ -201,7 +201,7 @@ class LSVIUCB(LinearLearner):
             return plain
         return replace(plain, answers=min(mine.switches, plain.releases or mine.switches))
 
-    def _times(self, spec: Spec) -> Schedule:
+    def _times(self, spec: ProblemSpec) -> Schedule:
         first, growth = int(self.replan_first or 1), self.replan_growth
         if growth is None or first == 1:
             return super().schedule(spec)
@@ -213,13 +213,13 @@ class LSVIUCB(LinearLearner):
             users = max(users + 1, math.ceil(growth * users))
         return Schedule(spec.users, times=np.array(times, np.int64))
 
-    def _batch(self, users: int, spec: Spec) -> int:
+    def _batch(self, users: int, spec: ProblemSpec) -> int:
         first = int(self.replan_first or 1)
         if users or self.replan_growth is None or first == 1:
             return super()._batch(users, spec)
         return first if spec.users is None else min(first, spec.users)
 
-    def query(self, spec: Spec) -> GramQuery:
+    def query(self, spec: ProblemSpec) -> GramQuery:
         """Return the sums that this learner reads."""
         mine = self.tuned(spec)
         return GramQuery(
@@ -276,7 +276,7 @@ class LSVIUCB(LinearLearner):
             values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
         return Planned(values, q, {}, fitted)
 
-    def _width(self, spec: Spec, step: int) -> float:
+    def _width(self, spec: ProblemSpec, step: int) -> float:
         """Return beta_h."""
         scale = float(self.bonus_scale or 0.0)
         if self.beta == "range":
@@ -332,6 +332,6 @@ class LSVIUCB(LinearLearner):
             yield "the model form has no theorem of its own"
 
 
-def _features(spec: Spec) -> Features:
+def _features(spec: ProblemSpec) -> Features:
     assert isinstance(spec.features, Features)
     return spec.features

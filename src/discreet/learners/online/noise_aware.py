@@ -37,7 +37,7 @@ proved: regret. The bonus is not a confidence bound (weights, rows and shrinkage
 data), and the explorers' distributions are not an exact posterior. benchmarks/default_learner.md lists the
 late regret per environment.
 
-The defaults were chosen on declared training environments without RiverSwim (:mod:`studies.tuning`,
+The defaults were chosen on declared training environments without RiverSwim (:mod:`benchmarks.studies.tuning`,
 benchmarks/default_learner.md).
 
 Source of posterior sampling: Osband, Russo and Van Roy 2013.
@@ -70,7 +70,15 @@ from discreet.learners.online import return_probe as returns
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import GreedyLearner, LearnerState
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
-from discreet.mechanisms.interfaces import Ask, Measurement, NoiseLaw, Plan, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import (
+    Ask,
+    Measurement,
+    NoiseDistribution,
+    Plan,
+    ProblemSpec,
+    Release,
+    Schedule,
+)
 from discreet.mechanisms.local.choose_randomizer import reports_pay
 
 Floats = NDArray[np.float64]
@@ -81,7 +89,7 @@ _FIXED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-# Chosen by studies.tuning for each kind of budget; replan_growth 1.1 and explore_share were set by hand
+# Chosen by benchmarks.studies.tuning for each kind of budget; replan_growth 1.1 and explore_share were set by hand
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 4.0, "reward_share": 0.35,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
@@ -106,7 +114,7 @@ _BANDIT_SHARE, _BANDIT_LOCAL_SHARE = 0.5, 0.65
 _POOLED_UNTIL = 800.0
 
 
-def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
+def chosen(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
     """Return default options for a budget: pure joint, local, shuffle, none, or any other (also unknown).
 
     ``reports`` says if the learner can read randomized reports. A trusted server that draws them itself has
@@ -138,7 +146,7 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
     return {**_PURE, **most, "pooled_until": min(until, 2**53)}
 
 
-def _approximate(spec: Spec) -> bool:
+def _approximate(spec: ProblemSpec) -> bool:
     """Return True for a trusted server's Gaussian noise and for unknown noise."""
     budget = spec.budget
     return budget is None or (budget.trust == "joint" and not budget.pure)
@@ -152,7 +160,7 @@ _MORE = 2.0  # users of the optimistic explorer for each user that explorers 1 a
 _HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
 
 
-def hope_for(spec: Spec) -> float:
+def hope_for(spec: ProblemSpec) -> float:
     """Return the factor after which the optimistic explorer's share falls; see :func:`explorers_among`.
 
     It depends on the public budget only.
@@ -305,11 +313,11 @@ class NoiseAwareUCBVI(GreedyLearner):
         for name in left_open:
             put(self, name, None)
 
-    def tuned(self, spec: Spec) -> NoiseAwareUCBVI:
+    def tuned(self, spec: ProblemSpec) -> NoiseAwareUCBVI:
         """Return this learner with every option that is None chosen from the public ``spec.budget``."""
         return _tuned(self, spec)
 
-    def _tuned(self, spec: Spec) -> NoiseAwareUCBVI:
+    def _tuned(self, spec: ProblemSpec) -> NoiseAwareUCBVI:
         single = self.explore != "returns" and self.pooled in (None, "none")
         values = dict(chosen(spec, reports=single))
         if self.stationary:
@@ -322,7 +330,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         open_ones = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **open_ones) if open_ones else self
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the schedule, geometric by default. The learner reads measurements."""
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
@@ -335,7 +343,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         way = np.minimum(1.0, before / mine.pooled_until)
         return replace(plain, pooled_shares=first + (last - first) * way)
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query: transitions and rewards, with their shares.
 
         Rewards are centred by default. Counts are per step and optionally pooled.
@@ -349,16 +357,16 @@ class NoiseAwareUCBVI(GreedyLearner):
         share = mine.pooled_share if mine._shares_move(spec) else mine.pooled_share_end
         return replace(plain, pooled=mine.pooled, pooled_share=share)
 
-    def _shares_move(self, spec: Spec) -> bool:
+    def _shares_move(self, spec: ProblemSpec) -> bool:
         """Return True if the pooled counts' share of the budget changes between releases."""
         if self.pooled == "none" or not self.pooled_until or spec.users is None:
             return False
         return self.pooled_share != self.pooled_share_end
 
-    def _batch(self, users: int, spec: Spec) -> int:
+    def _batch(self, users: int, spec: ProblemSpec) -> int:
         return GreedyLearner._batch(self.tuned(spec), users, spec)
 
-    def _exploring(self, before: int, batch: int, spec: Spec) -> NDArray[np.int64]:
+    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
         share = float(self.tuned(spec).explore_share or 0.0)
         hope, noise = hope_for(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
@@ -366,7 +374,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
 
     # ------------------------------------------------------------------------ compiled face
-    def kernel(self, spec: Spec) -> LearnerKernel:
+    def kernel(self, spec: ProblemSpec) -> LearnerKernel:
         """Return the constants that :mod:`discreet.learners.online.noise_aware_kernels` reads."""
         self._check(spec)
         mine = self.tuned(spec)
@@ -383,24 +391,24 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.FARTHER] = float(_approximate(spec))
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 
-    def memory_size(self, spec: Spec) -> int:
+    def memory_size(self, spec: ProblemSpec) -> int:
         """Return the number of floats of memory: sums per cell, last model, initial distribution."""
         slots = 1 if self.stationary else spec.horizon
         return noise_kernels.memory_size(self._cells(spec), slots, spec.layout.rows, spec.states)
 
-    def begin_memory(self, spec: Spec) -> Floats:
+    def begin_memory(self, spec: ProblemSpec) -> Floats:
         """Return zeros: no users were assigned and nothing was measured."""
         return np.zeros(self.memory_size(spec))
 
-    def work_size(self, spec: Spec) -> int:
+    def work_size(self, spec: ProblemSpec) -> int:
         """Return the number of floats of scratch memory."""
         return noise_kernels.work_size(self._cells(spec), spec.layout.rows, spec.states)
 
-    def _cells(self, spec: Spec) -> int:
+    def _cells(self, spec: ProblemSpec) -> int:
         slots = 1 if self.stationary else spec.horizon
         return noise_kernels.all_cells(slots, spec.layout.rows, self.tuned(spec).pooled != "none")
 
-    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+    def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
         """Return the (8,) noise of a measurement's families by their ``laws``, per step and pooled.
 
         The entries for decay and gain are included.
@@ -425,7 +433,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return errors
 
     # -------------------------------------------------------------------------- one release
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
         """Return the state before the first release."""
         state = super().begin(spec, ties)
         return returns.begin(spec, state) if self.explore == "returns" else state
@@ -530,7 +538,7 @@ class NoiseAwareUCBVI(GreedyLearner):
 
 
 @lru_cache(maxsize=32)
-def _tuned(learner: NoiseAwareUCBVI, spec: Spec) -> NoiseAwareUCBVI:
+def _tuned(learner: NoiseAwareUCBVI, spec: ProblemSpec) -> NoiseAwareUCBVI:
     """Cache the tuned learner, because a run asks for it several times per plan with the same spec object."""
     return learner._tuned(spec)
 

@@ -3,7 +3,7 @@
 At each release it discards the noise of older releases and reads the newest sums as one measurement of all
 users so far (gain 1, decay 1). This is :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`
 without generalised least squares over releases, which needs noise that no two releases share. It separates
-the gain of the learner from the gain of the mechanism (:mod:`discreet.reproductions.price_of_privacy`). It
+the gain of the learner from the gain of the mechanism (:mod:`papers.price_of_privacy`). It
 has no theorem and no compiled form.
 """
 
@@ -21,7 +21,7 @@ from discreet.core.short_repr import brief
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI
 from discreet.learners.online.tabular_base import LearnerState
-from discreet.mechanisms.interfaces import Ask, Floats, Measurement, Plan, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import Ask, Floats, Measurement, Plan, ProblemSpec, Release, Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +73,15 @@ class NoiseAwareOnSums:
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.init and f.name != "preset"}
         object.__setattr__(self, "inner", NoiseAwareUCBVI(**given, pooled="none"))
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the schedule of the inner learner; this learner reads sums."""
         return replace(self.inner.schedule(spec), reads="sums")
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query of the inner learner."""
         return self.inner.query(spec)
 
-    def begin(self, spec: Spec, ties: Any) -> SumsState:
+    def begin(self, spec: ProblemSpec, ties: Any) -> SumsState:
         """Return the state before the first release; no user is assigned."""
         inner = self.inner.begin(spec, ties)
         return SumsState(inner, inner.memory.copy())

@@ -61,7 +61,7 @@ from discreet.learners.online.elimination_schedule import (
     small_integers,
     value_widths,
 )
-from discreet.mechanisms.interfaces import Release, Schedule, Spec
+from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -190,7 +190,7 @@ class SDPPEOM(StagedLearner):
             object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
 
     # --------------------------------------------------------------------------- public facts
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return one release per stage, fixed in advance."""
         sizes, each = self.sizes(spec), spec.horizon * spec.layout.rows
         times = np.concatenate([[0], np.cumsum(np.array(sizes) * each)]).astype(np.int64)
@@ -198,7 +198,7 @@ class SDPPEOM(StagedLearner):
         return Schedule(spec.users, times=times, queries=queries, plans="deterministic")
 
     # -------------------------------------------------------------------------- one release
-    def _memory(self, spec: Spec) -> ActiveSet:
+    def _memory(self, spec: ProblemSpec) -> ActiveSet:
         return ActiveSet()
 
     def _read(self, state: StageState, release: Release) -> tuple[ActiveSet, Plans]:
@@ -228,7 +228,7 @@ class SDPPEOM(StagedLearner):
         return self._explore(world, level, sizes[stage], coins)
 
     @staticmethod
-    def _unknown(spec: Spec) -> Floats:
+    def _unknown(spec: ProblemSpec) -> Floats:
         """Return (H, R, S) uniform rows: the model without data."""
         return np.full((spec.horizon, spec.layout.rows, spec.states), 1.0 / spec.states)
 

@@ -67,7 +67,7 @@ from discreet.learners.online.elimination_schedule import (
     StageState,
     value_widths,
 )
-from discreet.mechanisms.interfaces import Release, Schedule, Spec
+from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -260,13 +260,13 @@ class SDPPE(StagedLearner):
         put(self, "max_policies", most)
 
     # --------------------------------------------------------------------------- public facts
-    def enumeration(self, spec: Spec) -> Enumeration:
+    def enumeration(self, spec: ProblemSpec) -> Enumeration:
         """Return all policies of the problem in ``spec``; ``ValueError`` if there are too many."""
         if spec.initial is None:
             raise ValueError("spec.initial = None: must be the public law of the first state")
         return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return H crude batches and a fine one per stage, each with its query, fixed in advance."""
         self.enumeration(spec)
         sizes, horizon, rows = self.sizes(spec), spec.horizon, spec.layout.rows
@@ -282,7 +282,7 @@ class SDPPE(StagedLearner):
         return Schedule(spec.users, times=times, queries=queries, plans="deterministic")
 
     # -------------------------------------------------------------------------- one release
-    def _memory(self, spec: Spec) -> EliminationMemory:
+    def _memory(self, spec: ProblemSpec) -> EliminationMemory:
         shape = (spec.horizon, spec.layout.rows, spec.states)
         active = np.ones(self.enumeration(spec).count, bool)
         return EliminationMemory(active, np.zeros(shape), np.ones(shape, bool))
@@ -304,17 +304,19 @@ class SDPPE(StagedLearner):
         layers = (batch,) if batch < horizon else tuple(range(horizon))
         return memory, self._explore(state, memory, layers, sizes[stage], release.number)
 
-    def _threshold(self, spec: Spec, width: float) -> float:
+    def _threshold(self, spec: ProblemSpec, width: float) -> float:
         """Return C_1 E H^2 iota: E at least 2, or 1 without noise."""
         floored = max(2.0, width) if width > 0.0 else 1.0
         return float(self.C_1 or 0.0) * floored * spec.horizon**2 * self._iota(spec)
 
-    def _iota(self, spec: Spec) -> float:
+    def _iota(self, spec: ProblemSpec) -> float:
         return math.log(
             2.0 * spec.horizon * spec.actions * int(spec.users or 1) / float(self.failure or 0.05)
         )
 
-    def _crude(self, spec: Spec, memory: EliminationMemory, model: StageModel, h: int) -> EliminationMemory:
+    def _crude(
+        self, spec: ProblemSpec, memory: EliminationMemory, model: StageModel, h: int
+    ) -> EliminationMemory:
         """Return the absorbing model with layer h, from its batch; layer 0 begins a stage."""
         crude, rare = memory.crude.copy(), memory.rare.copy()
         rare[h] = model.counts[0] < self._threshold(spec, model.width)
@@ -355,7 +357,7 @@ class SDPPE(StagedLearner):
             chosen = min(equals.size - 1, int(coin * equals.size))
         return replace(memory, active=active, best=int(equals[chosen]))
 
-    def _radius(self, spec: Spec, width: float, size: int) -> float:
+    def _radius(self, spec: ProblemSpec, width: float, size: int) -> float:
         """Return xi_b of elimination by theory."""
         s, a, h = spec.states, spec.actions, spec.horizon
         length = spec.layout.rows * h * size

@@ -30,7 +30,7 @@ from discreet.core import checks
 from discreet.learners.online import bonuses
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import AS_PUBLISHED, BonusLearner, PostProcessed, Theory
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,7 +44,7 @@ _DEFAULT: Options = {
 _THEORY: Options = {**AS_PUBLISHED, "stat_const": "theory", "eta": "theory"}
 
 
-def _fill(learner: OPPO | PrivateUCBPO, spec: Spec, flags: Ints, knobs: Floats) -> int:
+def _fill(learner: OPPO | PrivateUCBPO, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
     flags[kernels.WIDTH] = kernels.WIDTH_HOEFFDING
     flags[kernels.RANGE] = kernels.RANGE_FUTURE if learner.constants == "tight" else kernels.RANGE_HORIZON
     widths = bonuses.hoeffding(spec, learner.constants or "tight", learner.failure or 0.05, l1=True)
@@ -64,7 +64,7 @@ def _check_eta(learner: OPPO | PrivateUCBPO) -> None:
         object.__setattr__(learner, "eta", checks.real("eta", learner.eta, 0.0))
 
 
-def _memory_size(spec: Spec) -> int:
+def _memory_size(spec: ProblemSpec) -> int:
     return 2 * spec.horizon * spec.layout.rows + 1
 
 
@@ -107,11 +107,11 @@ class OPPO(BonusLearner):
         super().__post_init__()
         _check_eta(self)
 
-    def memory_size(self, spec: Spec) -> int:
+    def memory_size(self, spec: ProblemSpec) -> int:
         """Return 2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
         return _memory_size(spec)
 
-    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
         return _fill(self, spec, flags, knobs)
 
     def heuristics(self) -> Iterator[str]:
@@ -154,11 +154,11 @@ class PrivateUCBPO(PostProcessed):
         super().__post_init__()
         _check_eta(self)
 
-    def memory_size(self, spec: Spec) -> int:
+    def memory_size(self, spec: ProblemSpec) -> int:
         """Return 2 H R + 1 floats: logits, the Q of the policy in use, users at the last release."""
         return _memory_size(spec)
 
-    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
         self._post_flags(flags, knobs)
         return _fill(self, spec, flags, knobs)
 

@@ -31,7 +31,7 @@ from discreet.learners.estimation.tabular_model import POSTS
 from discreet.learners.online import bonuses
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import AS_PUBLISHED, ErrorAware, GreedyLearner
-from discreet.mechanisms.interfaces import NoiseLaw, Spec
+from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -75,7 +75,7 @@ class PUCB(ErrorAware, GreedyLearner):
         super().__post_init__()
         object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
 
-    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+    def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
         """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise, from its distributions ``laws`` alone."""
         if self.E_mode != "published":
             return super().errors(laws, spec)
@@ -87,7 +87,7 @@ class PUCB(ErrorAware, GreedyLearner):
         errors[:3] = std / math.sqrt(2) * cells * max(1.0, math.log(users))
         return errors
 
-    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
         tight = self.constants == "tight"
         flags[kernels.WIDTH] = kernels.WIDTH_PUCB
         flags[kernels.POST] = POSTS["raw"]

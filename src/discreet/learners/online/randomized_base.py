@@ -34,7 +34,7 @@ from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.summary import summary_of
 from discreet.learners.online.tabular_base import grown, sub_batch
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
-from discreet.mechanisms.interfaces import Ask, Plan, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
 
 Floats = NDArray[np.float64]
@@ -60,7 +60,7 @@ class RandomizedState:
 
     __repr__ = brief
 
-    spec: Spec
+    spec: ProblemSpec
     ties: NDArray[np.uint64]
     visits: Floats
     transitions: Floats
@@ -120,12 +120,12 @@ class RandomizedLearner(Knobs):
         put(self, "samples", checks.integer("samples", self.samples, 1))
 
     # --------------------------------------------------------------------------- public facts
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return geometric release times."""
         self._check(spec)
         return Schedule(spec.users, growth=self.replan_growth, plans="deterministic")
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query: transitions and, unless they are known, rewards."""
         self._check(spec)
         return CountQuery(
@@ -135,7 +135,7 @@ class RandomizedLearner(Knobs):
             known_rewards=bool(self.known_rewards),
         )
 
-    def _check(self, spec: Spec) -> None:
+    def _check(self, spec: ProblemSpec) -> None:
         if spec.budget is not None and spec.budget.private:
             raise ValueError(
                 f"privatizer with {spec.budget.trust} privacy: must be NoPrivacy() ('none') for the learner "
@@ -146,14 +146,14 @@ class RandomizedLearner(Knobs):
         if self.known_rewards and spec.known_rewards is None:
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
-    def _known(self, spec: Spec) -> Floats | None:
+    def _known(self, spec: ProblemSpec) -> Floats | None:
         """Return the (H, R) public mean rewards if they are to be used."""
         if not self.known_rewards or spec.known_rewards is None:
             return None
         return spec.layout.to_rows(spec.known_rewards)
 
     # -------------------------------------------------------------------------- one release
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> RandomizedState:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> RandomizedState:
         """Return the state before the first release. ``ties`` is the public random key (2 words)."""
         self._check(spec)
         shape = (1 if self.stationary else spec.horizon, spec.layout.rows)

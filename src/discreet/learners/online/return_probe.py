@@ -46,7 +46,7 @@ from discreet.core.count_query import GROUP_RETURNS, CountQuery
 from discreet.core.short_repr import brief
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import LearnerState
-from discreet.mechanisms.interfaces import Measurement, Plan, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import Measurement, Plan, ProblemSpec, Release, Schedule
 
 if TYPE_CHECKING:
     from discreet.learners.online.noise_aware import NoiseAwareUCBVI
@@ -147,7 +147,7 @@ class ReturnsState:
     queue: tuple[tuple[int, int, int], ...] = ()
 
 
-def probe_users(spec: Spec) -> int:
+def probe_users(spec: ProblemSpec) -> int:
     """Return the users per action in the probe, from public facts; 0 if there are too few users for one."""
     budget: Any = getattr(spec, "budget", None)
     noise = _UNKNOWN_NOISE / math.sqrt(_PROBE_SHARE)
@@ -168,7 +168,7 @@ def probe_users(spec: Spec) -> int:
     return users
 
 
-def schedule(learner: NoiseAwareUCBVI, spec: Spec, plain: Schedule) -> Schedule:
+def schedule(learner: NoiseAwareUCBVI, spec: ProblemSpec, plain: Schedule) -> Schedule:
     """Return a first release after the probe, then releases as often as the plain learner's."""
     first = probe_users(spec) * spec.actions
     if not first or spec.users is None:
@@ -180,7 +180,7 @@ def schedule(learner: NoiseAwareUCBVI, spec: Spec, plain: Schedule) -> Schedule:
     return replace(plain, times=np.array(times, np.int64), growth=None)
 
 
-def query(spec: Spec, plain: CountQuery) -> CountQuery:
+def query(spec: ProblemSpec, plain: CountQuery) -> CountQuery:
     """Return the plain learner's query with the returns of all groups of the probe and the watch."""
     if not probe_users(spec):
         return plain
@@ -188,7 +188,7 @@ def query(spec: Spec, plain: CountQuery) -> CountQuery:
     return replace(plain, groups=max(2, spec.actions), clip=clip, return_share=_WATCH_SHARE)
 
 
-def begin(spec: Spec, inner: LearnerState) -> ReturnsState:
+def begin(spec: ProblemSpec, inner: LearnerState) -> ReturnsState:
     """Return the state before any measurement; without a probe the stage is "alone" at once."""
     return ReturnsState(inner, "probe" if probe_users(spec) else "alone")
 

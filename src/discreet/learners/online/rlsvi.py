@@ -14,7 +14,7 @@ noise of variance sigma_h^2 each, regularised towards one pseudo-visit of value 
   clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). It learns almost nothing in 20 000
   users: sqrt(beta_k) is about 600 at RiverSwim, where no value is above 20.
 - ``preset="default"``: sigma_h = ``noise_const`` (H - h), h from 0, p_h = ``prior_value`` (H - h), Q clipped
-  to [0, H - h]. Constants chosen on :data:`discreet.experiments.suite.TRAINING` under ``NoPrivacy``
+  to [0, H - h]. Constants chosen on :data:`benchmarks.leaderboard.env_suites.TRAINING` under ``NoPrivacy``
   (benchmarks/baselines.py, ``--part tuning``), at 20 000 users. The pseudo-visit at half the range causes the
   exploration; regret falls with ``noise_const`` down to the end of the grid. A heuristic without a theorem.
 
@@ -63,7 +63,7 @@ from discreet.core import checks
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.randomized_base import SHARED, Draw, Floats, RandomizedLearner, RandomizedState
 from discreet.learners.online.tabular_base import Theory
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 
 def claimed_epsilon(horizon: int, states: int, actions: int, users: int, delta: float) -> float:
@@ -80,7 +80,7 @@ def claimed_epsilon(horizon: int, states: int, actions: int, users: int, delta: 
     return x + 2.0 * math.sqrt(x * math.log(1.0 / delta))
 
 
-def theory_variance(spec: Spec, user: int) -> float:
+def theory_variance(spec: ProblemSpec, user: int) -> float:
     """Return beta_k = S H^3 log(2 H S A k) / 2 of Russo (2019), before user k = 1, 2, ...; A is R / S."""
     tables = float(spec.horizon * spec.layout.rows)
     return 0.5 * spec.states * spec.horizon**3 * math.log(2.0 * tables * user)
@@ -133,7 +133,7 @@ class RLSVI(RandomizedLearner):
     def _cap(self) -> int:
         return kernels.CAP_NONE if self.cap == "none" else kernels.CAP_LEFT
 
-    def deviations(self, spec: Spec, users: int) -> Floats:
+    def deviations(self, spec: ProblemSpec, users: int) -> Floats:
         """Return the (H,) sigma_h after ``users`` users: the standard deviation of w at unvisited pairs."""
         if self.noise_const == "theory":
             return np.full(spec.horizon, math.sqrt(theory_variance(spec, users + 1)))

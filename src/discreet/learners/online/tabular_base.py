@@ -27,7 +27,7 @@ from discreet.learners.online import bonuses
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.summary import summary_of
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
-from discreet.mechanisms.interfaces import Ask, NoiseLaw, Plan, Release, Schedule, Spec
+from discreet.mechanisms.interfaces import Ask, NoiseDistribution, Plan, ProblemSpec, Release, Schedule
 from discreet.utils.config import Knobs
 
 Floats = NDArray[np.float64]
@@ -64,7 +64,7 @@ class LearnerState:
 
     __repr__ = brief
 
-    spec: Spec
+    spec: ProblemSpec
     ties: NDArray[np.uint64]
     kernel: LearnerKernel
     memory: Floats
@@ -76,13 +76,13 @@ class LearnerState:
     part: int = 0
 
 
-def grown(users: int, growth: float, spec: Spec) -> int:
+def grown(users: int, growth: float, spec: ProblemSpec) -> int:
     """Return how many users follow the release after ``users`` users, on a geometric schedule."""
     later = max(users + 1, math.ceil(growth * users))
     return later - users if spec.users is None else min(later, spec.users) - users
 
 
-def sub_batch(release: Release, spec: Spec, sizes: Sequence[int], part: int) -> tuple[int, bool]:
+def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: int) -> tuple[int, bool]:
     """Return the first non-empty sub-batch from ``part`` on, and whether it is the last one.
 
     sizes : users of each sub-batch. ``ValueError`` if no user is left, or no sub-batch of this release.
@@ -196,7 +196,7 @@ class TabularLearner(Knobs, ABC):
         """Return the sub-batches of a batch, each with its own tie-break: 1 unless the learner is greedy."""
         return 1
 
-    def _growth(self, spec: Spec) -> float | None:
+    def _growth(self, spec: ProblemSpec) -> float | None:
         """Return the growth factor between releases; None: a release every ``replan_every`` users."""
         if self.replan_growth is self.replan_every is None:
             return PLAIN_GROWTH if spec.budget is not None and not spec.budget.private else GROWTH
@@ -207,11 +207,11 @@ class TabularLearner(Knobs, ABC):
         """Return True if several users can follow one policy."""
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
-    def _exploring(self, before: int, batch: int, spec: Spec) -> NDArray[np.int64]:
+    def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
         """Return the (E,) users of each explorer in the batch that begins after ``before`` users."""
         return np.zeros(self.explorers, np.int64)
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the release times: after every user, every ``replan_every`` users, or geometric."""
         self._check(spec)
         plans: Literal["deterministic", "stochastic"] = "stochastic" if self.stochastic else "deterministic"
@@ -223,7 +223,7 @@ class TabularLearner(Knobs, ABC):
         times = np.arange(0, spec.users, every, dtype=np.int64)
         return Schedule(spec.users, times=times, plans=plans)
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the sums that this learner reads."""
         self._check(spec)
         return CountQuery(
@@ -234,13 +234,13 @@ class TabularLearner(Knobs, ABC):
             known_rewards=bool(self.known_rewards),
         )
 
-    def _check(self, spec: Spec) -> None:
+    def _check(self, spec: ProblemSpec) -> None:
         if self.stationary and not spec.stationary:
             raise ValueError("stationary = True: must be false, the problem is not declared stationary")
         if self.known_rewards and spec.known_rewards is None:
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
-    def _batch(self, users: int, spec: Spec) -> int:
+    def _batch(self, users: int, spec: ProblemSpec) -> int:
         """Return how many users follow the release after ``users`` users."""
         growth = self._growth(spec)
         if growth is not None:
@@ -250,23 +250,23 @@ class TabularLearner(Knobs, ABC):
 
     # ------------------------------------------------------------------------ compiled face
     @abstractmethod
-    def kernel(self, spec: Spec) -> LearnerKernel:
+    def kernel(self, spec: ProblemSpec) -> LearnerKernel:
         """Return the constants of this learner for this problem, as compiled code reads them."""
 
-    def memory_size(self, spec: Spec) -> int:
+    def memory_size(self, spec: ProblemSpec) -> int:
         """Return the number of floats carried from release to release."""
         return 0
 
-    def begin_memory(self, spec: Spec) -> Floats:
+    def begin_memory(self, spec: ProblemSpec) -> Floats:
         """Return the (memory_size,) memory before the first release."""
         return np.zeros(self.memory_size(spec))
 
-    def work_size(self, spec: Spec) -> int:
+    def work_size(self, spec: ProblemSpec) -> int:
         """Return the floats of scratch that ``plan_step`` needs."""
         slots = 1 if self.stationary else spec.horizon
         return kernels.work_size(slots, spec.layout.rows, spec.states)
 
-    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+    def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
         """Return the (5,) noise bounds of ``laws``, by family; zeros for a baseline.
 
         They are E1, E2, E3, E_row and 0.
@@ -274,7 +274,7 @@ class TabularLearner(Knobs, ABC):
         return np.zeros(kernels.ERRORS)
 
     # -------------------------------------------------------------------------- one release
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> LearnerState:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LearnerState:
         """Return the state before the first release. ``ties`` is the tie-breaking key (2 words)."""
         horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
         return LearnerState(
@@ -357,7 +357,7 @@ class TabularLearner(Knobs, ABC):
 class BonusLearner(TabularLearner):
     """Learner whose constants are bonus widths, in units of ``bonus_scale`` and ``stat_scale``."""
 
-    def kernel(self, spec: Spec) -> LearnerKernel:
+    def kernel(self, spec: ProblemSpec) -> LearnerKernel:
         """Return the constants of this learner for this problem, as compiled code reads them."""
         self._check(spec)
         flags = np.zeros(kernels.FLAGS, np.int64)
@@ -374,7 +374,7 @@ class BonusLearner(TabularLearner):
         return LearnerKernel(code, flags, knobs)
 
     @abstractmethod
-    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
         """Set flags and constants (before ``bonus_scale`` and ``stat_scale``); return the kernel's code."""
 
 
@@ -406,11 +406,11 @@ class GreedyLearner(TabularLearner):
             put(self, "tie_batches", 4 if self.scheduled and self.tie_break == "random" else 1)
         put(self, "tie_batches", checks.integer("tie_batches", self.tie_batches, 1))
 
-    def memory_size(self, spec: Spec) -> int:
+    def memory_size(self, spec: ProblemSpec) -> int:
         """Return H R floats (the last Q) if monotone."""
         return spec.horizon * spec.layout.rows if self.monotone else 0
 
-    def begin_memory(self, spec: Spec) -> Floats:
+    def begin_memory(self, spec: ProblemSpec) -> Floats:
         """Return (memory_size,) infinities: no earlier Q limits the first one."""
         return np.full(self.memory_size(spec), np.inf)
 
@@ -458,7 +458,7 @@ class ErrorAware(BonusLearner):
             self.reads_row_sums,
         )
 
-    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+    def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
         """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise, from its distribution alone."""
         return self._bounds.of(laws, spec.layout, bonuses.users(spec))
 

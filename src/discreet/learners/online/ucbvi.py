@@ -40,7 +40,7 @@ from discreet.core import checks
 from discreet.learners.online import bonuses
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.tabular_base import AS_PUBLISHED, BonusLearner, GreedyLearner, PostProcessed
-from discreet.mechanisms.interfaces import Spec
+from discreet.mechanisms.interfaces import ProblemSpec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -93,7 +93,7 @@ def _number(value: float | str | None) -> float | None:
     return None if value is None or isinstance(value, str) else value
 
 
-def _hoeffding_width(learner: GreedyLearner, spec: Spec, flags: Ints, knobs: Floats) -> None:
+def _hoeffding_width(learner: GreedyLearner, spec: ProblemSpec, flags: Ints, knobs: Floats) -> None:
     flags[kernels.WIDTH] = kernels.WIDTH_HOEFFDING
     flags[kernels.RANGE] = kernels.RANGE_FUTURE if learner.constants == "tight" else kernels.RANGE_HORIZON
     given = _number(learner.stat_const)
@@ -106,7 +106,7 @@ def _hoeffding_width(learner: GreedyLearner, spec: Spec, flags: Ints, knobs: Flo
         knobs[kernels.OUTER], knobs[kernels.INNER] = widths if given is None else (given, given)
 
 
-def _bernstein_width(learner: UCBVI | DPUCBVI, spec: Spec, flags: Ints, knobs: Floats) -> None:
+def _bernstein_width(learner: UCBVI | DPUCBVI, spec: ProblemSpec, flags: Ints, knobs: Floats) -> None:
     flags[kernels.WIDTH] = kernels.WIDTH_BERNSTEIN
     flags[kernels.RANGE] = kernels.RANGE_LEFT if learner.constants == "tight" else kernels.RANGE_HORIZON
     given, azar = _number(learner.stat_const), learner.constants == "azar"
@@ -192,7 +192,7 @@ class UCBVI(GreedyLearner, BonusLearner):
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} = {getattr(self, name)!r}: is an option of bonus='bernstein' only")
 
-    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
         if self.bonus == "bernstein":
             _bernstein_width(self, spec, flags, knobs)
         else:
@@ -231,7 +231,7 @@ class PrivateUCBVI(PostProcessed, GreedyLearner):
         "honest": {**_HOEFFDING["honest"], "priv_scale": 0.0, "E_mode": "sd", "E_z": 1.0, "post": "raw"},
     }
 
-    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
         _hoeffding_width(self, spec, flags, knobs)
         self._post_flags(flags, knobs)
         return self._greedy_flags(flags)
@@ -275,7 +275,7 @@ class DPUCBVI(PostProcessed, GreedyLearner):
         if self.noise_failure is None:
             object.__setattr__(self, "noise_failure", (self.failure or 0.05) / 3.0)
 
-    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+    def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
         _bernstein_width(self, spec, flags, knobs)
         self._post_flags(flags, knobs)
         return self._greedy_flags(flags)

@@ -87,11 +87,11 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.count_query import CENTERED_REWARDS, VISITS
-from discreet.device.linear_planning import Solution, Solved, optimistic
+from discreet.device.linear_planning import Solution, Solved, optimistic_action
 from discreet.learners.estimation.linear_regression import Ridge, check_ridge, factored
 from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, Planned
 from discreet.mechanisms.features import Features, MixtureFeatures
-from discreet.mechanisms.interfaces import Ask, Release, Spec
+from discreet.mechanisms.interfaces import Ask, ProblemSpec, Release
 from discreet.mechanisms.linear.linear_queries import (
     GRAM,
     REWARD_GRAM,
@@ -212,7 +212,7 @@ class UCRLVTR(LinearLearner):
             checks.choice("reward_form", self.reward_form, ("features", "tabular"))
 
     # --------------------------------------------------------------------------- public facts
-    def _check(self, spec: Spec) -> None:
+    def _check(self, spec: ProblemSpec) -> None:
         super()._check(spec)
         if spec.horizon < 2:
             raise ValueError("spec.horizon = 1: must be at least 2, the last step has no target")
@@ -225,7 +225,7 @@ class UCRLVTR(LinearLearner):
                 "reward_form = 'features': must be 'tabular', the world declares no features of rewards"
             )
 
-    def query(self, spec: Spec) -> MixtureQuery:
+    def query(self, spec: ProblemSpec) -> MixtureQuery:
         """Return the sums that this learner reads, and their contracts."""
         self._check(spec)
         return MixtureQuery(
@@ -238,7 +238,7 @@ class UCRLVTR(LinearLearner):
             reward_share=float(self.reward_share or 1 / 3),
         )
 
-    def _rewards_asked(self, spec: Spec) -> Literal["tabular"] | Features | None:
+    def _rewards_asked(self, spec: ProblemSpec) -> Literal["tabular"] | Features | None:
         if self.known_rewards:
             return None
         psi = None if self.reward_form == "tabular" else _features(spec).rewards
@@ -306,7 +306,7 @@ class UCRLVTR(LinearLearner):
             width[h] = c_w * math.sqrt(level[h] + reach) + vector.norm_bound(failure, h) / math.sqrt(low[h])
         return _Noise(level, lam, low, width, failure)
 
-    def _failure(self, spec: Spec) -> float:
+    def _failure(self, spec: ProblemSpec) -> float:
         """Return the failure probability of one sampling event at one step.
 
         These events have equal parts, and so have unknown rewards.
@@ -333,7 +333,7 @@ class UCRLVTR(LinearLearner):
         return std * math.sqrt(terms) * (4 * math.sqrt(d) + 2 * log)
 
     def _sampling(
-        self, spec: Spec, pair: Pair, noise: _Noise, log_det: Floats, users: int
+        self, spec: ProblemSpec, pair: Pair, noise: _Noise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
         """Return the sampling part of ``width`` and ``plain`` of :class:`Regression`."""
         if self.constants == "published":
@@ -363,7 +363,7 @@ class UCRLVTR(LinearLearner):
         because contributions carry the values.
         """
         spec = state.spec
-        found = optimistic(self.query(spec).form, self._solution(spec, fitted))
+        found = optimistic_action(self.query(spec).form, self._solution(spec, fitted))
         return Planned(found.values, spec.layout.to_rows(found.q), found.context, fitted)
 
     def solution(self, state: LinearState) -> Solution:
@@ -375,7 +375,7 @@ class UCRLVTR(LinearLearner):
             raise ValueError("state: must be after a release, nothing was estimated yet")
         return self.tuned(state.spec)._solution(state.spec, state.fit)
 
-    def _solution(self, spec: Spec, fit: Fit) -> Solution:
+    def _solution(self, spec: ProblemSpec, fit: Fit) -> Solution:
         horizon, scale = spec.horizon, float(self.bonus_scale or 0.0)
         rewards = fit.rewards
         if fit.reward_bonus is not None:
@@ -431,7 +431,7 @@ class UCRLVTRPlus(UCRLVTR):
         share = checks.real("moment_share", self.moment_share, 0.0, 1.0, open_low=True, open_high=True)
         put(self, "moment_share", share)
 
-    def _range(self, spec: Spec) -> tuple[float, float]:
+    def _range(self, spec: ProblemSpec) -> tuple[float, float]:
         """Return the least and the largest sigma^2."""
         most = float(self.var_max or 1.0)
         low = min(most, 1.0 / _features(spec).dimension) if self.var_floor is None else self.var_floor
@@ -440,7 +440,7 @@ class UCRLVTRPlus(UCRLVTR):
             unit = float(spec.horizon - (0 if self.clip == "horizon" else 1)) ** 2
         return low * unit, most * unit
 
-    def query(self, spec: Spec) -> MixtureQuery:
+    def query(self, spec: ProblemSpec) -> MixtureQuery:
         """Return the sums that this learner reads, and their contracts."""
         plain = super().query(spec)
         return replace(
@@ -449,7 +449,7 @@ class UCRLVTRPlus(UCRLVTR):
         )  # fmt: skip
 
     def _sampling(
-        self, spec: Spec, pair: Pair, noise: _Noise, log_det: Floats, users: int
+        self, spec: ProblemSpec, pair: Pair, noise: _Noise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
         """Return the sampling part of ``width`` and ``plain`` of :class:`Regression`."""
         if pair.matrix == REWARD_GRAM:
@@ -468,11 +468,11 @@ class UCRLVTRPlus(UCRLVTR):
         sigma = np.maximum(1.0, spans / 2 * math.sqrt(least / most))
         return np.minimum(plain, _bernstein(pair, noise.low, sigma, log, float(users))), plain
 
-    def _solution(self, spec: Spec, fit: Fit) -> Solution:
+    def _solution(self, spec: ProblemSpec, fit: Fit) -> Solution:
         return replace(super()._solution(spec, fit), second=fit.second, variances=self._range(spec))
 
 
-def _features(spec: Spec) -> MixtureFeatures:
+def _features(spec: ProblemSpec) -> MixtureFeatures:
     assert isinstance(spec.features, MixtureFeatures)
     return spec.features
 

@@ -89,13 +89,13 @@ from discreet.core.count_query import CENTERED_REWARDS, REWARDS, TRANSITIONS, VI
 from discreet.core.layout import Layout
 from discreet.core.short_repr import brief
 from discreet.learners.estimation.linear_regression import simplex_rows
-from discreet.mechanisms.interfaces import Spec, StepwiseRelease
+from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.mechanisms.policy_rows import policy_rows
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-__all__ = ["BEHAVIOUR", "Candidate", "Counts", "Evaluation", "Value", "uniform", "values_of"]
+__all__ = ["BEHAVIOUR", "PolicyEstimate", "Counts", "Evaluation", "Value", "uniform", "evaluate"]
 
 BEHAVIOUR = "behaviour"
 _SUPPORT = 4.0  # Standard deviations of its noise that a count must exceed.
@@ -108,7 +108,7 @@ _LOW, _MIDDLE, _HIGH = range(3)
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class PolicyEstimate:
     """A policy to be evaluated.
 
     Attributes
@@ -294,7 +294,7 @@ class _Declared:
     after: Floats
 
     @classmethod
-    def of(cls, spec: Spec, bound: float | None) -> _Declared:
+    def of(cls, spec: ProblemSpec, bound: float | None) -> _Declared:
         horizon = spec.layout.horizon
         left: Floats = np.arange(horizon, -1, -1, dtype=np.float64)
         floor: Floats = np.zeros(horizon + 1)
@@ -330,7 +330,7 @@ class _Step(NamedTuple):
 class _Reader:
     """Reader of the steps of a release, with combined visits."""
 
-    def __init__(self, release: StepwiseRelease, spec: Spec) -> None:
+    def __init__(self, release: StepwiseRelease, spec: ProblemSpec) -> None:
         if release.layout != spec.layout:
             raise ValueError("release.layout: must be spec.layout")
         laws = release.laws
@@ -539,7 +539,9 @@ def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats
 class _Walk:
     """Backward and forward pass of one candidate."""
 
-    def __init__(self, reader: _Reader, candidate: Candidate, declared: _Declared, clusters: int) -> None:
+    def __init__(
+        self, reader: _Reader, candidate: PolicyEstimate, declared: _Declared, clusters: int
+    ) -> None:
         layout = reader.layout
         self.reader, self.layout, self.clusters, self.declared = reader, layout, clusters, declared
         checked = policy_rows(layout, candidate.policy)
@@ -752,10 +754,10 @@ class _Totals(NamedTuple):
 
 
 # ------------------------------------------------------------------------------ the whole
-def values_of(
+def evaluate(
     release: StepwiseRelease,
-    spec: Spec,
-    candidates: Mapping[str, Candidate],
+    spec: ProblemSpec,
+    candidates: Mapping[str, PolicyEstimate],
     *,
     level: float = 0.95,
     return_bound: float | None = None,
@@ -799,7 +801,7 @@ def values_of(
         raise ValueError(f"candidates has {BEHAVIOUR!r}: is evaluated anyway")
     walks = {name: _Walk(reader, candidate, declared, clusters) for name, candidate in candidates.items()}
     everywhere = np.ones((layout.horizon, layout.states), bool)
-    behaviour = _Walk(reader, Candidate(uniform(layout), everywhere), declared, clusters)
+    behaviour = _Walk(reader, PolicyEstimate(uniform(layout), everywhere), declared, clusters)
     visits = np.empty((layout.horizon, layout.rows))
     direct = np.zeros(2)  # sum of mean rewards and variance of its noise, in units of episodes
     for h in reversed(range(layout.horizon)):

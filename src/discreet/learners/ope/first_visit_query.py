@@ -58,7 +58,7 @@ from discreet.core.layout import Layout
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
 from discreet.learners.estimation import model_kernels as kernels
-from discreet.mechanisms.interfaces import Returns, Spec, StepwiseRelease
+from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds, StepwiseRelease
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -87,7 +87,7 @@ class FirstVisits:
 
     __repr__ = brief
 
-    spec: Spec
+    spec: ProblemSpec
     episodes: int = 1
 
     def __post_init__(self) -> None:
@@ -102,9 +102,9 @@ class FirstVisits:
         _ = self.bounds
 
     @property
-    def returns(self) -> Returns:
+    def returns(self) -> ReturnBounds:
         """Return the rule by which an episode's return is added up."""
-        return Returns() if self.spec.returns is None else self.spec.returns
+        return ReturnBounds() if self.spec.returns is None else self.spec.returns
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -16,7 +16,7 @@ Causes at each step leave no trace in a release. Only the factor limits them, an
 ``asked``. Lasting causes that act on later steps leave a trace that the consistency test can detect. If the
 gain is computed from returns, noise is large compared with the transitions and the test has little power. A
 hint, p below 0.05 of either comparison, then prevents the claim. Some lasting causes are still not detected:
-docs/decision-points.md states how many, and in which environments (``studies/hidden_causes.py``).
+docs/decision-points.md states how many, and in which environments (``benchmarks/studies/hidden_causes.py``).
 
 Everything is computed from one release, without data and without budget.
 """

@@ -52,12 +52,12 @@ from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded, Saveable
 from discreet.core.noise import seeded_noise_kernels as seeded_kernels
-from discreet.core.protocols import NoiseLaw
+from discreet.core.protocols import NoiseDistribution
 from discreet.core.releases import Floats
-from discreet.core.rng import Key, Randomness, SecureCoins, Seeded, checked_on_grid
+from discreet.core.rng import Key, Randomness, SecureRng, Seeded, checked_on_grid
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
-from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.mechanisms.interfaces import StepSums
 from discreet.mechanisms.saved_state.state_file import resume, state_of
 from discreet.utils.system import processors
@@ -105,7 +105,7 @@ class OneShotSession(Saveable):
         self._mechanism, self._randomness = mechanism, randomness
         self._query = query
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
-        self._tally = Tally(query, mechanism.reward_grid)
+        self._tally = PartialAggregate(query, mechanism.reward_grid)
 
     def _drop(self) -> None:
         super()._drop()
@@ -143,7 +143,7 @@ class OneShotSession(Saveable):
         return replace(self._mechanism)
 
     @property
-    def laws(self) -> Mapping[str, NoiseLaw]:
+    def laws(self) -> Mapping[str, NoiseDistribution]:
         """The noise law of every family, known before data; bounds are over the cells of all steps."""
         return _laws(self._mechanism)
 
@@ -173,13 +173,13 @@ class OneShotSession(Saveable):
             self._check_open()
             self._tally.add(trajectories, user)
 
-    def submit_tally(self, tally: Tally) -> None:
+    def submit_tally(self, tally: PartialAggregate) -> None:
         """Add everybody of a tally, who was counted elsewhere: the same sums as if they had come here.
 
         Raises ``ValueError``, and adds nobody, unless it is of an equal query and of the grid of this
         session's rewards or a coarser one, and holds nobody who is here already. Users that come later have
-        numbers above those of both (:meth:`Tally.merge
-        <discreet.mechanisms.dataset.partial_aggregate.Tally.merge>`).
+        numbers above those of both (:meth:`PartialAggregate.merge
+        <discreet.mechanisms.dataset.partial_aggregate.PartialAggregate.merge>`).
         """
         with self._call():
             self._check_open()
@@ -229,7 +229,7 @@ class OneShotRelease(Guarded):
 
     _what = "release"
 
-    def __init__(self, facts: _Facts, key: Key | None, tally: Tally) -> None:
+    def __init__(self, facts: _Facts, key: Key | None, tally: PartialAggregate) -> None:
         super().__init__()
         self._facts, self._key, self._tally = facts, key, tally
         self._steps = facts.mechanism.query.slots
@@ -266,7 +266,7 @@ class OneShotRelease(Guarded):
         return cast(tuple[MechanismRecord, ...], self._facts.mechanism.records)
 
     @property
-    def laws(self) -> Mapping[str, NoiseLaw]:
+    def laws(self) -> Mapping[str, NoiseDistribution]:
         """The noise law of every family; bounds are over the cells of all steps."""
         return _laws(self._facts.mechanism)
 
@@ -330,7 +330,7 @@ class OneShotRelease(Guarded):
             for table, begin in zip(tables.values(), offsets.tolist()[:-1], strict=True):
                 table += noise[begin : begin + table.size]
             return
-        coins = SecureCoins()
+        coins = SecureRng()
         draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
 
         def add(part: Floats, scale: float, grid: int | None) -> None:
@@ -367,7 +367,7 @@ class KeptRelease:
 
     query: CountQuery
     users: int
-    laws: Mapping[str, NoiseLaw]
+    laws: Mapping[str, NoiseDistribution]
     guarantee: Guarantee
     records: tuple[MechanismRecord | ReportRecord, ...]
     steps: tuple[StepSums, ...]
@@ -385,13 +385,13 @@ class KeptRelease:
         return iter(self.steps)
 
 
-def _laws(mechanism: CountMechanism) -> dict[str, NoiseLaw]:
+def _laws(mechanism: CountMechanism) -> dict[str, NoiseDistribution]:
     """One noise in every cell; bounds hold over all cells of a family."""
     query = mechanism.query
     if mechanism.family == kernels.NO_NOISE:
         return {name: laws.NoNoise() for name in query.row_families}
     law = laws.LaplaceSumLaw if mechanism.family == kernels.LAPLACE else laws.GaussianSumLaw
-    found: dict[str, NoiseLaw] = {}
+    found: dict[str, NoiseDistribution] = {}
     rows = query.slots * query.layout.rows
     for (name, shape), scale in zip(query.row_families.items(), mechanism.noise_scales.tolist(), strict=True):
         grid = mechanism.grid(name)

@@ -1,6 +1,6 @@
 """The exact sums of disjoint people for one count query: raw data, which protects nobody.
 
-A :class:`Tally` is what lies between people and a release. Many machines can each count the people whom they
+A :class:`PartialAggregate` is what lies between people and a release. Many machines can each count the people whom they
 hold, and send their tallies to the one that draws the noise; a data set can be counted once, and released
 later. It states no guarantee, since it has none: whoever reads one reads exact counts. It is to be kept, sent
 and deleted as the trajectories themselves are.
@@ -53,12 +53,12 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.core import checks
 from discreet.core.count_query import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.releases import Floats, Ints
-from discreet.core.rng import SecureCoins, checked_on_grid
+from discreet.core.rng import SecureRng, checked_on_grid
 from discreet.core.trajectories import Trajectories, checked
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.mechanisms.saved_state.save import CLASSES
 
-__all__ = ["Tally", "same_sums"]
+__all__ = ["PartialAggregate", "same_sums"]
 
 NEAREST = 2**20  # grid of rewards that are rounded to the nearest multiple
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # 1: tables whole, also empty ones
@@ -80,7 +80,7 @@ def same_sums(one: CountQuery, other: CountQuery) -> bool:
     )
 
 
-class Tally:
+class PartialAggregate:
     """The exact sums of disjoint people for one count query. **Raw data: it protects nobody.**
 
     Parameters
@@ -102,8 +102,8 @@ class Tally:
     Examples
     --------
     >>> import numpy as np, discreet as dr
-    >>> query = dr.CountQuery(dr.Layout(2, 1, 1), center_rewards=True)
-    >>> here, there = dr.Tally(query), dr.Tally(query)
+    >>> query = dr.mechanisms.CountQuery(dr.Layout(2, 1, 1), center_rewards=True)
+    >>> here, there = dr.mechanisms.PartialAggregate(query), dr.mechanisms.PartialAggregate(query)
     >>> here.add(dr.Trajectories(np.array([[0, 1]]), np.array([[0]]), np.array([[1.0]])))
     >>> there.absent(2)
     >>> here + there
@@ -161,7 +161,7 @@ class Tally:
 
     def __eq__(self, other: object) -> bool:
         """The same sums of as many people? (Marks and people's numbers are no part of that.)"""
-        if not isinstance(other, Tally):
+        if not isinstance(other, PartialAggregate):
             return NotImplemented
         return (
             same_sums(self._query, other._query)
@@ -266,17 +266,17 @@ class Tally:
             return units / self.grid
         if (units == rewards * self.grid).all():
             return rewards
-        return SecureCoins().rounded(rewards, self._grid)
+        return SecureRng().rounded(rewards, self._grid)
 
     # -------------------------------------------------------------------------------- merging
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: PartialAggregate) -> None:
         """Take in everybody of ``other``, which stays as it is.
 
         Numbers of users that come later are above those of both. Raises ``ValueError``, and takes in nobody,
         unless it is of an equal query and of the same grid or a coarser one, holds nobody who is here
         already, and fits.
         """
-        if type(other) is not Tally:
+        if type(other) is not PartialAggregate:
             raise ValueError(f"other = {checks.said(other)}: must be a Tally")
         if not same_sums(self._query, other._query):
             raise ValueError("other.query: must sum the same as query, of the same layout")
@@ -298,7 +298,7 @@ class Tally:
             mine += theirs
         self._sums += other._sums
 
-    def _later(self, other: Tally) -> tuple[int, int] | None:
+    def _later(self, other: PartialAggregate) -> tuple[int, int] | None:
         """The last person of both, by her number, and the most episodes that may be hers."""
         ends = [end for end in (self._last, other._last) if end is not None]
         if not ends:
@@ -306,25 +306,25 @@ class Tally:
         last = max(user for user, _ in ends)
         return last, min(self._query.episodes, sum(held for user, held in ends if user == last))
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: PartialAggregate) -> PartialAggregate:
         """Another tally, of the people of both."""
-        if not isinstance(other, Tally):
+        if not isinstance(other, PartialAggregate):
             return NotImplemented
         new = self._copy()
         new.merge(other)
         return new
 
-    def _copy(self) -> Tally:
+    def _copy(self) -> PartialAggregate:
         state = saved_state.state_of(self)
         state |= {"_counts": [counts.copy() for counts in self._counts], "_sums": self._sums.copy()}
-        new = Tally(self._query, self._grid)
+        new = PartialAggregate(self._query, self._grid)
         saved_state.resume(new, state)
         return new
 
     # -------------------------------------------------------------------------------- its sums
-    def emptied(self) -> Tally:
+    def emptied(self) -> PartialAggregate:
         """Another one that says how many people this one holds, and holds nothing of them."""
-        new = Tally(self._query, self._grid)
+        new = PartialAggregate(self._query, self._grid)
         new._people, new._marks, new._counts, new._sums = self._people, self._marks, [], np.zeros((0, 0))
         return new
 
@@ -362,7 +362,7 @@ class Tally:
         return np.concatenate([told, *(counts.astype(np.int64) for counts in self._counts), sums.ravel()])
 
     @classmethod
-    def of_units(cls, query: CountQuery, grid: int, units: NDArray[np.int64]) -> Tally:
+    def of_units(cls, query: CountQuery, grid: int, units: NDArray[np.int64]) -> PartialAggregate:
         """The tally of ``query`` that the integers ``units``, of 1 / ``grid``, are of.
 
         Raises ``ValueError`` if they are of none.
@@ -388,7 +388,7 @@ class Tally:
         return file.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Tally:
+    def from_bytes(cls, content: bytes) -> PartialAggregate:
         """The tally in ``content``. Raises ``ValueError`` if they are damaged, or no tally of people."""
         content = bytes(content)
         found = saved_state.read_content(io.BytesIO(content), len(content), "content", CLASSES, _LAYOUT)
@@ -409,7 +409,7 @@ class Tally:
             raise
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Tally:
+    def load(cls, path: str | os.PathLike[str]) -> PartialAggregate:
         """The tally in the file at ``path``, which stays.
 
         Raises ``ValueError`` if it is damaged, or no tally of people.
@@ -418,19 +418,19 @@ class Tally:
         return cls._of(f"path = {str(path)!r}", found.values)
 
     def __reduce__(self) -> Any:
-        return Tally.from_bytes, (self.to_bytes(),)
+        return PartialAggregate.from_bytes, (self.to_bytes(),)
 
     def _values(self) -> dict[str, Any]:
         counts = [_packed(one) for one in self._counts]
         return {"raw": _RAW, **saved_state.whole_of(self), "_counts": counts}
 
     @classmethod
-    def _of(cls, where: str, values: Mapping[str, Any]) -> Tally:
+    def _of(cls, where: str, values: Mapping[str, Any]) -> PartialAggregate:
         try:
             layout = values["_query"].layout
             counts = [_unpacked(one, layout.rows * layout.states) for one in values["_counts"]]
             whole = {name: value for name, value in values.items() if name != "raw"} | {"_counts": counts}
-            new: Tally = saved_state.made_of(cls, whole)
+            new: PartialAggregate = saved_state.made_of(cls, whole)
             new.check()
         except (TypeError, AttributeError, KeyError, IndexError) as error:
             raise ValueError(f"{where}: is no tally ({error!r})") from error
@@ -448,7 +448,7 @@ class Tally:
             checks.integer("episodes of the last person", own, 1, query.episodes)
         if not self._marks or not all(isinstance(one, str) and _MARK.fullmatch(one) for one in self._marks):
             raise ValueError("marks: must be texts of 32 hexadecimal digits")
-        fresh = Tally(query, self._grid)
+        fresh = PartialAggregate(query, self._grid)
         if len(self._counts) != len(fresh._counts):
             raise ValueError(f"counts: must be {len(fresh._counts)} tables")
         for counts, empty in zip(self._counts, fresh._counts, strict=True):

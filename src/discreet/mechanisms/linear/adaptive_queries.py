@@ -67,10 +67,10 @@ from discreet.core import checks
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.protocols import Coins
 from discreet.core.releases import Estimate, Floats, Ints
-from discreet.core.rng import Randomness, Secure, SecureCoins, Seeded, checked_on_grid
+from discreet.core.rng import Randomness, Secure, SecureRng, Seeded, checked_on_grid
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories, checked
 from discreet.mechanisms.features import Features, fitting_features
@@ -398,7 +398,7 @@ class ResponseSession(Saveable):
             half, users, last = self._followed(user, n)
             rewards = records.rewards
             if self._exact:
-                rewards = SecureCoins().rounded(rewards, self._reward_grid)
+                rewards = SecureRng().rounded(rewards, self._reward_grid)
             # before the records: an interrupt in between loses them
             self._users, self._taken, self._last = users, self._taken + n, last
             self._stored.add(records.states, records.actions, rewards, half)
@@ -668,7 +668,7 @@ class ResponseSession(Saveable):
 
         Sums on a grid are added to noise in 64-bit integers; only then is anything rounded to float64.
         """
-        coins: Coins = SecureCoins() if self._key is None else SeededCoins(self._key, self._asked - 1)
+        coins: Coins = SecureRng() if self._key is None else SeededRng(self._key, self._asked - 1)
         d, states = self._features.dimension, self._layout.states
         scales: dict[str, float] = {}
         if question.private:

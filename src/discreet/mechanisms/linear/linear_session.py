@@ -37,7 +37,7 @@ from discreet.core.noise import seeded_noise_kernels as seeded_kernels
 from discreet.core.protocols import Coins
 from discreet.core.raw_encoder import RawEncoder, rounded, same_plan
 from discreet.core.releases import Estimate, Floats, Message, Plan
-from discreet.core.rng import Key, Randomness, SecureCoins, checked_on_grid
+from discreet.core.rng import Key, Randomness, SecureRng, checked_on_grid
 from discreet.core.short_repr import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
@@ -281,7 +281,7 @@ class LinearSession(FromDevices):
             self._cells += own
             return
         record = self._record(message)
-        exact = rounded(record, SecureCoins(), self._grid)
+        exact = rounded(record, SecureRng(), self._grid)
         if self._grid is not None:
             checked_on_grid(exact.rewards, self._grid)  # sums are rounded again, all together
         cells = self._query.to_cells(self._query.user_tables(self._prepared, exact, self._grid))
@@ -355,7 +355,7 @@ class LinearSession(FromDevices):
         assert self._draws is not None
         if self._key is not None:
             return self._draws.at(self._key, i, j, factor)
-        return self._draws.from_coins(SecureCoins(), factor)
+        return self._draws.from_coins(SecureRng(), factor)
 
     def _rooted(self, walk: ExactSquareRoot, leaf: int) -> Floats:
         """The prefix sum from exact measurements; leaves of releases that nobody asked for are empty."""

@@ -23,7 +23,7 @@ from discreet.core import checks
 from discreet.core.releases import ON_DEVICE, Floats, Message
 from discreet.core.rng import Key
 from discreet.core.stream_session import StreamSession
-from discreet.device.message_envelope import NONCE, Refused
+from discreet.device.message_envelope import NONCE, MessageRejected
 
 __all__ = ["REACH", "FromDevices", "local_message", "session_number"]
 
@@ -117,22 +117,22 @@ class FromDevices(StreamSession):
         if self._plan is None or not isinstance(message.message, bytes):
             return super()._check_in_time(message)
         if message.plan != self._plans:
-            raise Refused("late", f"was made for plan {message.plan}, not {self._plans}")
+            raise MessageRejected("late", f"was made for plan {message.plan}, not {self._plans}")
         if not self._awaited:
             self._sent(message)
-            raise Refused("full", "all users of the plan have come")
+            raise MessageRejected("full", "all users of the plan have come")
 
     def _sent(self, message: Message) -> tuple[Any, bytes | None]:
         """Return the numbers that a local user sent, and their nonce; bare numbers have no nonce.
 
-        Raises :class:`~discreet.device.message_envelope.Refused` on bytes that do not count.
+        Raises :class:`~discreet.device.message_envelope.MessageRejected` on bytes that do not count.
         """
         payload = self._payload(message)
         if not isinstance(payload, bytes):
             return payload, None
         nonce, numbers = self._read(message.plan, payload)
         if self._came[0] == self._plans and nonce in self._came[1]:
-            raise Refused("replayed", "came before, and counts already")
+            raise MessageRejected("replayed", "came before, and counts already")
         return numbers, nonce
 
     @staticmethod

@@ -15,10 +15,10 @@ from discreet.core.call_protocols import Encoder
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import MeasuredSession
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import Floats, Ints, Message, Plan
-from discreet.core.rng import Key, Randomness, SecureCoins
+from discreet.core.rng import Key, Randomness, SecureRng
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.mechanisms.local import randomized_response as local_reports
@@ -124,7 +124,7 @@ class ReportedSession(FromDevices, MeasuredSession):
         A seeded generator is that of the user's device in a local session. No part of a draw is visible
         before the user is counted, so a draw that was interrupted may be repeated.
         """
-        coins = SecureCoins() if self._key is None else SeededCoins(self._key, user)
+        coins = SecureRng() if self._key is None else SeededRng(self._key, user)
         return self._randomizer(self._query)(record, self.open_plan, coins).message
 
     def _add_reports(self, messages: Sequence[Any], nonce: bytes | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
-from discreet.core.protocols import NoiseLaw
+from discreet.core.protocols import NoiseDistribution
 from discreet.core.releases import Schedule
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local.randomized_response import StepReports
@@ -57,7 +57,7 @@ class Reported:
 
     def law(
         self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
-    ) -> NoiseLaw:
+    ) -> NoiseDistribution:
         """Return the noise distribution of one family after ``terms`` users reported.
 
         Parameters

@@ -55,7 +55,7 @@ from discreet.core.releases import Floats, Ints, Message, Plan, Schedule
 from discreet.core.rng import Key, Randomness
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
-from discreet.device.message_envelope import Refused, drawn_nonce
+from discreet.device.message_envelope import MessageRejected, drawn_nonce
 from discreet.device.message_guarantee import MessageGuarantee
 from discreet.device.randomized_response_device import Found, ReportDevice
 from discreet.device.shuffle_encoder import BitCoins
@@ -203,10 +203,10 @@ class ReportShuffler(Inbox):
         self._nonces = set()
 
     def receive(self, message: Any) -> None:
-        """Count one message, or raise :class:`~discreet.device.message_envelope.Refused` (and count that)."""
+        """Count one message, or raise :class:`~discreet.device.message_envelope.MessageRejected` (and count that)."""
         try:
             found, nonce = self._read(message)
-        except Refused as refusal:
+        except MessageRejected as refusal:
             self._refused[refusal.reason] += 1
             raise
         reports, tables = self._reports.copy(), (self._moves.copy(), self._bits.copy())
@@ -227,7 +227,7 @@ class ReportShuffler(Inbox):
         """Count many messages; bad ones are recorded as refused. Returns the number of good ones."""
         before = self._received
         for message in batch:
-            with suppress(Refused):
+            with suppress(MessageRejected):
                 self.receive(message)
         return self._received - before
 

@@ -56,7 +56,7 @@ from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectory
 from discreet.device import shuffle_encoder as encoders
 from discreet.device import shuffle_payload as messages
-from discreet.device.message_envelope import NONCE, Reason, Refused
+from discreet.device.message_envelope import NONCE, MessageRejected, Reason
 from discreet.device.message_guarantee import MessageGuarantee
 from discreet.device.shuffle_payload import Form
 from discreet.mechanisms.local.message_inbox import session_number
@@ -160,11 +160,11 @@ class Inbox:
         self._left = 0
 
     def _check_new(self, nonce: bytes) -> None:
-        """Raise ``Refused`` if this message was received before, or the plan has no users left."""
+        """Raise ``MessageRejected`` if this message was received before, or the plan has no users left."""
         if nonce in self._nonces:
-            raise Refused("replayed", "came before")
+            raise MessageRejected("replayed", "came before")
         if not self._left:
-            raise Refused("full", "all users of the plan have come")
+            raise MessageRejected("full", "all users of the plan have come")
 
     def _check_enough(self, received: int) -> None:
         if received < self.least:
@@ -215,11 +215,11 @@ class Shuffler(Inbox):
         return self.form
 
     def receive(self, message: bytes) -> None:
-        """Count one message, or raise :class:`~discreet.device.message_envelope.Refused` (and count that)."""
+        """Count one message, or raise :class:`~discreet.device.message_envelope.MessageRejected` (and count that)."""
         try:
             nonce, ones = messages.read(self.form, self._plan, message)
             self._admit(nonce)
-        except Refused as refusal:
+        except MessageRejected as refusal:
             self._refused[refusal.reason] += 1
             raise
         self._count(ones, 1)
@@ -246,7 +246,7 @@ class Shuffler(Inbox):
             for message in batch[begin : begin + _READ_AT_ONCE]:
                 try:
                     parts.append(messages.payload(form, self._plan, message))
-                except Refused as refusal:
+                except MessageRejected as refusal:
                     self._refused[refusal.reason] += 1
             packed = np.frombuffer(b"".join(payload for _, payload in parts), "<u8")
             ones, good = messages.unpack(form, packed.astype(np.uint64).reshape(len(parts), sum(form.words)))
@@ -254,10 +254,10 @@ class Shuffler(Inbox):
             for i, (nonce, _) in enumerate(parts):
                 try:
                     if not good[i]:
-                        raise Refused("malformed", "a counter has more ones than a user has bits")
+                        raise MessageRejected("malformed", "a counter has more ones than a user has bits")
                     self._admit(nonce)
                     kept[i] = True
-                except Refused as refusal:
+                except MessageRejected as refusal:
                     self._refused[refusal.reason] += 1
             self._count(ones[kept].sum(axis=0), int(kept.sum()))
         return self._received - before
@@ -491,7 +491,7 @@ class ShuffleSession(StreamSession):
         self._refused["late"] += 1
         if self._plan is None:
             raise RuntimeError("no plan is open: call begin first")
-        raise Refused("late", "was made for a batch that is over")
+        raise MessageRejected("late", "was made for a batch that is over")
 
     def _add(self, message: Message) -> None:
         if message.trajectory is not None:
