@@ -1,4 +1,4 @@
-"""The parts of a run, told apart at the door: a value in another part's place is refused by name."""
+"""Check that learner, privatizer and other parts of a run were passed in the right arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Role", "check_role"]
 
 Role = Literal["learner", "offline learner", "privatizer"]
 
-# what each must be able to do; the first is what no other part can
+# Methods that each part must have; no other part has the first one.
 _CALLS: dict[Role, tuple[str, ...]] = {
     "learner": ("plan", "schedule", "query", "begin"),
     "offline learner": ("learn", "schedule", "query"),
@@ -24,9 +24,10 @@ _SUCH: dict[Role, str] = {
 
 
 def check_role(name: str, value: Any, role: Role) -> None:
-    """Raise ``ValueError`` unless the value can do what its part in a run asks for.
+    """Raise ``ValueError`` unless the value has the methods of its role in a run.
 
-    The error says what the value is, where it is another part: learner and privatizer may be swapped.
+    name : name of the argument, for the error. If the value is another part, the error says which:
+    learner and privatizer may be swapped.
     """
     if not isinstance(value, type) and all(hasattr(value, call) for call in _CALLS[role]):
         return

@@ -1,9 +1,9 @@
-"""Public feature maps, with the bounds that sensitivities rest on certified at construction.
+"""Public feature maps whose bounds, which determine sensitivities, are certified at construction.
 
 :class:`Features` are phi(s, a) of linear MDPs, :class:`MixtureFeatures` phi(s' | s, a) of linear mixtures.
-Certified are ``feature_bound``, ``signed_feature_bound``, ``feature_l1`` and ``nonneg``. The tables hold
-every pair, visited or not, so a certificate is a maximum over a public array and says nothing of data. The
-trusted core knows these types and never the model behind them.
+Their ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg`` are certified. The
+tables hold every pair, visited or not. A certificate is therefore a maximum over a public array and reveals
+nothing about data. The trusted core uses these types and never the model behind them.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from discreet.core.short_repr import brief
 
 Floats = NDArray[np.float64]
 
-_SLACK = 1e-12  # relative: rounding of a norm
-_LEAST, _MOST = 1e-50, 1e50  # of bounds: beyond, their fourth powers are no float64, or one of few digits
-_SPAN = 1e-9  # largest residual of 1 = phi^T v that counts as rounding
-_ENUMERATED = 12  # successors up to which all sign vectors are tried, 2^11 of them
-_CHUNK = 2**22  # numbers held at once while they are
+_SLACK = 1e-12  # Relative rounding error of a norm.
+_LEAST, _MOST = 1e-50, 1e50  # Range of bounds, in which fourth powers are float64 numbers of full precision.
+_SPAN = 1e-9  # Largest residual of 1 = phi^T v that counts as rounding.
+_ENUMERATED = 12  # Largest number of successors with which all 2^11 sign vectors are tried.
+_CHUNK = 2**22  # Numbers held in memory at once for them.
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class Features:
-    """phi (S, A, d) with ||phi(s, a)||_2 <= bound, checked for every pair.
+    """Feature table phi (S, A, d) with ||phi(s, a)||_2 <= bound, checked for every pair.
 
     Parameters
     ----------
     table : (S, A, d), finite
     bound : float
-        b > 0, of the Euclidean norm, from 1e-50 to 1e50 like every other bound here.
+        b > 0, bound of the Euclidean norm, from 1e-50 to 1e50 like every other bound here.
     l1 : float, optional
-        a, of the sum of absolute values; None: sqrt(d) b, which always holds.
+        a, bound of the sum of absolute values; None: sqrt(d) b, which always holds.
     nonneg : bool
         Declare (and check) that every coordinate is at least 0: some sensitivities are then smaller.
 
     Raises
     ------
     ValueError
-        If a declared contract does not hold at some (s, a), which is named.
+        If a declared bound does not hold at some (s, a), which the error names.
     """
 
     __repr__ = brief
@@ -95,9 +95,9 @@ class Features:
 
     @cached_property
     def constant(self) -> bool:
-        """Is 1 in the span of the features, phi(s, a)^T v = 1 for all pairs and one v?
+        """True if 1 is in the span of the features: phi(s, a)^T v = 1 for all pairs and one v.
 
-        Where it is, targets may be centred by any public constant without bias.
+        Targets may then be centred by any public constant without bias.
         """
         ones = np.ones(len(self.rows))
         v = np.linalg.lstsq(self.rows, ones, rcond=None)[0]
@@ -105,15 +105,15 @@ class Features:
 
     @cached_property
     def dead(self) -> tuple[int, ...]:
-        """Coordinates that are 0 at every pair: the Gram matrix is singular along them for any data."""
+        """Coordinates that are 0 at every pair; the Gram matrix is singular in them for any data."""
         return tuple(np.flatnonzero(~self.table.any(axis=(0, 1))).tolist())
 
     def copy(self) -> Features:
-        """From a private copy of the table, certified again: who writes to the one moves not the other."""
+        """Return a copy with its own table, certified again."""
         return Features(self.table, self.bound, l1=self.l1, nonneg=self.nonneg)
 
     def scaled(self, factor: float) -> Features:
-        """The features times ``factor``, with contracts to match; ``ValueError`` unless it is above 0."""
+        """Return the features and bounds times ``factor``; ``ValueError`` unless it is above 0."""
         factor = checks.positive("factor", factor)
         return Features(self.table * factor, self.bound * factor, l1=self.l1 * factor, nonneg=self.nonneg)
 
@@ -128,23 +128,23 @@ def _certify(name: str, measured: Floats, bound: float, words: str) -> None:
 
 
 def one_hot(states: int, actions: int) -> Features:
-    """phi(s, a) = e_{s A + a}, d = S A: the tabular special case, with b = a = 1."""
+    """Return phi(s, a) = e_{s A + a}, d = S A: the tabular special case, with b = a = 1."""
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     return Features(np.eye(s * a).reshape(s, a, s * a), 1.0, l1=1.0, nonneg=True)
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class MixtureFeatures:
-    """phi(s' | s, a) in R^d of a linear mixture, P_h(s' | s, a) = <phi(s' | s, a), w_h>, with its contracts.
+    """Features phi(s' | s, a) in R^d of a linear mixture, with certified bounds.
 
-    What a user contributes is phi_v(s, a) = sum_s' phi(s' | s, a) v(s') at values v, so the contracts are
-    suprema over v, for every (s, a):
+    The mixture is P_h(s' | s, a) = <phi(s' | s, a), w_h>. The contribution of a user at values v is
+    phi_v(s, a) = sum_s' phi(s' | s, a) v(s'). The bounds are therefore suprema over v, for every (s, a):
 
     * ``bound`` = F01 >= sup over v in [0, 1]^S of ||phi_v(s, a)||_2;
     * ``signed_bound`` = F+- >= sup over v in [-1, 1]^S of ||phi_v(s, a)||_2;
-    * ``l1``, ``signed_l1``: the same two of ||phi_v(s, a)||_1, for Laplace noise.
+    * ``l1``, ``signed_l1``: the same two suprema of ||phi_v(s, a)||_1, for Laplace noise.
 
-    So values in [0, b] give ||phi_V|| <= b F01, and values within m / 2 of their centre c give
+    Values in [0, b] therefore give ||phi_V|| <= b F01, and values within m / 2 of their centre c give
     ||phi_{V - c}|| <= m F+- / 2.
 
     Parameters
@@ -152,19 +152,19 @@ class MixtureFeatures:
     table : (S, A, S, d), finite
         Entry [s, a, s'] is phi(s' | s, a).
     weight_bound : float
-        C_w > 0, the declared (public) bound of ||w_h||_2. No noise depends on it, widths do.
+        C_w > 0, the declared (public) bound of ||w_h||_2. Confidence widths depend on it, noise does not.
     bound, signed_bound, l1, signed_l1 : float, optional
-        Contracts to declare; None: the smallest value that is proved (``exact`` says if it is the supremum).
+        Bounds to declare; None: the smallest value that is proved (``exact`` says if it is the supremum).
     rewards : Features, optional
         psi (S, A, p) in which mean rewards are linear, r_h(s, a) = <psi(s, a), theta_h>: public, for learners
-        that do not know them.
+        that do not know the rewards.
     reward_weight_bound : float, optional
         C_r > 0, the declared bound of ||theta_h||_2; None: sqrt(p) / ``rewards.bound``. For widths only.
 
     Raises
     ------
     ValueError
-        If a declared contract is smaller than what is proved at some (s, a), which is named, or one is
+        If a declared bound is smaller than the proved value at some (s, a), which the error names, or one is
         outside [1e-50, 1e50] (a table of zeros has no bound).
 
     Notes
@@ -176,11 +176,13 @@ class MixtureFeatures:
 
     1. If p_i n_i = 0 for every i (features of one sign: mixtures of base models, one-hot tables), v = 1
        attains all these bounds at once: the norms of phi_1 are the four suprema.
-    2. Else, with at most 12 such successors, every sign vector e is tried; phi_{-e} = -phi_e halves their
-       number, and the vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2: phi_v = (phi_1 +- phi_e) / 2.
-    3. Else the coordinatewise bounds are upper bounds; so are F+- <= sqrt(n) ||M||_op for the (n, d) matrix M
-       of the pair, as ||v||_2 <= sqrt(n), and F01 <= (||phi_1|| + F+-) / 2, as v = 1/2 + u / 2 with u in
-       [-1, 1]^S; and ||.||_1 <= sqrt(d) ||.||_2. The smaller ones are taken.
+    2. Else, with at most 12 such successors, every sign vector e is tried. Half of them suffice, as
+       phi_{-e} = -phi_e. The vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2, so
+       phi_v = (phi_1 +- phi_e) / 2.
+    3. Else the coordinatewise bounds are upper bounds. Three more hold, and the smallest is taken:
+       F+- <= sqrt(n) ||M||_op for the (n, d) matrix M of the pair, as ||v||_2 <= sqrt(n);
+       F01 <= (||phi_1|| + F+-) / 2, as v = 1/2 + u / 2 with u in [-1, 1]^S;
+       ||.||_1 <= sqrt(d) ||.||_2.
     """
 
     __repr__ = brief
@@ -258,19 +260,22 @@ class MixtureFeatures:
 
     @property
     def table(self) -> Floats:
-        """(S, A, S, d) read-only, entry [s, a, s'] is phi(s' | s, a); a view of ``columns`` (S, A, d, S)."""
+        """Table (S, A, S, d) with entries phi(s' | s, a).
+
+        It is a read-only view of ``columns`` (S, A, d, S).
+        """
         return self.columns.transpose(0, 1, 3, 2)
 
     @cached_property
     def nonneg(self) -> bool:
-        """Is every coordinate at least 0? Then so is phi_v for v >= 0 (raw targets, never centred ones)."""
+        """True if every coordinate is at least 0; so is phi_v for v >= 0 (raw targets, not centred ones)."""
         return bool(self.columns.min() >= 0)
 
     def values_features(self, values: ArrayLike) -> Floats:
-        """phi_v (..., S, A, d) of values v (..., S): one matrix product, no other temporary.
+        """Return phi_v (..., S, A, d) of values v (..., S).
 
-        One vector at a time and several at once may differ in the last bit. Raises ``ValueError`` if the last
-        axis is not of the S states.
+        It is one matrix product without another temporary array. One vector at a time and several at once may
+        differ in the last bit. Raises ``ValueError`` if the last axis of ``values`` does not have length S.
         """
         v = np.asarray(values, dtype=np.float64)
         if v.ndim < 1 or v.shape[-1] != self.states:
@@ -289,7 +294,7 @@ class MixtureFeatures:
 def fitting_features(
     features: Features | MixtureFeatures | None, layout: Layout
 ) -> Features | MixtureFeatures | None:
-    """The features, or None, of a problem of these sizes; ``ValueError`` if they are of another."""
+    """Return the features, or None; ``ValueError`` if their sizes are not those of the layout."""
     if features is None:
         return None
     if not isinstance(features, Features | MixtureFeatures):
@@ -303,7 +308,7 @@ def fitting_features(
 
 
 def _restore(features: Features | MixtureFeatures, state: dict[str, Any]) -> None:
-    """Unpickled arrays are writeable: freeze them again."""
+    """Set the state and make its arrays read-only again, since unpickled arrays are writeable."""
     features.__dict__.update(state)
     for value in state.values():
         if isinstance(value, np.ndarray):
@@ -311,7 +316,7 @@ def _restore(features: Features | MixtureFeatures, state: dict[str, Any]) -> Non
 
 
 def _suprema(pairs: Floats) -> tuple[Floats, bool]:
-    """(4, P) proved F01, F+-, and both in l1, of (P, S, d) successor features; are all of them suprema?"""
+    """Return ((4, P) proved F01, F+- and both in l1, whether all are suprema) of (P, S, d) features."""
     positive = np.maximum(pairs, 0.0).sum(axis=1)
     negative = np.maximum(-pairs, 0.0).sum(axis=1)
     found = np.array(_norms(np.maximum(positive, negative), positive + negative))
@@ -336,7 +341,7 @@ def _suprema(pairs: Floats) -> tuple[Floats, bool]:
 
 
 def _norms(halves: Floats, wholes: Floats) -> list[Floats]:
-    """Euclidean norms of both, then sums of absolute values, along the last axis."""
+    """Return the Euclidean norms of both, then the sums of absolute values, along the last axis."""
     return [
         *(np.linalg.norm(x, axis=-1) for x in (halves, wholes)),
         *(np.abs(x).sum(axis=-1) for x in (halves, wholes)),

@@ -117,7 +117,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class ReturnBounds:
-    """Public facts about an episode's return: how rewards are added up, their units and bounds.
+    """What is public about an episode's return: how it is added up, in which units, and between which bounds.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class Sized:
 
 @dataclass(frozen=True, eq=False)
 class ProblemSpec(Sized):
-    """Public facts about the problem, declared before users act.
+    """What is publicly declared about the problem before anybody acts.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ class StepwiseRelease(Protocol):
     def users(self) -> int: ...
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distributions by family of the query; their bounds are over the cells of all steps."""
+        """By the names of the query's families; their bounds are over the cells of all steps."""
         ...
 
     @property
@@ -406,7 +406,7 @@ class Mechanism(Protocol):
         ...
 
     def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
-        """Return the noise distributions, by family, of the release after ``n`` users, a scheduled time."""
+        """The noise law of every family in the release after n users, a scheduled time."""
         ...
 
 
@@ -453,18 +453,15 @@ class Learner(Protocol):
     """
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the public times of release, fixed before data, for the declared problem ``spec``."""
+        """When it wants releases: public, fixed before data. spec : what is declared about the problem."""
         ...
 
     def query(self, spec: ProblemSpec) -> Any:
-        """Return the query for the problem ``spec``: a :class:`CountQuery`, or one of sums of features."""
+        """Which sums it needs of the problem in ``spec``: a :class:`CountQuery`, or of features."""
         ...
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
-        """Return the first state for ``spec``.
-
-        ties : (2,) uint64, key of the public random numbers that break ties.
-        """
+        """Its first state for ``spec``. ties : (2,) uint64, the key of the public coins that break ties."""
         ...
 
     def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]:

@@ -1,4 +1,4 @@
-"""From a mechanism to the session that draws its noise."""
+"""Sessions of mechanisms: a session draws the noise of its mechanism."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACES = {
     "AmplifiedMechanism": ("mechanisms.shuffle.amplified_session", "AmplifiedSession"),
     "BatchMechanism": ("mechanisms.batch_queries", "BatchSession"),
 }
-_COUNTS = {  # by what plans ask, and else by the strategy
+_COUNTS = {  # by the requests of plans, else by the strategy
     "group": ("mechanisms.central.policy_return_session", "GroupSession"),
     "cut": ("mechanisms.central.clipped_reward_session", "CutSession"),
     "clocked": ("mechanisms.central.per_pair_session", "ClockSession"),
@@ -30,11 +30,10 @@ _COUNTS = {  # by what plans ask, and else by the strategy
 
 
 def session_of(mechanism: Any, randomness: Randomness) -> Session:
-    """A fresh session of a mechanism, with noise from ``randomness`` (Seeded or Secure). Raises
-    ``ValueError`` on a mechanism of no kind that is known here.
+    """Return a new session of a mechanism, with noise from ``randomness`` (Seeded or Secure).
 
-    What the session guarantees is what the mechanism says; that the kinds are exact (no subclass that could
-    state another loss) is checked by each session.
+    The guarantee of the session is that of the mechanism. Each session checks that its mechanism has the
+    exact class (a subclass could state another loss). Raises ``ValueError`` on an unknown kind of mechanism.
     """
     name = type(mechanism).__name__
     place = _PLACES.get(name)
@@ -47,12 +46,12 @@ def session_of(mechanism: Any, randomness: Randomness) -> Session:
 
 
 class Proposes:
-    """Base of privatizers that propose mechanisms, and open no sessions but those of the core."""
+    """Base of privatizers that propose mechanisms and open only the sessions listed in this module."""
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """What would be done to people, and what that costs: fixed before data."""
+        """Return the mechanism and its privacy guarantee, fixed before data."""
         raise TypeError(f"{type(self).__name__}: must have a method mechanism(query, schedule, randomness)")
 
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
-        """A session of :meth:`mechanism`. Raises ``ValueError`` as that does."""
+        """Return a session of :meth:`mechanism`. Raises ``ValueError`` as :meth:`mechanism` does."""
         return session_of(self.mechanism(query, schedule, randomness), randomness)

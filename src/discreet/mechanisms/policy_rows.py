@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 class PolicyRows(NamedTuple):
-    """A checked policy as the kernels read it, for callers that use one policy many times.
+    """Checked policy in the form of the kernels, for callers that use one policy many times.
 
     A deterministic policy has ``rows`` (H, S), the row that is played at (h, s). A stochastic policy has
     ``probabilities`` (H, R) over rows. The other array is empty.
@@ -69,7 +69,7 @@ def policy_rows(layout: Layout, policy: ArrayLike | PolicyRows) -> PolicyRows:
 
 
 def anybody(layout: Layout, users: int) -> Plan:
-    """Return the plan of users whose policy is not ours: uniform over admissible actions at every step."""
+    """Return the plan for users with an unknown policy: uniform over admissible actions at every step."""
     mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(float)
     row = mask / mask.sum(axis=1, keepdims=True)
     return Plan(np.repeat(row[None], layout.horizon, axis=0), users)

@@ -1,4 +1,4 @@
-"""What privatizers ask of a query, a schedule and a source before a mechanism is made of them."""
+"""Checks of a query, a schedule and a source of randomness before a privatizer creates a mechanism."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = [
     "standing_batch",
 ]
 
-_MOST_CELLS = 2 * 10**8  # of a session that releases all of them at once, many times
+_MOST_CELLS = 2 * 10**8  # largest number of cells of a session with many releases
 
 
 def private_query(query: Any, cuts: bool = False) -> CountQuery:
-    """A private copy: what a learner does to its own query later moves no noise.
+    """Return a private copy, so that later changes of the learner's query change no noise.
 
-    ``cuts`` : does whoever asks know how to release rewards that are counted up to a cut?
+    ``cuts`` : whether the caller can release clipped rewards. Raises ``ValueError`` on another kind of query.
     """
     if type(query).__name__ in ("MixtureQuery", "GramQuery"):
         raise ValueError(
@@ -38,7 +38,7 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"
         )
-    query = query.copy()  # what is looked at is what is kept
+    query = query.copy()  # the copy that is checked is the copy that is used
     if query.cut and not cuts:
         raise ValueError(
             "privatizer: must be 'central' (with release 'batches', 'decaying' or 'auto') or 'none' for a "
@@ -49,7 +49,7 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
 
 
 def check_cut(query: CountQuery, schedule: Schedule) -> None:
-    """Raise ``ValueError`` if who reads the releases of a query with a cut would find nothing in them."""
+    """Raise ``ValueError`` if rewards are clipped and the learner reads sums instead of measurements."""
     if query.cut and schedule.reads == "sums":
         raise ValueError(
             "schedule.reads = 'sums': must be 'measurements' for a query with a cut, whose scales and "
@@ -58,7 +58,7 @@ def check_cut(query: CountQuery, schedule: Schedule) -> None:
 
 
 def continual_query(query: Any, cuts: bool = False) -> CountQuery:
-    """A private copy of what a session of many releases can answer."""
+    """Return a private copy of a query for a session of many releases; ``ValueError`` if it does not fit."""
     query = private_query(query, cuts)
     if query.episodes > 1:
         raise ValueError(
@@ -71,28 +71,31 @@ def continual_query(query: Any, cuts: bool = False) -> CountQuery:
 
 
 def private_schedule(schedule: Any) -> Schedule:
-    """A private copy."""
+    """Return a private copy of a schedule. Raises ``ValueError`` on another class."""
     if type(schedule) is not Schedule:  # a subclass could move the times of release
         raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
     return dataclasses.replace(schedule)
 
 
 def is_linear(query: Any) -> bool:
-    """Does it ask for sums of features? (Of no subclass, which could declare any sensitivity.)"""
+    """Return whether a query asks for sums of features.
+
+    False for a subclass, which could declare any sensitivity.
+    """
     if type(query) is CountQuery:
-        return False  # and nothing of features is loaded
+        return False  # the modules of features are then not imported
     from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
 
     return type(query) in (GramQuery, MixtureQuery)
 
 
 def has_batches(schedule: Any) -> bool:
-    """Does a schedule ask a question of its own of each batch?"""
+    """Return whether a schedule has a separate query for each batch."""
     return getattr(schedule, "queries", None) is not None
 
 
 def standing_batch(schedule: Schedule) -> Schedule:
-    """The one-shot schedule of the last batch where each has a question of its own; else the schedule."""
+    """Return the one-shot schedule of the last batch if batches have separate queries, else ``schedule``."""
     if not has_batches(schedule):
         return schedule
     times = private_schedule(schedule).release_times
@@ -100,7 +103,7 @@ def standing_batch(schedule: Schedule) -> Schedule:
 
 
 def check_source(randomness: Any) -> None:
-    """Raise ``ValueError`` unless noise can be drawn from it."""
+    """Raise ``ValueError`` unless noise can be drawn from ``randomness``."""
     if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
         raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
 

@@ -1,14 +1,16 @@
-"""What a learner is handed to ask a session about stored users: a queue, with nothing of the session in it.
+"""Queue through which a learner queries a session about earlier users, without access to the session.
 
-A bound method would hand over the session, and with it people's exact sums and records. Here the learner's
-end is a function that holds a queue; a thread at the other end, which knows the session by a weak reference,
-asks it and sends back the answer, or the refusal without the frames that it came from. The thread ends when
-the learner's end is gone. That is a door for honest code: whatever runs in the same process can find the
-session by other ways (its caller's frames, the garbage collector), and no library can stop it.
+A bound method would give access to the session, and with it to users' exact sums and records. Here the
+learner gets a function that holds a queue. A thread at the other end has a weak reference to the session. It
+queries the session and sends back the answer, or the exception without its frames. The thread ends when the
+learner's function is deleted.
 
-The session's own guards stand. A fork is refused here, since it has no such thread; a question out of a
-running call is refused by the session; an interrupt of who waits for an answer loses the answer, whose
-question is spent.
+This protects honest code from mistakes only. Code in the same process can find the session in other ways (the
+caller's frames, the garbage collector), and no library can prevent this.
+
+The session's own checks remain. A forked process is refused here, since it has no such thread. The session
+refuses a question during a running call. If the caller is interrupted while waiting, the answer is lost and
+the question is spent.
 """
 
 from __future__ import annotations
@@ -31,16 +33,26 @@ __all__ = ["Response", "asking"]
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI): sum phi (r + values[s']).
+    """Query for a new sum over earlier users, with public arrays (LSVI, DP-VAPVI): sum phi (r + values[s']).
 
-    step : h in [0, H). values : (S,), within ``interval`` (low, high), which enters the noise. weights : (S,
-    A) of records, at least 0, or None: 1. gram : ask for the weighted Gram matrix, too.
+    Attributes
+    ----------
+    step : int
+        h in [0, H).
+    values : (S,)
+        Values within ``interval``.
+    interval : (low, high)
+        Range of the values, which determines the noise.
+    weights : (S, A) or None
+        Weights of the records, at least 0; None: 1.
+    gram : bool
+        Whether to return the weighted Gram matrix too.
     """
 
     __repr__ = brief
 
     step: int
-    values: Floats  # (S,), inside `interval`
+    values: Floats  # (S,), within `interval`
     interval: tuple[float, float]
     weights: Floats | None = None
     gram: bool = False
@@ -50,18 +62,18 @@ Answer = Callable[[Response], Estimate]
 
 
 def asking(answer: Answer) -> Answer:
-    """The learner's end of a bound method ``answer``, whose object it does not hold and is not reached by."""
+    """Return a function that calls the bound method ``answer`` and holds no reference to its object."""
     questions: SimpleQueue[Any] = SimpleQueue()
     process = os.getpid()
 
     def ask(question: Response) -> Estimate:
-        """The next planned response. Raises what the session raises."""
+        """Return the next planned response. Raises the exceptions of the session."""
         if os.getpid() != process:
             raise RuntimeError("this session was started in another process: it answers nothing here")
         if type(question) is not Response:
             raise ValueError(f"question is a {type(question).__name__}: must be a Response")
         weights = None if question.weights is None else np.array(question.weights)
-        # plain arrays: what reads them there must not run code of the caller
+        # plain arrays, so that reading them runs no code of the caller
         question = replace(question, values=np.array(question.values), weights=weights)
         reply: SimpleQueue[Any] = SimpleQueue()
         questions.put((question, reply))
@@ -72,7 +84,7 @@ def asking(answer: Answer) -> Answer:
         try:
             raise error
         finally:
-            del error  # which holds this frame
+            del error  # it holds this frame
 
     weakref.finalize(ask, questions.put, None)
     serving = threading.Thread(
@@ -86,7 +98,7 @@ def _serve(questions: SimpleQueue[Any], answer: Callable[[], Answer | None]) -> 
     asked: tuple[Response, SimpleQueue[Any]] | None
     while (asked := questions.get()) is not None:
         _reply(asked[0], asked[1], answer())
-        del asked  # while it waits for the next one
+        del asked  # not kept while waiting for the next one
 
 
 def _reply(question: Response, reply: SimpleQueue[Any], answer: Answer | None) -> None:
@@ -94,6 +106,6 @@ def _reply(question: Response, reply: SimpleQueue[Any], answer: Answer | None) -
         if answer is None:
             raise RuntimeError("this session is closed: start another one")
         reply.put((answer(question), None))
-    except BaseException as error:  # the caller's, whatever it is
+    except BaseException as error:  # any exception is raised in the caller
         error.__cause__ = error.__context__ = None
         reply.put((None, error.with_traceback(None)))

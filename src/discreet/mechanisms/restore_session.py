@@ -1,8 +1,8 @@
 """Restore a saved session, once, from its own file (:mod:`discreet.mechanisms.saved_state.state_file`).
 
-What a session of any kind knows is in its tables (:class:`~discreet.core.lifecycle.Saveable`).
-Addresses of noise that were spent, registers of running noises, and what was released are among it, so that a
-restored session draws no noise again, neither for the same sum nor for another one.
+The state of every kind of session is in its tables (:class:`~discreet.core.lifecycle.Saveable`). It includes
+the addresses of used noise, the registers of running noise, and the releases. A restored session therefore
+draws no noise twice, neither for the same sum nor for another one.
 """
 
 from __future__ import annotations
@@ -39,33 +39,34 @@ _KINDS = {kind._kind: kind for kind in _SESSIONS}
 
 
 def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Restored:
-    """Continue a saved session: takes the file, for good, and returns the session that it held.
+    """Continue a saved session: remove the file permanently and return the session that it held.
 
     Parameters
     ----------
     path : path of the file that ``session.save`` wrote
     folder : path, optional
-        Where the table of restored states is kept; default ``$DISCREET_STATE_DIR``, else
+        Folder of the table of restored states; default ``$DISCREET_STATE_DIR``, else
         ``$XDG_STATE_HOME/discreet``, else ``~/.local/state/discreet``.
 
     Raises
     ------
     RuntimeError
         If this state, from this file or a copy of it, was restored before on this machine, or another file
-        took the place of this one while it was read; what is there stays.
+        replaced this one while it was read; the file at the path stays.
     ValueError
-        If the file is no saved state, damaged, or of another version; the file stays.
+        If the file is not a saved state, is damaged, or has another version; the file stays.
     FileNotFoundError
         If there is no such file.
 
     Notes
     -----
-    A second session from one state would release more than the guarantee covers. What cannot be
-    seen here: a copy restored on another machine, by another user or with another table; a disk or
-    virtual machine set back to an earlier snapshot; a deleted table. Copies are for the machine's
-    keeper to prevent.
+    A second session from one state would release more than the guarantee covers. This function cannot detect
+    a copy restored on another machine, by another user or with another table. Nor can it detect a disk or
+    virtual machine set back to an earlier snapshot, or a deleted table. The machine's operator has to prevent
+    copies.
 
-    A seeded run continued here equals the uninterrupted one bit for bit; a secure one has the same law.
+    A seeded run continued here equals the uninterrupted one bit for bit; a secure one has the same
+    distribution.
     """
     try:
         saved = saved_state.read(path, CLASSES)
@@ -79,20 +80,20 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
         session._closed = False
         return session
     except BaseException:
-        # nobody has seen the session: it ends before anybody else can have its state
+        # No caller has the session yet: it is closed before another one can have its state.
         session._drop()
         claim.undo(saved.values, CLASSES)
         raise
 
 
 def brought_back(content: bytes) -> Restored:
-    """The session in bytes that :func:`discreet.mechanisms.saved_state.save.taken_out` gave.
+    """Return the session in bytes from :func:`discreet.mechanisms.saved_state.save.taken_out`.
 
-    Nothing here knows whether it was brought back before. Who calls this shows nothing that the session
-    releases before the state after it has taken this one's place, in one transaction; and of two sessions
-    from one state only one can do that. So each noise that anybody sees was drawn once.
+    This function does not detect that the same bytes were restored before. The caller must publish no output
+    of the session until its new state has replaced this state, in one transaction. Only one of two sessions
+    from the same state can do that. Every noise that is published was therefore drawn once.
 
-    Raises ``ValueError`` if the bytes are no saved state, damaged, or of another version.
+    Raises ``ValueError`` if the bytes are not a saved state, are damaged, or have another version.
     """
     said = "content"
     identity, values = saved_state.read_content(io.BytesIO(content), len(content), said, CLASSES)
@@ -102,7 +103,7 @@ def brought_back(content: bytes) -> Restored:
 
 
 def _revived(saved: saved_state.SavedState) -> Restored:
-    """The session in a file, closed until the file is taken."""
+    """Return the session in a file, closed until the file is removed."""
     where, values = f"path = {str(saved.path)!r}", dict(saved.values)
     kind = values.pop("session", MeasuredSession._kind)  # files of version 1 with counts may lack it
     if not isinstance(kind, str) or kind not in _KINDS:

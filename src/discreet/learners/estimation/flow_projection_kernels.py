@@ -2,17 +2,17 @@ r"""Projection of noisy counts onto the flow constraint of users, by least squar
 
 True transition counts x_h(s, a, s') of one group of users obey the flow
 
-    sum_{s, a} x_h(s, a, s') = sum_{a, s''} x_{h+1}(s', a, s'')    (users who arrive at s' leave from it),
+    sum_{s, a} x_h(s, a, s') = sum_{a, s''} x_{h+1}(s', a, s''),
 
-and sum to a public total T at every step. Noise of equal variance in every cell breaks these equalities;
-the orthogonal projection onto them keeps the estimates unbiased. On average it removes the share
-(number of equalities) / (number of cells) of the noise's variance: 1 / S if one action per state can have
-been played, 1 / (S A) if all can. It is post-processing. All cells must come from the same users and
-the same noise. Separate schedules per row therefore exclude it.
+since users who arrive at s' leave from it. They sum to a public total T at every step. Noise of equal
+variance in every cell breaks these equalities; the orthogonal projection onto them keeps the estimates
+unbiased. On average it removes the share (number of equalities) / (number of cells) of the noise's variance.
+This is 1 / S if one action per state can have been played, and 1 / (S A) if all can. It is post-processing.
+All cells must come from the same users and the same noise. Separate schedules per row therefore exclude it.
 
-With multipliers u_h(s) for the flow out of step h (u_{H-1} = 0, u_{-1} = -tau for the total), it is
-x_h(r, s') - u_h(s') + u_{h-1}(s(r)) on the active rows r, those that a user can have visited. With R_h active
-rows at step h, a_h(s) of them in state s, c_h(s) the imbalance of x at s after step h,
+Let u_h(s) be multipliers for the flow out of step h (u_{H-1} = 0, u_{-1} = -tau for the total). The
+projection is x_h(r, s') - u_h(s') + u_{h-1}(s(r)) on the active rows r, which a user can have visited. With
+R_h active rows at step h, a_h(s) of them in state s, c_h(s) the imbalance of x at s after step h,
 
     (R_h + S a_{h+1}(s)) u_h(s) = c_h(s) + W_{h-1} + a_{h+1}(s) U_{h+1},
     U_h = sum_s u_h(s),   W_h = sum_s a_{h+1}(s) u_h(s):
@@ -44,8 +44,18 @@ def project_flow(
 ) -> float:
     """Project ``counts`` in place; inactive rows become 0. Return the remaining share of variance.
 
-    state_ptr (S + 1,) : rows of each state; total : T; active (H R,) : above 0 where a row can have users;
-    counts (H R, S); work : scratch of ``work_size`` floats. Every state must have an active row at each step.
+    Every state must have an active row at each step.
+
+    Parameters
+    ----------
+    state_ptr : (S + 1,)
+        Rows of each state.
+    total : float
+        T.
+    active : (H R,)
+        Above 0 if a row can have users.
+    counts : (H R, S)
+    work : scratch of ``work_size`` floats
     """
     states = state_ptr.shape[0] - 1
     rows = state_ptr[states]

@@ -2,12 +2,14 @@
 
 Everything here reads released numbers only and costs no privacy.
 
-Tails. ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))) with probability 1 - p: E lambda_max <= 2 s sqrt(d)
-(Sudakov and Fernique), and lambda_max is sqrt(2) s-Lipschitz in coordinates in which the noise is standard
-normal. ||N(0, s^2 I)|| <= s (sqrt(d) + sqrt(2 log(1/p))). A sum of n such noises: times sqrt(n).
+Tails. With probability 1 - p, ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))). The proof has two parts. E
+lambda_max <= 2 s sqrt(d) (Sudakov and Fernique), and lambda_max is sqrt(2) s-Lipschitz in coordinates in
+which the noise is standard normal. A normal vector has ||N(0, s^2 I)|| <= s (sqrt(d) + sqrt(2 log(1/p))). A
+sum of n such noises has sqrt(n) times the bound.
 
-Width. y_i = <X_i, w> + eta_i with eta of range c (R = c/2), Gram + B with all eigenvalues of B (ridge and
-noise) in [low, high], response with noise g, ||g|| <= C_g, ||w|| <= C_w: with probability 1 - p,
+Width. Let y_i = <X_i, w> + eta_i with eta of range c (R = c/2). Let B be added to the Gram matrix, with all
+eigenvalues of B (ridge and noise) in [low, high]. The response has noise g, with ||g|| <= C_g and ||w|| <=
+C_w. With probability 1 - p,
 
     ||w - w_hat||_Lambda <= R sqrt(2 log(1/p) + log det(I + Gram / lam))
                             + C_w sqrt(high) + C_g / sqrt(low)                                   (1.5)
@@ -82,8 +84,14 @@ def repaired(gram: Floats, ridge: float, floor: float) -> Repaired:
 class Factored(NamedTuple):
     """Positive definite matrices Lambda by a factor of their inverses.
 
-    factor : (n, d, d) F with F F^T = Lambda^-1, so ||phi||_{Lambda^-1} = ||F^T phi||.
-    log_det : (n,) of Lambda. floored : how many eigenvalues were raised to the floor.
+    Attributes
+    ----------
+    factor : (n, d, d)
+        F with F F^T = Lambda^-1, so ||phi||_{Lambda^-1} = ||F^T phi||.
+    log_det : (n,)
+        Logarithm of det Lambda.
+    floored : int
+        Number of eigenvalues that were raised to the floor.
     """
 
     factor: Floats
@@ -146,10 +154,20 @@ def model_values(
 ) -> Floats:
     """Return (n,) next values P^ V of the model form, P^ = 1/S + phi^T Lambda^-1 M, for phi in ``rows``.
 
-    successors : (d, S), M = sum phi (e_{s'} - 1/S)^T and noise. The true rows sum to 0. The noise along 1
-        contains no data and would be multiplied by V's mean, so it is removed.
-    project : "simplex", each row of P^ onto the simplex, (n, S) numbers; "range", P^ V into the range of V,
-        which never forms P^; "none".
+    Parameters
+    ----------
+    rows : (n, d)
+        Features phi.
+    inverse : (d, d)
+        Lambda^-1.
+    successors : (d, S)
+        M = sum phi (e_{s'} - 1/S)^T and noise. The true rows sum to 0. The noise along 1 contains no data and
+        would be multiplied by V's mean, so it is removed.
+    values : (S,)
+        V.
+    project : "simplex", "range" or "none"
+        ``simplex``: each row of P^ onto the simplex, (n, S) numbers. ``range``: P^ V into the range of V,
+        which never forms P^.
     """
     if project == "simplex":
         moved = successors - successors.mean(axis=1, keepdims=True)

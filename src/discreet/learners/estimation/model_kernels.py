@@ -3,8 +3,8 @@ r"""Compiled estimation: a release's cells to rows, the projection in closed for
 Sources: Qiao and Wang 2023 (the linear programme), Chowdhury and Zhou 2021 (raw counts). The slacks are in
 :mod:`discreet.learners.estimation.tabular_model`.
 
-**The projection of noisy counts onto consistent ones.** Qiao and Wang 2023 (also Bai et al. 2024)
-post-process the noisy transition counts v = N3-hat(s, a, .) and the noisy visits w = N-hat(s, a) of each pair
+**Projection of noisy counts onto consistent ones.** Let v = N3-hat(s, a, .) be the noisy transition counts
+and w = N-hat(s, a) the noisy visits of each pair. Qiao and Wang 2023 (also Bai et al. 2024) post-process them
 by a linear programme,
 
     minimise max_s |x_s - v_s|   over x >= 0,  |sum_s x_s - w| <= c,      c = E / 4,
@@ -16,16 +16,16 @@ true counts are feasible. Therefore N <= N~ <= N + E, |N3~ - N3| <= E, N3~ > 0 a
 
     t* = max{0, -min v, (A - sum v) / S, max_j (c_j - B) / j}
 
-is the optimal value; with lo = sum (v_s - t*)_+, hi = sum (v_s + t*), y = clip(max(w, 0), lo, hi), the
-Euclidean projection of v onto {x >= 0, sum x = y}, that is x = (v - theta)_+, attains it.
+is the optimal value. Let lo = sum (v_s - t*)_+, hi = sum (v_s + t*) and y = clip(max(w, 0), lo, hi). The
+Euclidean projection x = (v - theta)_+ of v onto {x >= 0, sum x = y} attains it.
 
 *Proof.* At level t the box [(v_s - t)_+, v_s + t] is non-empty for all s iff t >= -min v, and the sums
-reachable in it form [lo(t), hi(t)]. So t is feasible iff also lo(t) <= w + c and hi(t) >= w - c; the
-second is t >= (w - c - sum v) / S. For the first, sum (v_s - t)_+ is the largest of sum_J (v_s - t) over
-subsets J, attained at a prefix of u, so that lo(t) <= B iff c_j - j t <= B for all j. All four are lower
-bounds on t, so t* is their maximum. [lo, hi] meets [w - c, w + c], whose centre is w: the point of
-[lo, hi] nearest to w is within c of w. The map mu -> sum (v_s + mu)_+ is increasing, lo at mu = -t*, hi at
-mu = t*, and y lies between: |theta| <= t*, so |x_s - v_s| <= t*. QED
+reachable in it form [lo(t), hi(t)]. So t is feasible iff also lo(t) <= w + c and hi(t) >= w - c; the second
+is t >= (w - c - sum v) / S. For the first, sum (v_s - t)_+ is the largest of sum_J (v_s - t) over subsets J,
+attained at a prefix of u. Therefore lo(t) <= B iff c_j - j t <= B for all j. All four are lower bounds on t,
+so t* is their maximum. The interval [lo, hi] meets [w - c, w + c], whose centre is w. Therefore the point of
+[lo, hi] nearest to w is within c of w. The map mu -> sum (v_s + mu)_+ is increasing, lo at mu = -t*, hi at mu
+= t*, and y lies between: |theta| <= t*, so |x_s - v_s| <= t*. QED
 
 **Choice of the optimum.** The programme usually has many optima. This one has the smallest |sum x - w|, then
 the smallest Euclidean distance to v, and is unique. If w + c < 0 nothing is feasible (possible only
@@ -208,11 +208,11 @@ def estimate(
 ) -> None:
     """Estimate the model of n rows: P~(s') = masses[r, s'] * inverses[r].
 
-    visits (n,), transitions (n, S), reward_sums (n,) are released sums. Overwritten, all (n,) except
-    masses (n, S): inverses = 1 / D; rewards = r~ in [0, 1]; counts = D before it is floored at 1 (below
-    1: certainly unvisited); left = 1 - sum P~ under POST_RAW, else 0. Without post-processing P~ is
-    transitions * inverses and masses is not written. The cost form reads r~ = 1 - (N - R) / D under
-    POST_RAW; otherwise both forms agree.
+    visits (n,), transitions (n, S), reward_sums (n,) are released sums. The results are masses (n, S) and
+    four arrays (n,). ``inverses`` is 1 / D, and ``rewards`` is r~ in [0, 1]. ``counts`` is D before it is
+    floored at 1 (below 1: certainly unvisited). ``left`` is 1 - sum P~ under POST_RAW, else 0. Without
+    post-processing P~ is transitions * inverses and masses is not written. The cost form reads r~ = 1 - (N -
+    R) / D under POST_RAW; otherwise both forms agree.
     """
     rows, states = transitions.shape
     if post == POST_NONE:
@@ -251,12 +251,12 @@ def estimate(
             rewards[r] = min(1.0, max(0.0, reward_sums[r] * inverses[r]))
 
 
-# ------------------------------------------------------------------------ doors for Python
+# ------------------------------------------------------------------- functions for Python
 
 
 @kernel
 def project_table(v: Floats, w: Floats, c: Floats, x: Floats, t: Floats) -> None:
-    """Apply ``project_row`` to n rows: v, x (n, S); w, c, t (n,)."""
+    """Apply ``project_row`` to n rows. v and x are (n, S), and w, c and t are (n,)."""
     for i in range(v.shape[0]):
         t[i] = project_row(v, i, w[i], c[i], x)
 

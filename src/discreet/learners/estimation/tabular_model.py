@@ -1,25 +1,22 @@
 r"""Private model: estimates of transitions and rewards from one release, with privacy slacks.
 
-With hats for released sums and |N^ - N| <= E1, |R^ - R| <= E2, |N3^ - N3| <= E3 uniformly,
+With hats for released sums and |N^ - N| <= E1, |R^ - R| <= E2, |N3^ - N3| <= E3 uniformly, the rules ``post``
+are:
 
-====== ====================== ==================== ======================== ===============
-post   D                      Lambda_r             Lambda_p                 P~ sums to 1
-====== ====================== ==================== ======================== ===============
-none   max(1, N)              0                    0                        where N > 0
-raw    max(1, N^ + E1)        2 E1 + E2            S E3 + 2 E1              no
-lp     N~ (projection)        E + E2               (S + 3) E / 2            yes
-====== ====================== ==================== ======================== ===============
+- ``none``: D = max(1, N), Lambda_r = 0 and Lambda_p = 0. P~ sums to 1 if N > 0.
+- ``raw``: D = max(1, N^ + E1), Lambda_r = 2 E1 + E2 and Lambda_p = S E3 + 2 E1. P~ does not sum to 1.
+- ``lp``: D = N~ (projection), Lambda_r = E + E2 and Lambda_p = (S + 3) E / 2. P~ sums to 1.
 
-where E = 4 max(E1, E3), P~ = N3~ / D (raw: negative N3^ are clipped at 0; this keeps their error, and
-optimism fails without it), r~ = R^ / D clipped to [0, 1]. For every pair
+Here E = 4 max(E1, E3), P~ = N3~ / D, and r~ = R^ / D clipped to [0, 1]. With ``raw``, negative N3^ are
+clipped at 0. This keeps their error bound, and optimism fails without it. For every pair
 
     |r~ - r| <= L_r / sqrt(D) + Lambda_r / D,    ||P~ - P||_1 <= L_p / sqrt(D) + Lambda_p / D.
 
 *Derivation.* |r~ - r| <= |R^ - R| / D + |R - N r| / D + r |N - D| / D. Raw: |N - D| <= 2 E1 if N^ + E1 >= 1,
-else N = 0 and D = 1, absorbed by L_r >= 1. Projection: N <= D <= N + E. For the transitions
-sum |N3~ - N3| / D + ||N3 - N P||_1 / D + |N - D| / D, with sum |N3~ - N3| <= S E3 (raw), and
-<= S E / 2 + E / 2 (projection: each entry moves by at most E / 2, plus E / (2 S)). In both N <= D gives
-sqrt(N) / D <= 1 / sqrt(D). QED
+else N = 0 and D = 1, absorbed by L_r >= 1. Projection: N <= D <= N + E. For the transitions the bound is sum
+|N3~ - N3| / D + ||N3 - N P||_1 / D + |N - D| / D. There sum |N3~ - N3| <= S E3 (raw), or <= S E / 2 + E / 2
+(projection: each entry moves by at most E / 2, plus E / (2 S)). In both N <= D gives sqrt(N) / D <= 1 /
+sqrt(D). QED
 
 Sources: Chowdhury and Zhou 2021 (raw), Qiao and Wang 2023 (lp).
 """
@@ -52,10 +49,11 @@ __all__ = ["ErrorBounds", "Post", "PrivateModel", "noise_errors", "release_rows"
 
 
 def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floats]:
-    """Return released sums as tables of rows: visits (T, R), transitions (T, R, S), reward sums (T, R).
+    """Return released sums as tables of rows.
 
-    Visits that were not released are the sums of their transitions over s', centred reward sums become
-    R = Rc + N / 2, absent ones 0. Tables by (state, action) and by rows are both read.
+    The tables are visits (T, R), transitions (T, R, S) and reward sums (T, R). Visits that were not released
+    are the sums of their transitions over s', centred reward sums become R = Rc + N / 2, absent ones 0.
+    Tables by (state, action) and by rows are both read.
 
     Raises
     ------
@@ -134,10 +132,10 @@ class ErrorBounds:
         checks.positive("E_z", self.z)
 
     def of(self, laws: Mapping[str, NoiseDistribution], layout: Layout, episodes: int) -> Floats:
-        """Return (5,) float64: E1, E2, E3, E_row, 0 from the noise distributions of a release, by family.
+        """Return (5,) float64 error bounds from the noise distributions of a release, by family.
 
-        Without a family of visits E1 is the error of a row's sum; centred rewards add E1 / 2 to E2;
-        without a reward family E2 = 0. ``episodes`` is K, for mode ``published``.
+        They are E1, E2, E3, E_row and 0. Without a family of visits E1 is the error of a row's sum; centred
+        rewards add E1 / 2 to E2; without a reward family E2 = 0. ``episodes`` is K, for mode ``published``.
         """
         share = self.failure / (4.0 if self.rows else 3.0)
         steps = float(layout.rows * layout.horizon * episodes)
@@ -168,7 +166,7 @@ class ErrorBounds:
 
 
 def noise_errors(release: Release, layout: Layout, bounds: ErrorBounds, episodes: int = 10**10) -> Floats:
-    """(5,) error bounds of one release: see :class:`ErrorBounds`."""
+    """Return the (5,) error bounds of one release; see :class:`ErrorBounds`."""
     laws = {name: estimate.law for name, estimate in release.estimates.items()}
     return bounds.of(laws, layout, episodes)
 
@@ -177,12 +175,19 @@ def noise_errors(release: Release, layout: Layout, bounds: ErrorBounds, episodes
 class PrivateModel:
     """Estimated transitions and rewards of one release; see the module for formulas and bounds.
 
-    denominators : (T, S, A) D; 0 at inadmissible pairs. T = 1 where steps are pooled, else H.
-    transitions : (T, S, A, S) P~. With post "raw" rows need not sum to 1: never sample from them.
-    rewards : (T, S, A) r~ in [0, 1].
-    reward_slack, transition_slack : Lambda_r, Lambda_p, in counts: divide by D.
-    errors : (5,) E1, E2, E3, E_row, 0.
-    post : "none", "raw" or "lp".
+    Attributes
+    ----------
+    denominators : (T, S, A)
+        D; 0 at inadmissible pairs. T = 1 if steps are pooled, else H.
+    transitions : (T, S, A, S)
+        P~. With post "raw" rows need not sum to 1: never sample from them.
+    rewards : (T, S, A)
+        r~ in [0, 1].
+    reward_slack, transition_slack : float
+        Lambda_r and Lambda_p, in counts: divide by D.
+    errors : (5,)
+        E1, E2, E3, E_row, 0.
+    post : "none", "raw" or "lp"
     """
 
     denominators: Floats
@@ -211,7 +216,7 @@ class PrivateModel:
         layout : Layout
             The public sizes and mask.
         post : "none", "raw" or "lp"
-            Post-processing. A release without noise is taken as it is, whatever is asked.
+            Post-processing. A release without noise is not post-processed, for any value.
         bounds : ErrorBounds, optional
             Exact quantiles at failure probability 0.05 by default.
         clip_negative : bool

@@ -8,9 +8,9 @@ With hats for released sums, sigma_v and sigma_t the standard deviations of visi
 
 1. visits and transitions are combined by least squares (``combine``), then truncated at 0;
 2. per (h, s, a) the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
-   (:mod:`discreet.learners.estimation.model_kernels`, the same programme as online); n~ = sum x, P~ = x / n~.
-   Because the targets are not negative, the optimum is unique: n^ itself if its sum fits, else all entries
-   move up by one amount, or down with a floor at 0;
+   (:mod:`discreet.learners.estimation.model_kernels`, the same programme as online). Then n~ = sum x and P~ =
+   x / n~. Because the targets are not negative, the optimum is unique: n^ itself if its sum fits, else all
+   entries move up by one amount, or down with a floor at 0;
 3. a pair is *supported* if n~ > T;
 4. for h = H, ..., 1, with iota = log(H S A / p), b_h = H - h + 1, r known or r~ = 1/2 + R~ / n~ from
    centred sums,
@@ -19,38 +19,39 @@ With hats for released sums, sigma_v and sigma_t the standard deviations of visi
        Q_h = clip(r + P~ V_{h+1} - Gamma, 0, b_h) if supported, else 0;   V_h = max_a Q_h,
 
    greedily; ``pessimism="hoeffding"`` has H instead of the standard deviation. Because no reward is negative,
-   a known r is a lower bound: with ``reward_floor`` Q_h is never below it, supported or not.
-   Unsupported pairs have Gamma = C H with C > 1 in the paper, that is Q = 0. Unknown rewards add
+   a known r is a lower bound: with ``reward_floor`` Q_h is never below it, supported or not. In the paper
+   unsupported pairs have Gamma = C H with C > 1, so Q = 0. Unknown rewards add
 
        (c1 / sqrt 2) sqrt(iota / (2 max(n~ - T, 1))) + c4 (E_r + E / 2) / n~                           (2)
 
    (Hoeffding, and |R~ - R| <= E_r; both factors are 1 at the constants of the theory).
 
-E / 2 bounds every noise of visits and transitions with probability 1 - p, E_r that of rewards. In the
-paper, with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H log(4 H S^2 A / p) / rho); with Laplace noise
-of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p) (``E_mode="published"``). ``quantile`` computes
-E from the release's exact noise distribution instead.
+E / 2 bounds every noise of visits and transitions with probability 1 - p, E_r that of rewards. In the paper
+(``E_mode="published"``), with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H log(4 H S^2 A / p) / rho). With
+Laplace noise of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p). ``quantile`` computes E from the
+release's exact noise distribution instead.
 
 Sensitivity (:mod:`discreet.core.count_query`): a replaced trajectory moves one unit out of one cell and one
-into another in each table at every step, so l2 = sqrt(2 H) a table, sqrt(4 H) in all, and l1 = 4 H: the
-paper's noise is exact (its text says 2 H for sqrt(2 H)). Corrections: as printed the penalty vanishes
-with E, so the algorithm does not reduce to APVI without noise; the term c3 H iota / n~, c3 = 7/3, of the
-empirical Bernstein inequality makes it do so. Without visits in the release (``visits="derived"``: each is
-the sum of S counts, and a count's variance is halved) sigma_v^2 is S H / rho instead of 2 H / rho.
+into another in each table at every step. Therefore l2 = sqrt(2 H) per table, sqrt(4 H) in all, and l1 = 4 H:
+the paper's noise is exact (its text states 2 H for sqrt(2 H)). Corrections: as printed the penalty vanishes
+with E, so the algorithm does not reduce to APVI without noise. With the term c3 H iota / n~, c3 = 7/3, of the
+empirical Bernstein inequality it does. Without visits in the release (``visits="derived"``: each is the sum
+of S counts, and a count's variance is halved) sigma_v^2 is S H / rho instead of 2 H / rho.
 
-Memory. A release is read once, from the last step to the first. Of its tables (R S cells per step) one step
+Memory. A release is read once, from the last step to the first. One step of its tables (R S cells per step)
 is held, in about three copies. S = 716, A = 25, H = 20 without a mask takes 0.6 GB (all steps at once: 11
 GB).
 
 Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, except with probability p each for
 noise and sampling. The ``default`` constants are measured, not proven; neither choice affects privacy. They
-were chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from 300 to
-30 000) that no table in the documentation uses. There the least-squares combination, the floor of known
-rewards and a c2 below 0.0003 each lower the suboptimality; deriving visits does so for S <= 4 only. c2 = 1e-6
-is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where 3e-5 clips every value to 0.
-It is as good as 3e-5 on the small MDPs: the paper's penalty grows with S, the error of projected counts does
-not. (A penalty by the noise distribution, sigma ||V - P~ V||_2 / n~, was not better.) Unknown rewards (S = 5)
-need c4 = 0.1 (0 and 0.3 are worse). For them shares from 0.3 to 0.6 are equally good, and better than 0.2.
+were chosen on 24 random MDPs of each size: S = 3, 5, 8 and 16, A = 3, H = 5. There rho was 0.1 and 1, and n
+was 300 to 30 000. No table in the documentation uses these MDPs. On them the least-squares combination, the
+floor of known rewards and a c2 below 0.0003 each lower the suboptimality; deriving visits does so for S <= 4
+only. The value c2 = 1e-6 is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where 3e-5
+clips every value to 0. It is as good as 3e-5 on the small MDPs: the paper's penalty grows with S, the error
+of projected counts does not. (A penalty by the noise distribution, sigma ||V - P~ V||_2 / n~, was not
+better.) Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse). For them shares from 0.3 to 0.6 are
+equally good, and better than 0.2.
 """
 
 from __future__ import annotations
@@ -96,23 +97,38 @@ __all__ = ["APVI", "DPAPVI", "OfflinePolicy"]
 class OfflinePolicy:
     """Policy that an offline learner computed from one release.
 
-    policy : (H, S) int, the first maximiser of q.
-    q : (H, S, A) pessimistic values in [0, H]; -inf at inadmissible pairs.
-    values : (H + 1, S), max over actions of q; lower bounds of the policy's values under the theory's
-        constants (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
-    supported : (H, S), True if there are users behind the policy's action: its estimated visits are above T,
-        and above ``support`` standard deviations of their noise, before they are truncated and projected.
-        This estimate is unbiased. In contrast, n~ of a pair that no user played is up to E / 2 (the positive
-        halves of S noises), so that the planner may play it. A single pair that no user played passes with
-        probability 0.00135 at the default of 3; the planner chooses among A. If the pessimistic values of the
-        best two actions are equal (for example all clipped to 0), the first one is not a recommendation and
-        is not supported.
-    visits : (H, S, A), the consistent counts n~ of the release.
-    threshold : T, in visits. noise_error : E, twice the bound of one count's noise. users : in the release.
-    guarantee : of the release; it covers this policy too.
-    heuristics : reasons why ``values`` are not proven bounds, as text.
-    behaviour : (H, S) int, the most frequent action by the estimated visits (before they are truncated and
-        projected); noise at states without users.
+    Attributes
+    ----------
+    policy : (H, S) int
+        The first maximiser of q.
+    q : (H, S, A)
+        Pessimistic values in [0, H]; -inf at inadmissible pairs.
+    values : (H + 1, S)
+        Maximum over actions of q. They are lower bounds of the policy's values under the theory's constants
+        (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
+    supported : (H, S)
+        True if there are users behind the policy's action: its estimated visits are above T, and above
+        ``support`` standard deviations of their noise, before they are truncated and projected. This estimate
+        is unbiased. In contrast, n~ of a pair that no user played is up to E / 2 (the positive halves of S
+        noises), so that the planner may play it. A single pair that no user played passes with probability
+        0.00135 at the default of 3; the planner chooses among A. If the pessimistic values of the best two
+        actions are equal (for example all clipped to 0), the first one is not a recommendation and is not
+        supported.
+    visits : (H, S, A)
+        The consistent counts n~ of the release.
+    threshold : float
+        T, in visits.
+    noise_error : float
+        E, twice the bound of one count's noise.
+    users : int
+        Number of users in the release.
+    guarantee : Guarantee
+        Guarantee of the release; it covers this policy too.
+    heuristics : tuple of str
+        Reasons why ``values`` are not proven bounds.
+    behaviour : (H, S) int
+        The most frequent action by the estimated visits (before they are truncated and projected); noise at
+        states without users.
     """
 
     __repr__ = brief

@@ -42,16 +42,26 @@ __all__ = ["DecisionPoints", "DecisionPolicy"]
 class DecisionPolicy:
     """Policy that follows the behaviour policy except in some states, with its gain.
 
-    policy : (H, S) int, the same at every step: the new action in changed states, elsewhere the users' most
-    frequent action.
-    supported : (H, S) bool, the changed states. Elsewhere continue as before.
-    q : (H, S, A) return of an action if users continue as before, in the user's units of return;
-        -inf at inadmissible pairs, the state's value where too few users took the action. In a changed state
-        the entry of the new action is one standard deviation below its expectation.
-    behaviour : (H, S) int, the users' most frequent action.
-    changes : number of changed states. gain : over the behaviour policy. path : all other possible points.
-    asked : strength of a hidden cause that the gain must survive to be shown.
-    guarantee : of the release; it covers this policy too.
+    Attributes
+    ----------
+    policy : (H, S) int
+        The same at every step: the new action in changed states, elsewhere the users' most frequent action.
+    supported : (H, S) bool
+        The changed states. Elsewhere continue as before.
+    q : (H, S, A)
+        Return of an action if users continue as before, in the user's units of return. It is -inf at
+        inadmissible pairs, and the state's value if too few users took the action. In a changed state the
+        entry of the new action is one standard deviation below its expectation.
+    behaviour : (H, S) int
+        The users' most frequent action.
+    changes : int
+        Number of changed states.
+    path : Path
+        All other possible points.
+    asked : float
+        Strength of a hidden cause that the gain must survive to be shown.
+    guarantee : Guarantee
+        Guarantee of the release; it covers this policy too.
     """
 
     __repr__ = brief
@@ -85,7 +95,7 @@ class DecisionPolicy:
 class DecisionPoints(Knobs):
     """Few changes to the behaviour policy, each where the data show a gain.
 
-    Needs an environment that is declared stationary, and stored users (``Central`` or ``NoPrivacy``).
+    Needs an environment that is declared stationary, and an offline data set (``Central`` or ``NoPrivacy``).
 
     Parameters
     ----------

@@ -4,17 +4,18 @@ A learner states its questions in advance (:meth:`~Linear.questions`), and the c
 (:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`). The rest is post-processing of
 the answers. With b_h = H - h (code: h from 0) the bound of values at step h, backward:
 
-* PEVI (Jin, Yang and Wang 2021): Lambda = lam I + sum phi phi^T, w = Lambda^-1 sum phi (r + V(s')),
-  Q = clip(phi^T w - c d H ||phi||_{Lambda^-1}, 0, b_h).
-* VAPVI (Yin, Duan, Wang and Wang 2022): the same, weighted by 1 / max{1, Var}, with
-  Var = clip(phi^T beta, 0, b^2) - clip(phi^T theta, 0, b)^2, beta and theta ridge estimates of V^2 and V;
-  penalty C sqrt(d) ||phi||.
-* DP-VAPVI (Qiao and Wang 2023, algorithm 2): VAPVI on noisy sums. ``preset="paper"`` draws the printed
-  noise: with rho0 = rho / (5 H), GOE of s = 1 / (2 sqrt(rho0)) on both Grams, variance 2 H^4 / rho0 on
-  sum phi V^2 and 2 H^2 / rho0 on the other two vectors. The printed sensitivity of the Gram, 1/sqrt(2), is
-  that of add-or-remove; under replace-one it is 1, but the clipped values compensate for this. The guarantee
-  is computed from the noise drawn: 0.969 rho at H = 20 for features in the unit ball, 40.4 rho for those of
-  its appendix F as printed (norms up to sqrt(7)); less where features are declared nonnegative.
+* PEVI (Jin, Yang and Wang 2021). With Lambda = lam I + sum phi phi^T and w = Lambda^-1 sum phi (r + V(s')),
+  the value is Q = clip(phi^T w - c d H ||phi||_{Lambda^-1}, 0, b_h).
+* VAPVI (Yin, Duan, Wang and Wang 2022). Records are weighted by 1 / max{1, Var}, and the penalty is
+  C sqrt(d) ||phi||. The variance is Var = clip(phi^T beta, 0, b^2) - clip(phi^T theta, 0, b)^2, where beta
+  and theta are ridge estimates of V^2 and V.
+* DP-VAPVI (Qiao and Wang 2023, algorithm 2). VAPVI on noisy sums. ``preset="paper"`` draws the printed
+  noise. With rho0 = rho / (5 H), the noise is GOE of s = 1 / (2 sqrt(rho0)) on both Grams. It has variance
+  2 H^4 / rho0 on sum phi V^2 and 2 H^2 / rho0 on the other two vectors. The printed sensitivity of the Gram,
+  1/sqrt(2), is that of add-or-remove; under replace-one it is 1, but the clipped values compensate for this.
+  The guarantee is computed from the noise drawn. At H = 20 it is 0.969 rho for features in the unit ball, and
+  40.4 rho for those of its appendix F as printed (norms up to sqrt(7)). It is less if features are declared
+  nonnegative.
 * DP-PEVI (ours, the default): no variances, therefore 2 H noisy sums instead of 5 H; Gram and
   response accounted together (lemma 3); targets centred, noise scaled to the range of the released values.
   With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite S).
@@ -23,7 +24,7 @@ Without noise, DP-VAPVI and DP-PEVI with the matching options are VAPVI and PEVI
 
 Known rewards r (H, S, A). The questions are then about V(s') alone, in [0, b_{h+1}]. Because no value is
 negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}): pessimism applies only to the unknown part. At the last
-step everything is known: there is no question, and Q = r.
+step everything is known: no question is asked, and Q = r.
 
 Support. With one-hot features ||phi||^2_{Lambda^-1} = 1 / (n + L), L the ridge in all. In general
 
@@ -107,16 +108,30 @@ class Core(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """Policy learned from data, and its cost.
+    """Policy learned from data, with its privacy guarantee.
 
-    policy : (H, S) actions; values : (H + 1, S) pessimistic V; q : (H, S, A), -inf where not admissible.
-    floored : eigenvalues of noisy Gram matrices that had to be raised.
-    supported : (H, S), True if there are data behind the policy's action: n_eff (1) above the threshold.
-    effective : (H, S, A), n_eff, in visits; infinite at the last step if rewards are known.
-    users : number of users in the sums.
-    guarantee : of the session that answered; None when solved without a session.
-    heuristics : reasons why ``values`` are not proven lower bounds, as text.
-    gain : over the behaviour policy, for a learner with ``judged``. None also if the holdout half is too
+    Attributes
+    ----------
+    policy : (H, S)
+        Actions.
+    values : (H + 1, S)
+        Pessimistic V.
+    q : (H, S, A)
+        Pessimistic Q; -inf where not admissible.
+    floored : int
+        Number of eigenvalues of noisy Gram matrices that had to be raised.
+    supported : (H, S)
+        True if data support the policy's action: n_eff (1) is above the threshold.
+    effective : (H, S, A)
+        n_eff, in visits; infinite at the last step if rewards are known.
+    users : int
+        Number of users in the sums.
+    guarantee : Guarantee, optional
+        Guarantee of the session that answered; None when solved without a session.
+    heuristics : tuple of str
+        Reasons why ``values`` are not proven lower bounds.
+    gain : LinearGain, optional
+        Gain over the behaviour policy, for a learner with ``judged``. None also if the holdout half is too
         small, or if a release was planned from again and this is not the policy that it evaluates.
     """
 
@@ -151,16 +166,20 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(Knobs):
-    """Base of the linear offline learners. S states, A actions, H steps, d features phi(s, a) in R^d.
-
-    lam : ridge parameter, > 0.
-    support : a pair is supported if its visits exceed this many standard deviations of their noise, at least
-    0.
-    judged : learn from one half of the users, and estimate on the other half the policy's gain over the
-        behaviour policy (:mod:`~discreet.learners.ope.linear_gains`).
+    """Base of the linear offline learners: S states, A actions, H steps, d features phi(s, a) in R^d.
 
     Raises ``ValueError`` for an option out of its range. :meth:`open` raises it for options that do not fit a
     problem.
+
+    Attributes
+    ----------
+    lam : float
+        Ridge parameter, > 0.
+    support : float
+        A pair is supported if its visits exceed this many standard deviations of their noise, at least 0.
+    judged : bool
+        Whether to learn from one half of the users, and estimate on the other half the policy's gain over the
+        behaviour policy (:mod:`~discreet.learners.ope.linear_gains`).
     """
 
     lam: float | None = None
@@ -184,10 +203,22 @@ class Linear(Knobs):
     ) -> tuple[Question, ...]:
         """Return all questions, fixed before data.
 
-        layout, features : of the problem. exact : True for discrete noise (secure randomness). known_rewards
-        : True if rewards will be given to the planner. episodes : m, the largest number of episodes of one
-        user; it has an effect where noise is printed and not set for a budget. Raises ``ValueError`` if
-        ``judged`` and known rewards are asked together, and as the learner's own questions do.
+        Parameters
+        ----------
+        layout, features
+            Layout and features of the problem.
+        exact : bool
+            True for discrete noise (secure randomness).
+        known_rewards : bool
+            True if rewards will be given to the planner.
+        episodes : int
+            m, the largest number of episodes of one user; it has an effect if the noise is the printed one
+            and not set for a budget.
+
+        Raises
+        ------
+        ValueError
+            If ``judged`` and known rewards are given together, and as the learner's own questions do.
         """
         plan = self._learning(layout, features, exact, known_rewards, episodes)
         if not self.judged:
@@ -234,10 +265,17 @@ class Linear(Knobs):
     ) -> ResponseSession:
         """Open a session that takes users (``submit_many``, ``absent``); its guarantee is known now.
 
-        layout, features : of the problem. randomness : :class:`Seeded` or :class:`Secure`. episodes : largest
-        number of one user. known_rewards : True if :meth:`ask` will get them.
+        No budget is spent before :meth:`ask`. Raises ``ValueError`` if the options do not fit the problem.
 
-        Nothing is spent before :meth:`ask`. Raises ``ValueError`` if the options do not fit the problem.
+        Parameters
+        ----------
+        layout, features
+            Layout and features of the problem.
+        randomness : Seeded or Secure
+        episodes : int
+            Largest number of episodes of one user.
+        known_rewards : bool
+            True if :meth:`ask` will get known rewards.
         """
         exact = isinstance(randomness, Secure)
         plan = self.questions(layout, features, exact, known_rewards=known_rewards, episodes=episodes)
@@ -274,10 +312,15 @@ class Linear(Knobs):
     ) -> Learned:
         """Ask the planned questions and plan backward: post-processing of answers alone.
 
-        layout, features : of the problem. core : a session or a stored release that answers.
-        known_rewards : (H, S, A) in [0, 1], or None.
-
         Raises ``ValueError`` if an answer does not belong to a planned question.
+
+        Parameters
+        ----------
+        layout, features
+            Layout and features of the problem.
+        core : session or stored release
+            Object that answers the questions.
+        known_rewards : (H, S, A) in [0, 1], optional
         """
         shape = layout.horizon, layout.states, layout.actions
         known = None if known_rewards is None else _rewards(known_rewards, shape)
@@ -381,12 +424,21 @@ def learn_linear(
 ) -> Learned:
     """Return a policy from the records of many users, one episode each, with its guarantee.
 
-    learner : DPPEVI, DPVAPVI, PEVI or VAPVI, which holds its budget. layout : S, A, H.
-    features : phi (S, A, d) with its contracts. trajectories : of n users.
-    randomness : Seeded (simulation) or Secure.
-    known_rewards : (H, S, A) in [0, 1] if they are public; then the questions are about next states only.
-
     Raises ``ValueError`` on broken records (a private message) and on options that do not fit the problem.
+
+    Parameters
+    ----------
+    learner : DPPEVI, DPVAPVI, PEVI or VAPVI
+        It holds its budget.
+    layout : Layout
+        S, A and H.
+    features : Features
+        phi (S, A, d) with its bounds.
+    trajectories : Trajectories
+        Records of n users.
+    randomness : Seeded (simulation) or Secure
+    known_rewards : (H, S, A) in [0, 1], optional
+        Rewards, if they are public; then the questions are about next states only.
     """
     known = known_rewards is not None
     with learner.open(layout, features, randomness, known_rewards=known) as session:
@@ -400,11 +452,18 @@ def replan_linear(
     """Return a policy from a stored release: no data, no budget.
 
     A release in model form allows any option and any known rewards. Other releases allow only
-    options that lead to the same questions with the same public arrays. Raises ``ValueError`` that says what
-    differs.
+    options that lead to the same questions with the same public arrays. Raises ``ValueError``, which states
+    what differs.
 
-    learner : as for :func:`learn_linear`; its budget is not used. features : those of the release.
-    known_rewards : (H, S, A) in [0, 1], or None.
+    Parameters
+    ----------
+    learner : as for :func:`learn_linear`
+        Its budget is not used.
+    release : LinearRelease
+        Stored release.
+    features : Features
+        Features of the release.
+    known_rewards : (H, S, A) in [0, 1], optional
     """
     told = dict(release.features)
     if fingerprint(features) != told:
@@ -487,9 +546,7 @@ class PEVI(Linear):
     ) -> tuple[Question, ...]:
         """Return one pair for each step, last step first, without noise.
 
-        layout, features : of the problem. known_rewards : True if rewards will be given to the planner.
-        exact,
-        episodes : as in the private learners, not used here.
+        The arguments are those of :meth:`questions`; ``exact`` and ``episodes`` are not used.
         """
         return tuple(
             Question(kind="pair", step=h, mu=None, high=high, centre=False, reward=not known_rewards)
@@ -622,11 +679,10 @@ class VAPVI(_VarianceAware):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return Gram, V^2, V, then the weighted pair, for each step, last step first, without noise.
+        """Return the questions of each step, last step first, without noise.
 
-        layout, features : of the problem. known_rewards : True if rewards will be given to the planner.
-        exact,
-        episodes : as in the private learners, not used here.
+        Each step has the Gram matrix, V^2, V and the weighted pair, in this order. The arguments are those of
+        :meth:`questions`; ``exact`` and ``episodes`` are not used.
         """
         variances, regression = self._halves()
         found: list[Question] = []
@@ -658,7 +714,7 @@ class VAPVI(_VarianceAware):
 
 @dataclass(frozen=True, kw_only=True)
 class _Private(Linear):
-    """Exactly one of epsilon (with delta), rho and mu."""
+    """Base of the private learners; the budget is exactly one of epsilon (with delta), rho and mu."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -714,20 +770,32 @@ class _Private(Linear):
 class DPPEVI(_Pessimist, _Private):
     """Private PEVI: one noisy Gram matrix and one noisy response per step, accounted together.
 
-    epsilon, delta, rho, mu : the true budget: exactly one of epsilon (with delta in (0, 1), or without for
-        Laplace noise), rho-zCDP and mu-GDP, each > 0.
-    C : of the penalty C sqrt(d) ||phi||_{Lambda^-1}, at least 0. lam, support : as for :class:`PEVI`.
-    response : "requery": the response is a new question for each V; "model": Gram, next states and
-        rewards once (S up to a few tens), after which any policy can be planned without budget.
-    range : "values": noise follows the range of the released values; "declared": b_h.
-    joint : account Gram and response by lemma 3; else by their separate worst cases.
-    centre : centre targets (needs 1 in the span of the features); None: if that holds.
-    noise : "gaussian", or "laplace" for a pure epsilon (no delta). Laplace scales follow l1 sensitivities,
-        which is much more noise unless ||phi||_1 is small (one-hot, simplex); declare it by
-        ``Features(l1=...)``.
-    ridge : in multiples of the noise's spectral edge 2 s sqrt(d), or "bound" (Gaussian noise only); None: 2
+    Attributes
+    ----------
+    epsilon, delta, rho, mu : float
+        The true budget: exactly one of epsilon (with delta in (0, 1), or without for Laplace noise), rho-zCDP
+        and mu-GDP, each > 0.
+    C : float
+        Constant of the penalty C sqrt(d) ||phi||_{Lambda^-1}, at least 0.
+    lam, support, judged
+        As for the base class.
+    response : "requery" or "model"
+        ``requery``: the response is a new question for each V. ``model``: Gram, next states and rewards once
+        (S up to a few tens), after which any policy can be planned without budget.
+    range : "values" or "declared"
+        ``values``: noise follows the range of the released values. ``declared``: b_h.
+    joint : bool
+        Account Gram and response by lemma 3; else by their separate worst cases.
+    centre : bool, optional
+        Centre targets (needs 1 in the span of the features); None: if that holds.
+    noise : "gaussian" or "laplace"
+        ``laplace`` is for a pure epsilon (no delta). Laplace scales follow l1 sensitivities, which is much
+        more noise unless ||phi||_1 is small (one-hot, simplex); declare it by ``Features(l1=...)``.
+    ridge : float or "bound", optional
+        In multiples of the noise's spectral edge 2 s sqrt(d), or "bound" (Gaussian noise only); None: 2
         (requery), 1 (model).
-    simplex : project rows of the model onto the simplex.
+    simplex : bool
+        Project rows of the model onto the simplex.
     """
 
     response: Literal["requery", "model"] | None = None
@@ -785,8 +853,7 @@ class DPPEVI(_Pessimist, _Private):
     ) -> tuple[Question, ...]:
         """Return one pair (or Gram and response) per step, or one model per step, last step first.
 
-        layout, features : of the problem. exact : True for discrete noise (secure randomness). known_rewards
-        : True if rewards will be given to the planner. episodes : largest number of one user, at least 1.
+        The arguments are those of :meth:`questions`.
         """
         centre, found = self._centred(features), list[Question]()
         assert self.range is not None
@@ -848,10 +915,13 @@ class DPVAPVI(_VarianceAware, _Private):
     is 0.1: the paper gives no value. The ridge is the leading order of the printed E / 2, one edge of the
     noise's spectrum.
 
-    noise : "exact": noise set for the budget by the exact sensitivities, centred targets, ranges of the
-        released values; shares of a step 0.15 Gram, 0.05 V^2, 0.10 V, 0.70 the weighted pair (with ``split``
-        each half has the whole budget: 0.5/0.17/0.33, and the pair). "published": the printed noise, raw
-        targets; the guarantee then says which rho that really is.
+    Attributes
+    ----------
+    noise : "exact" or "published"
+        ``exact``: noise set for the budget by the exact sensitivities, centred targets, ranges of the
+        released values. The shares of a step are 0.15 Gram, 0.05 V^2, 0.10 V, 0.70 the weighted pair. With
+        ``split`` each half has the whole budget: 0.5/0.17/0.33, and the pair. ``published``: the printed
+        noise, raw targets; the guarantee then states the actual rho.
     """
 
     noise: Literal["exact", "published"] | None = None
@@ -874,9 +944,7 @@ class DPVAPVI(_VarianceAware, _Private):
     ) -> tuple[Question, ...]:
         """Return Gram, V^2, V and the weighted regression for each step, last step first.
 
-        layout, features : of the problem. exact : True for discrete noise (secure randomness). known_rewards
-        : True if rewards will be given to the planner. episodes : largest number of one user; it has an
-        effect if noise is published.
+        The arguments are those of :meth:`questions`; ``episodes`` has an effect if noise is published.
         """
         steps = list(_targets(layout, known_rewards))
         reward = not known_rewards

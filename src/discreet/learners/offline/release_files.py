@@ -4,22 +4,18 @@ r"""Release files: noisy sums, their noise distributions and the guarantee, read
 post-processing and costs no privacy. It is an ordinary Parquet file (``pandas.read_parquet`` reads it), with
 one row per cell and one row group per table of a step:
 
-==================  ==========================================================================
-column              meaning
-==================  ==========================================================================
-family              the name of the table: ``visits``, ``transition_counts``, ..
-step                h, from 0
-state, action,      of a release of counts: the cell; admissible pairs only, in the order of state, then
-next_state          action, then next state; next_state is null where the table has none
-i, j                of any other release: the place in the table; null where it has fewer dimensions
-value               float64
-==================  ==========================================================================
+- ``family`` is the name of the table: ``visits``, ``transition_counts``, ..
+- ``step`` is h, starting at 0.
+- ``state``, ``action`` and ``next_state`` are the cell in a release of counts. Only admissible pairs are
+  included, in the order of state, then action, then next state. ``next_state`` is null if the table has none.
+- ``i`` and ``j`` are the place in the table in any other release. They are null if it has fewer dimensions.
+- ``value`` is float64.
 
-The schema's metadata hold, under ``discreet.release``, one JSON object: ``version``, ``facts`` (below),
-``groups`` (family, step, shape and SHA-256 of the values of each row group, in order) and the SHA-256 of
-``facts`` and ``groups`` together. Pages also have Parquet's checksums. Both detect accidental damage and
-edits without intent to deceive. They are not a signature: anyone who can write the file can forge it. Against
-forgery, the privacy statement holds a hash of the whole file.
+The schema's metadata hold one JSON object under ``discreet.release``. It has ``version``, ``facts`` (below)
+and ``groups``: family, step, shape and SHA-256 of the values of each row group, in order. It also has the
+SHA-256 of ``facts`` and ``groups`` together. Pages also have Parquet's checksums. Both detect accidental
+damage and edits without intent to deceive. They are not a signature: anyone who can write the file can forge
+it. To detect forgery, the privacy statement holds a hash of the whole file.
 
 A file is written one step at a time under a temporary name. It gets its name when it is complete and on disk.
 
@@ -82,6 +78,8 @@ _LAWS: dict[str, type] = {
 class ReleaseFacts:
     """Public facts of a release, without its values.
 
+    Attributes
+    ----------
     layout : Layout
         S, A, H and the mask of admissible actions.
     users : int
@@ -283,7 +281,7 @@ class _Group(NamedTuple):
 
 
 class _Index:
-    """Index columns of tables. Those of the last shape are cached, because they rarely change."""
+    """Index columns of tables; the columns of the last shape are cached, because they rarely change."""
 
     def __init__(self, kind: str, layout: Layout) -> None:
         self.kind, self.layout = kind, layout

@@ -7,15 +7,11 @@ S A T does not change. Logarithms are natural.
 Hoeffding (Chowdhury and Zhou 2021, and the E = 0 limit):
 width = L_r / sqrt(D) + Lambda_r / D + G (L_x / sqrt(D) + Lambda_p / D), with
 
-============ ================================ ============================= ====
-constants    L_r, L_v (value iteration)       L_p (policy optimization)     G
-============ ================================ ============================= ====
-tight        max(1, sqrt(log(2 SAT / f) / 2)) sqrt(2 S log(2 SAT / f))      H-h
-published    sqrt(2 log(4 SAT / f))           sqrt(4 S log(6 SAT / f))      H
-============ ================================ ============================= ====
+- ``tight``: L_r = L_v = max(1, sqrt(log(2 SAT / f) / 2)), L_p = sqrt(2 S log(2 SAT / f)) and G = H - h;
+- ``published``: L_r = L_v = sqrt(2 log(4 SAT / f)), L_p = sqrt(4 S log(6 SAT / f)) and G = H.
 
-(h from 1, as in the papers.) Efroni et al. 2020: L_r = sqrt(2 log(12 SAT / f)),
-L_p = sqrt(4 S log(18 SAT / f)), G = H.
+L_x is L_v for value iteration and L_p for policy optimization, and h starts at 1, as in the papers. Efroni et
+al. 2020: L_r = sqrt(2 log(12 SAT / f)), L_p = sqrt(4 S log(18 SAT / f)), G = H.
 
 Bernstein (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
 
@@ -26,9 +22,11 @@ Bernstein (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
 with max(E, 1) in the third term (its proof absorbs H iota / D there, which needs E >= 1). ``tight`` (no
 proof): H - h + 1 for H, and max(S E, 1) for S max(E, 1), because the absorbed term has no S.
 
-Azar et al. 2017 (L = log(5 H SAT / f), pooled log(5 SAT / f); sqrt(L / (2 N)) is added where rewards are
-estimated): bonus 1 is 7 H L / sqrt(N); bonus 2 is sqrt(8 L Var / N) + 14 H L / (3 N)
-+ sqrt(8 sum_y P(y) min{100^2 H^3 S^2 A L^2 / N(y), H^2} / N).
+Azar et al. 2017, with L = log(5 H SAT / f), pooled log(5 SAT / f). If rewards are estimated, sqrt(L / (2 N))
+is added.
+
+- Bonus 1 is 7 H L / sqrt(N).
+- Bonus 2 is sqrt(8 L Var / N) + 14 H L / (3 N) + sqrt(8 sum_y P(y) min{100^2 H^3 S^2 A L^2 / N(y), H^2} / N).
 """
 
 from __future__ import annotations

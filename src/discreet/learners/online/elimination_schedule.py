@@ -13,10 +13,10 @@ from 0)
     w_h = min{H - h, beta_r + (G_h / 2) beta_p},  beta_r = L_r / sqrt(D) + Lambda_r / D,
                                                    beta_p = L_p / sqrt(D) + Lambda_p / D.
 
-Then for all policies at once |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~): by the simulation lemma the left is
-E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)], and V in [0, G_h] makes the second term at most half
-of G_h ||P - P~||_1, because P~ is a distribution. Both together are never above 1 + G_h = H - h. A pair
-without observations has the uniform row, the limit of the projection's row as the noise tends to 0.
+Then for all policies at once |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~). By the simulation lemma the left is
+E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)]. With V in [0, G_h] the second term is at most half of
+G_h ||P - P~||_1, because P~ is a distribution. Both together are never above 1 + G_h = H - h. A pair without
+observations has the uniform row, the limit of the projection's row as the noise tends to 0.
 
 ``width_scale`` below 1 multiplies the terms inside the minimum, a heuristic. A pair that may not have been
 seen at all (D <= E) keeps the width H - h for every scale.
@@ -94,9 +94,22 @@ def stage_sizes(
 
 @dataclass(frozen=True, eq=False)
 class StageModel:
-    """Model of a release, by rows: D (T, R), P~ (T, R, S), r~ (T, R), its slacks and the projection's E.
+    """Model of a release, by rows.
 
-    counts (T, R, S) : N3~, the counts behind P~. seen (T, R) : False where perhaps no user came.
+    Attributes
+    ----------
+    denominators : (T, R)
+        D.
+    transitions : (T, R, S)
+        P~.
+    counts : (T, R, S)
+        N3~, the counts behind P~.
+    rewards : (T, R)
+        r~.
+    seen : (T, R)
+        False for rows that perhaps no user visited.
+
+    The other attributes are the slacks and the projection's E.
     """
 
     denominators: Floats
@@ -156,8 +169,16 @@ def value_widths(
 class StageState:
     """State that a learner carries between releases: public, and a function of releases alone.
 
-    number : number of the last release read (-1: none). queue : (policy (H, S) in small integers, users) of
-    the plans of this batch; part : how many of them were handed out. memory : the class's own.
+    Attributes
+    ----------
+    number : int
+        Number of the last release read (-1: none).
+    queue : tuple of (policy, users)
+        Plans of this batch; a policy is (H, S) in small integers.
+    part : int
+        Number of plans that were handed out.
+    memory
+        Data of the class.
     """
 
     __repr__ = brief

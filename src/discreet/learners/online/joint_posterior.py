@@ -25,10 +25,11 @@ policies ever published, makes all noisy counts likely
 Proved: privacy, since policies, C and the hand-over are functions of public facts and of releases.
 Not proved: regret. Samples are narrower than the posterior, and the fit is a local one.
 
-Origin of the defaults. The rate of a fit, the wide sample and the size of the first batch were chosen on the
-training environments of ``benchmarks.leaderboard.env_suites`` and on random MDPs of seeds 100 to 199 in which
-all pairs reward. Priors, ``width``, shares and the rule of C come from a prototype that was tried on
-environments of the suite, including RiverSwim. They were not searched again, and not on the suite.
+Origin of the defaults. The rate of a fit, the wide sample and the size of the first batch were chosen on two
+sets. One is the training environments of :mod:`benchmarks.leaderboard.env_suites`. The other is random MDPs of seeds
+100 to 199 in which all pairs have rewards. Priors, ``width``, shares and the rule of C come from a prototype
+that was tried on environments of the suite, including RiverSwim. They were not searched again, and not on the
+suite.
 
 Sources: Thompson 1933 and Osband, Russo and Van Roy 2013 (posterior sampling); Papandreou and Yuille 2010
 (samples by fitting perturbed data). The joint likelihood of noisy releases, the rule of C and the test are
@@ -72,14 +73,14 @@ _CENTERED_FROM = (
 _FIRST_BATCH = 56.0 / 4.2247  # users over sqrt(pairs), at a noise of one sensitivity
 _HALF_WAY = 50.0 / 4.2247  # users at which a sample's start is half the last fit, at that noise
 _LEAST_FIRST = 8
-_ROW_STD, _REWARD_STD, _REWARD_MEAN = 3.0, 4.0, -1.0  # prior of logits
-_ALARM = 5.0  # standard deviations of the misfit: see tests/learners/online/test_joint_misfit.py
-_ALARM_RELEASES = 3  # releases before the first misfit test
-_STARTS = 2**20  # first index of the random streams of a repeated fit, after those of samples
-_CAREFUL = 0.1  # factor of the rate for the second fit after a fit that became less likely
-_AGAIN = 3  # fits with three times the steps; the most likely one is tested again
-_UNKNOWN_NOISE = 4.2247  # standard deviation over sensitivity at (1, 1e-6), used if the budget is not known
-_QUIET = 1.0  # below this noise a fit takes more steps
+_ROW_STD, _REWARD_STD, _REWARD_MEAN = 3.0, 4.0, -1.0  # Prior of logits.
+_ALARM = 5.0  # Standard deviations of the misfit: see tests/learners/online/test_joint_misfit.py.
+_ALARM_RELEASES = 3  # Releases before the first misfit test.
+_STARTS = 2**20  # First index of the random streams of a repeated fit, after those of samples.
+_CAREFUL = 0.1  # Factor of the rate for the second fit after a fit that became less likely.
+_AGAIN = 3  # Fits with three times the steps; the most likely one is tested again.
+_UNKNOWN_NOISE = 4.2247  # Standard deviation over sensitivity at (1, 1e-6), used if the budget is not known.
+_QUIET = 1.0  # Below this noise a fit takes more steps.
 
 
 def noise_unit(spec: ProblemSpec) -> float:
@@ -105,10 +106,24 @@ def noise_unit(spec: ProblemSpec) -> float:
 class JointState:
     """State of the learner: public, and a function of releases alone.
 
-    evidence : all measurements and policies. theta : logits of the last fit. number : number of the last
-    release read (-1: none). queue : parts not yet handed out; open : parts handed out since that release.
-    cut : C; centered : True if centred rewards replace clipped ones. misfit : of the last fit, in
-    standard deviations. inner : the learner's state after the hand-over, or None.
+    Attributes
+    ----------
+    evidence : Evidence
+        All measurements and policies.
+    theta : floats
+        Logits of the last fit.
+    cut : float
+        C.
+    centered : bool
+        True if centred rewards replace clipped ones.
+    number : int
+        Number of the last release read (-1: none).
+    queue, open : tuples of parts
+        Parts not yet handed out, and parts handed out since that release.
+    misfit : float
+        Misfit of the last fit, in standard deviations.
+    inner : LearnerState, optional
+        The learner's state after the hand-over.
     """
 
     __repr__ = brief

@@ -9,14 +9,14 @@ each release has a mean under the model. With N_j(h, s, a), the sum over p in j 
 where pi_p(h, s) = a, the stream's S_i = x_i + lambda_i S_{i-1} and its gain a_i,
 
 - transitions per step: a M_i(h, s, a) P(s' | s, a),  M_i = N_i + lambda_i M_{i-1};
-- rewards summed over steps, of one user at most C (in time order): a Q_i(s, a) w(s, a), where Q_i is
-  M_i, summed over steps, of users who count kappa_p each. kappa = (1 + q^3)^(-1/3), q the policy's expected
+- rewards summed over steps, at most C per user (in time order): a Q_i(s, a) w(s, a). Q_i is M_i summed over
+  steps, where each user counts kappa_p. The factor kappa = (1 + q^3)^(-1/3), with q the policy's expected
   return over its C, is a smooth E min(return, C) / E return for returns that vary;
 - centred rewards per step: a M_i(h, s, a) (w(s, a) - 1/2).
 
-The variance of a cell is that of its noise, sigma_i^2, and of sampling: a multiple of the mean. The
-negative log-likelihood of independent normals, plus a normal prior on logits (rows of P and the start by
-softmax, w by the logistic function), is minimised by Adam with its exact gradient, by the adjoint
+The variance of a cell is that of its noise, sigma_i^2, and of sampling: a multiple of the mean. The negative
+log-likelihood of independent normals, plus a normal prior on logits, is minimised by Adam. Rows of P and the
+start are softmax of logits, and w is the logistic function of one. The gradient is exact, by the adjoint
 recursion of the flow. A step costs O(policies H S^2 + releases H R S).
 
 Source: Dempster, Laird and Rubin 1977 for models of unseen paths; Kingma and Ba 2015 (Adam). The
@@ -36,21 +36,38 @@ from discreet.core.noise.random_streams_kernels import normal
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SAMPLING = 0.5  # variance of a count in a release, over its mean: below 1, since releases share users
-CUT_SAMPLING = 0.3  # variance of a cut reward sum, over C times its mean
-_FLOOR = 0.25  # least variance of a cell without noise and users, over gain^2
-_WEIGH = 0.1  # for the misfit's weights: variance of a count over the users who were assigned it
-_RARE = 2.0  # counts that are added to the sampling variance of each cell in the misfit
-_TOLERATED, _TOLERATED_SHARE = 0.05, 0.002  # errors not counted as misfit: of a mean, of the users assigned
+SAMPLING = 0.5  # Variance of a count in a release, over its mean: below 1, since releases share users.
+CUT_SAMPLING = 0.3  # Variance of a sum of clipped rewards, over C times its mean.
+_FLOOR = 0.25  # Least variance of a cell without noise and users, over gain^2.
+_WEIGH = 0.1  # Variance of a count over the users who were assigned it, for the misfit's weights.
+_RARE = 2.0  # Counts that are added to the sampling variance of each cell in the misfit.
+# Errors that are not counted as misfit, as shares of a mean and of the users assigned.
+_TOLERATED, _TOLERATED_SHARE = 0.05, 0.002
 
 
 class Evidence(NamedTuple):
     """All measurements, and the public facts behind them.
 
-    For P policies: rows (P, H, S) of the layout, users (P,), batch (P,), and cut (P,), the C of their batch
-    (inf: none). For T releases: decay, gain, centered (1 where rewards are per step), cuts (newest C),
-    sigma_moves, sigma_rewards, tails (excess kurtosis of the noise), all (T,); moves (T, H, R, S), rewards
-    (T, H, R) (clipped sums in step 0).
+    There are P policies and T releases.
+
+    Attributes
+    ----------
+    rows : (P, H, S)
+        Rows of the layout.
+    users, batch : (P,)
+        Number of users, and their batch.
+    cut : (P,)
+        The C of the batch (inf: none).
+    decay, gain : (T,)
+        Parameters of the stream.
+    centered : (T,)
+        1 if rewards are per step.
+    cuts : (T,)
+        Newest C.
+    sigma_moves, sigma_rewards, tails : (T,)
+        Standard deviations of the noise, and its excess kurtosis.
+    moves, rewards : (T, H, R, S) and (T, H, R)
+        Measurements (clipped sums in step 0).
     """
 
     rows: Ints
@@ -71,14 +88,14 @@ class Evidence(NamedTuple):
 class Scratch(NamedTuple):
     """Arrays of one evaluation; the first three are the model, which callers read too."""
 
-    model: Floats  # (R, S)
-    means: Floats  # (R,)
-    start: Floats  # (S,)
-    flow: Floats  # (P, H + 1, S)
-    visits: Floats  # (P, R) of one user, over steps
-    returns: Floats  # (P,)
-    seen: Floats  # (T, H, R) M
-    counted: Floats  # (T, R) Q
+    model: Floats  # (R, S).
+    means: Floats  # (R,).
+    start: Floats  # (S,).
+    flow: Floats  # (P, H + 1, S).
+    visits: Floats  # (P, R), of one user over all steps.
+    returns: Floats  # (P,).
+    seen: Floats  # (T, H, R), M.
+    counted: Floats  # (T, R), Q.
     seen_slope: Floats
     counted_slope: Floats
     model_slope: Floats  # (R, S)
@@ -398,9 +415,9 @@ def misfit(evidence: Evidence, work: Scratch) -> float:
     deviation. Z is a cell's residual, summed over releases with weights by assigned users (public), over its
     standard deviation. That has three parts. One is noise. One is sampling, with two more counts for rare
     cells; a batch's users enter all later releases of a decaying stream, so its weights are added up first.
-    One is a tolerance for the error of a fit of finite length. The variance of the sum is 2 for each Z^2, the
-    kurtosis of the noise, and the same again for each further step of the share of variance that is sampling,
-    because users stay near their state.
+    One is a tolerance for the error of a fit of finite length. The variance of the sum is 2 for each Z^2,
+    plus the kurtosis of the noise. For the share of variance that is sampling, it is the same again for each
+    further step, because users stay near their state.
     """
     model, seen = work.model, work.seen
     releases, horizon, rows = seen.shape

@@ -1,14 +1,17 @@
 r"""LDP-OBI (Garcelon, Perchet, Pike-Burke and Pirotta 2021): optimistic backward induction, local privacy.
 
-With c1, c2, c3, c4 the error bounds of R, N, the row sum of N3, and an entry of N3, and alpha > 1,
+Let c1 be the error bound of R, c2 of N, c3 of the row sum of N3 and c4 of an entry of N3. With alpha > 1,
 
     r~ = R-hat / D_r,  D_r = N-hat + alpha c2,       P~ = N3-hat / D_p,  D_p = sum_s' N3-hat + alpha c3,
-    beta^r = sqrt(2 log(4 pi^2 S A H k^3 / f) / D_r) + ((alpha + 1) c2 + c1) / D_r,
-    beta^p = sqrt(14 S log(4 pi^2 S A H k^3 / f) / D_p) + (S c4 + (alpha + 1) c3) / D_p,
-    Q = r~ + beta^r + P~ V + H beta^p,    V = min(H - h + 1, max_a Q),
 
-denominators floored at 1 and negative counts at 0 (otherwise optimism fails). c3 bounds a sum of S
-noises. The paper pools steps; here ``stationary`` decides. Regret, not pooled,
+    beta^r = sqrt(2 log(4 pi^2 S A H k^3 / f) / D_r) + ((alpha + 1) c2 + c1) / D_r,
+
+    beta^p = sqrt(14 S log(4 pi^2 S A H k^3 / f) / D_p) + (S c4 + (alpha + 1) c3) / D_p,
+
+    Q = r~ + beta^r + P~ V + H beta^p,    V = min(H - h + 1, max_a Q).
+
+Denominators are floored at 1 and negative counts at 0 (otherwise optimism fails). The bound c3 is of a sum of
+S noises. The paper pools steps; here ``stationary`` decides. Regret, not pooled,
 O~(sqrt(S^2 A H^3 T) + S^2 A sqrt(H^5 T) / epsilon). ``constants="tight"``: the widths of
 :mod:`discreet.learners.online.bonuses` for the statistical terms, and the range of V[h+1] for H.
 """

@@ -4,12 +4,12 @@ A state is a function of releases alone, as with the tabular learners
 (:mod:`discreet.learners.online.tabular_base`). No option here weakens a guarantee. ``known_rewards``, the
 schedule and the query options of a class choose what the privatizer is asked for, and it charges for that.
 
-Schedule. By default a release follows when the users have grown by g = 1 + min(1/2, 2.5 / d) (1.5 up to d =
-5, 1.05 at d = 50): noise is drawn J ~ log K / log g times instead of K times. This rule is fitted to two
-experiments and has no theorem: with J <~ 2 d batches optimism can fail. ``replan_every=1``
-plans for every user. ``switching="determinant"`` reads every release. It changes the policy only if the
-determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022), at most
-``switches`` times. The matrices are released ones, so this is post-processing.
+Schedule. By default a release follows when the number of users has grown by the factor g = 1 + min(1/2, 2.5 /
+d). It is 1.5 up to d = 5, and 1.05 at d = 50. Noise is drawn J ~ log K / log g times instead of K times. This
+rule is fitted to two experiments and has no theorem: with J <~ 2 d batches optimism can fail.
+``replan_every=1`` plans for every user. ``switching="determinant"`` reads every release. It changes the
+policy only if the determinant of a regularised Gram matrix has doubled since the last change (Ngo et al.
+2022), at most ``switches`` times. The matrices are released ones, so this is post-processing.
 """
 
 from __future__ import annotations
@@ -48,11 +48,26 @@ SHARED: Mapping[str, Any] = {
 class LinearState:
     """State that a learner carries between releases: public, and a function of releases alone.
 
-    values (H + 1, S), q (H, R) : optimistic, of the last plan; context : the plan's, including (H + 1, S)
-    ``values``. fit : the last estimate of the class. log_dets : (n,) of the regularised Gram matrices when
-    the policy last changed. number : number of the last release read (-1: none); changed : number of the
-    policy's release; switches : number of changes so far; part : sub-batches handed out since.
-    releases : J, the number of noisy releases; None if there is no end.
+    Attributes
+    ----------
+    values, q : (H + 1, S) and (H, R)
+        Optimistic values of the last plan.
+    context : mapping
+        Context of the plan, including (H + 1, S) ``values``.
+    releases : int, optional
+        J, the number of noisy releases; None for an open-ended schedule.
+    fit
+        The last estimate of the class.
+    log_dets : (n,), optional
+        Log determinants of the regularised Gram matrices when the policy last changed.
+    number : int
+        Number of the last release read (-1: none).
+    changed : int
+        Number of the policy's release.
+    switches : int
+        Number of changes so far.
+    part : int
+        Sub-batches handed out since then.
     """
 
     __repr__ = brief

@@ -13,10 +13,10 @@ Users play greedily. ``response`` chooses the data of the estimate.
   queried again for each V (``ask``; the trusted core stores trajectories). Without privacy and with c = 0
   this is LSVI-UCB. Each of J rounds of queries gets a J-th of the answers' budget: their noise grows as
   sqrt(J).
-* ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, beside the
-  Gram matrix, and r^ + P^ V is planned from them
-  (:func:`~discreet.learners.estimation.linear_regression.model_values`): any V is free, and local users can
-  send them. The error of M V grows with ||V - mean V||_2: for small S.
+* ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, in addition to
+  the Gram matrix. Planning uses r^ + P^ V from them
+  (:func:`~discreet.learners.estimation.linear_regression.model_values`). Any V is free, and local users can
+  send these sums. The error of M V grows with ||V - mean V||_2: for small S.
 
 Centring causes no bias if 1 is in the span of the features, 1 = phi^T v. Without noise sum phi = (Lambda
 - L I) v, so that a response centred at c and one centred at c' predict values that differ by L (c - c') phi^T
@@ -34,8 +34,9 @@ doubled for some h. This is a function of releases at scheduled times, so it cos
 cost the same if they are not used. With ``switches`` given, at most that many rounds of queries are planned,
 and each gets a larger share of the budget.
 
-Privacy: all of this is post-processing. ``response``, ``centre``, ``span``, ``over_steps``, ``answer_share``,
-``known_rewards`` and the schedule choose what the privatizer is asked for, and it charges for that.
+Privacy: all of this is post-processing. The schedule and six options choose what the privatizer is asked for,
+and it charges for that. The options are ``response``, ``centre``, ``span``, ``over_steps``, ``answer_share``
+and ``known_rewards``.
 """
 
 from __future__ import annotations
@@ -307,7 +308,7 @@ class LSVIUCB(LinearLearner):
             low, top = float(after.min()), float(after.max()) + (not self.known_rewards)
         centre = 0.5 * (low + top) if self.centre else 0.0
         if not release.users:
-            return np.full(len(phi), centre)  # there are no users yet
+            return np.full(len(phi), centre)  # before the first user
         if ask is None:
             raise ValueError("ask = None: response = 'requery' needs a session that answers")
         return np.asarray(centre + phi @ (inverse @ ask(Response(step, after, (0.0, high))).value))

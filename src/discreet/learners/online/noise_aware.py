@@ -15,8 +15,8 @@ known standard deviation of every measurement instead.
 
    c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 + sigma_r) + 0.6 s_r,
 
-   where x = 1 / sqrt(effective visits). sigma_p is the noise of one entry of the row. sigma_r is the
-   standard deviation of the mean reward due to the pair's data, and s_r that due to other pairs.
+   where x = 1 / sqrt(effective visits). The noise of one entry of the row is sigma_p. The standard deviation
+   of the mean reward is sigma_r due to the pair's data, and s_r due to other pairs.
 5. **Explorers.** One user in 32 (one in 16 without noise) follows explorer 1 or 2 at first; all shares are in
    :func:`explorers_among`. Widths grow like sqrt(ln(users)). Without explorers, a wrong estimate may never
    be corrected.
@@ -37,7 +37,7 @@ proved: regret. The bonus is not a confidence bound (weights, rows and shrinkage
 data), and the explorers' distributions are not an exact posterior. benchmarks/default_learner.md lists the
 late regret per environment.
 
-The defaults were chosen on declared training environments without RiverSwim (``benchmarks.studies.tuning``,
+The defaults were chosen on declared training environments without RiverSwim (:mod:`benchmarks.studies.tuning`,
 benchmarks/default_learner.md).
 
 Source of posterior sampling: Osband, Russo and Van Roy 2013.
@@ -89,8 +89,7 @@ _FIXED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-# Chosen by benchmarks.studies.tuning for each kind of budget; replan_growth 1.1 and explore_share were set by
-# hand
+# Chosen by benchmarks.studies.tuning for each kind of budget; replan_growth 1.1 and explore_share were set by hand
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 4.0, "reward_share": 0.35,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
@@ -488,7 +487,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         - users : number of users in this measurement and in earlier ones.
         - number : number of the release.
         - transitions (T, R, S) and rewards (T, R) : the newest measurement.
-        - pooled (1, R, S), pooled_rewards (1, R) : the pooled families, empty if there are none.
+        - pooled (1, R, S) and pooled_rewards (1, R) : the pooled families, or empty.
         - known (H, R) : mean rewards if they are public, else empty.
         - errors : as :meth:`errors` returns them, with decay and gain.
         - due (T R,) : 0 where a row was not measured, empty if all were.

@@ -1,13 +1,13 @@
 r"""Compiled planning of the noise-aware learner: a model from independent noisy measurements.
 
-Each release i brings a measurement y_i = a sum_{j<=i} lambda^{i-j} x_j + z_i of the batches x_j of users,
-with fresh noise z_i of known standard deviation sigma_i (lambda = 0, a = 1: the batch itself). The policies
-are public and deterministic. E_j(h, s, a) is how many of batch j's users were *expected* to come to (h, s)
-and take a. It is the number of users whose policy takes a there, times the probability of reaching (h, s) in
-the model that was current when they began; 5 % may be anywhere (``note_assignments``). It is a function of
-earlier releases and public facts. With m_i = lambda m_{i-1} + E_i the measurement's mean is a m_i p, where p
-is the ratio of true to expected visits. Its variance is about sigma_i^2 + m_i, and generalised least squares
-gives
+Each release i brings a measurement y_i = a sum_{j<=i} lambda^{i-j} x_j + z_i of the batches x_j of users. The
+noise z_i is fresh and has known standard deviation sigma_i. With lambda = 0 and a = 1 the measurement is of
+the batch itself. The policies are public and deterministic. E_j(h, s, a) is how many of batch j's users were
+*expected* to come to (h, s) and take a. It is the number of users whose policy takes a there, times the
+probability of reaching (h, s) in the model that was current when they began; 5 % may be anywhere
+(``note_assignments``). It is a function of earlier releases and public facts. With m_i = lambda m_{i-1} + E_i
+the measurement's mean is a m_i p, where p is the ratio of true to expected visits. Its variance is about
+sigma_i^2 + m_i, and generalised least squares gives
 
     x^ = E_total / (a sum_i w_i m_i) * sum_i w_i y_i,     w_i = m_i / (sigma_i^2 + m_i):
 
@@ -41,8 +41,9 @@ Randomized reports of random steps (local privacy) have noise of two parts: n id
 x among n users who were assigned the cell. The second is that of a sample of x / (1 + visit) records, and
 therefore all counts are kept in this unit. The first is the noise, per assigned user.
 
-Generalised least squares, flow consistency, a bonus from the noise distribution, and empirical-Bayes sharing
-over steps; the weights by expected visits, of releases and of the pooling, are ours.
+The methods are generalised least squares, flow consistency, a bonus from the noise distribution, and
+empirical-Bayes sharing over steps. The weights by expected visits, of releases and of the pooling, are our
+own.
 """
 
 from __future__ import annotations
@@ -63,41 +64,43 @@ Ints = NDArray[np.int64]
 
 # options, in kernel order
 (STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, KNOBS) = range(10)
-# errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
-# then the two standard deviations of the pooled families. Of randomized reports (INFLATION > 0): SIGMAs per
-# square root of a user who was assigned the cell, 1 + what a record adds to the variance of its count, and
-# what it adds to that of a reward sum
+# Errors: standard deviation of one cell of the measurement's transitions, and of its rewards; decay, gain a;
+# then the two standard deviations of the pooled families. With randomized reports (INFLATION > 0), SIGMAs are
+# per square root of a user who was assigned the cell. INFLATION is 1 plus the variance that a record adds to
+# its count, and REWARD_VISIT is the variance that it adds to a reward sum.
 (SIGMA_T, SIGMA_R, DECAY, GAIN, POOLED_SIGMA_T, POOLED_SIGMA_R, INFLATION, REWARD_VISIT, ERRORS) = range(9)
 
 
-_VARIATION = 0.02  # of a row over steps (squared distance) and of a mean reward; weighs as one step does
-_ALIKE = 0.01  # error variance below which the residuals of steps have equal weight, for any number of visits
-_MOST_FLOW = 2.0  # standard deviations of a count by which predicted visits may exceed it
-_FLOW_ERROR = 1.0  # relative standard deviation of visits that a rough model predicts
-_HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing is known of a reward
-_WIDTH = 0.3  # width of explorer 1, in units of sqrt(ln(1 + users))
-_WIDER = 1.5  # width of explorer 2, in units of explorer 1's
-_HOPEFUL = 2  # the optimistic explorer: upper ends instead of draws
-_SEEKING = 3  # the maximum-uncertainty explorer: full bonus carried, maximum value for rows hidden by noise
-_FAR = 2.0  # width of the optimistic explorer, in units of explorer 1's
-_NEAR = 1.5  # the same with knobs[FARTHER], and the width of the maximum-uncertainty explorer
-_FARTHER = 2.0  # further factor at one of four tries, for pairs that the noise of few releases
-_FARTHER_EACH = 4  # made look worse than they are by more than the usual width
-_CARRIED = 0.5  # part of its bonus for a cell that the optimistic explorer carries to the step before
-_CARRIED_EACH = 2  # with knobs[FARTHER] one of this many tries carries the bonus, the others do not
-_HIDDEN = 0.15  # (noise / visits)^2 at which the maximum-uncertainty explorer treats a row as half unseen
-_LUCKY = 5.0  # pseudo-visits of reward 1 that the optimistic explorer adds to every cell
-_NOTHING = 0.002  # standard deviation of mean rewards of pairs without reward, before any data
-_MOST_NOTHING = 0.02  # the same, at most
-_PAYING = 0.9  # share of pairs with reward before any data; has the weight of two pairs
+_VARIATION = 0.02  # Variance of a row over steps (squared distance) and of a mean reward; weight of one step.
+_ALIKE = 0.01  # Error variance below which residuals of steps have equal weight, for any number of visits.
+_MOST_FLOW = 2.0  # Standard deviations of a count by which predicted visits may exceed it.
+_FLOW_ERROR = 1.0  # Relative standard deviation of visits that a rough model predicts.
+_HOPE = 0.6  # Standard deviations over pairs that optimism adds if nothing is known of a reward.
+_WIDTH = 0.3  # Width of explorer 1, in units of sqrt(ln(1 + users)).
+_WIDER = 1.5  # Width of explorer 2, in units of the width of explorer 1.
+_HOPEFUL = 2  # Optimistic explorer: upper ends instead of draws.
+_SEEKING = 3  # Maximum-uncertainty explorer: full bonus carried, maximum value for rows hidden by noise.
+_FAR = 2.0  # Width of the optimistic explorer, in units of the width of explorer 1.
+_NEAR = 1.5  # The same with option FARTHER, and the width of the maximum-uncertainty explorer.
+# Further factor at one of four tries, for pairs that the noise of few releases made look worse than they are,
+# by more than the usual width.
+_FARTHER = 2.0
+_FARTHER_EACH = 4
+_CARRIED = 0.5  # Part of its bonus for a cell that the optimistic explorer carries to the step before.
+_CARRIED_EACH = 2  # With option FARTHER one of this many tries carries the bonus, the others do not.
+_HIDDEN = 0.15  # (noise / visits)^2 at which the maximum-uncertainty explorer treats a row as half unseen.
+_LUCKY = 5.0  # Pseudo-visits of reward 1 that the optimistic explorer adds to every cell.
+_NOTHING = 0.002  # Standard deviation of mean rewards of pairs without reward, before any data.
+_MOST_NOTHING = 0.02  # Its largest value.
+_PAYING = 0.9  # Share of pairs with reward before any data; has the weight of two pairs.
 _IMAGINED = 2.0
-_PAY, _PAY_STD = 0.5, 0.3  # mean and std of their mean rewards; has the weight of one pair
-_LEAST_PAY_VARIANCE = 1.0e-4  # of these, at least
-_ROUNDS = 20  # iterations of expectation and maximisation
+_PAY, _PAY_STD = 0.5, 0.3  # Mean and std of their mean rewards; has the weight of one pair.
+_LEAST_PAY_VARIANCE = 1.0e-4  # Least variance of these.
+_ROUNDS = 20  # Iterations of expectation and maximisation.
 _MOST_LOG_ODDS = 600.0
-_LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
-_DRAWS = 5  # normal variables per pair
-_HOLD = 2  # releases for which an explorer keeps its normal variables, because noisy counts add up
+_LEAST_VARIANCE = 1.0e-12  # Least variance of a sum of rewards.
+_DRAWS = 5  # Normal variables per pair.
+_HOLD = 2  # Releases for which an explorer keeps its normal variables, because noisy counts add up.
 # Share of users who may be in any state at any step, independent of the model. It is above 0 so that expected
 # visits are positive for every action that was assigned to a user.
 _ASTRAY = 0.05
@@ -110,7 +113,7 @@ class Problem(NamedTuple):
     horizon: int
     slots: int  # T, 1 or H
     rows: int
-    known_rewards: Floats  # (H, R), or without any cell
+    known_rewards: Floats  # (H, R), or empty
 
 
 class Sums(NamedTuple):
@@ -140,34 +143,34 @@ class Forecast(NamedTuple):
 class Cells(NamedTuple):
     """Model per cell, computed again at every release."""
 
-    counts: Floats  # visits
-    rewards: Floats  # their sum; after shrinking: the mean
-    noise: Floats  # std of the noise in one entry of raw, and in rewards
+    counts: Floats  # Visits.
+    rewards: Floats  # Their sum; after shrinking: the mean.
+    noise: Floats  # Std of the noise in one entry of raw, and in rewards.
     reward_noise: Floats
-    sampling: Floats  # 1 / effective sample size, times visits; after shrinking: 1 / effective sample size
-    spread: Floats  # std of one entry of the model's row, and of the mean reward, from noise
+    sampling: Floats  # Inverse effective sample size times visits; after shrinking: without the factor.
+    spread: Floats  # Std of one entry of the model's row, and of the mean reward, from noise.
     reward_spread: Floats
-    expected: Floats  # visits that the public policies lead to
-    visits: Floats  # from counts and flow, each by its precision
-    missing: Floats  # share of the row that noise hides, in [0, 1]
-    unknown: Floats  # std of the mean reward due to other pairs, not to the cell's data
-    few: Floats  # 1 / effective sample size behind the row, of all steps where it is pooled
-    raw: Floats  # (cells, S) transitions
-    model: Floats  # (cells, S)
+    expected: Floats  # Visits that the public policies lead to.
+    visits: Floats  # From counts and flow, each by its precision.
+    missing: Floats  # Share of the row that noise hides, in [0, 1].
+    unknown: Floats  # Std of the mean reward due to other pairs, not to the cell's data.
+    few: Floats  # Inverse effective sample size of the row, of all steps if it is pooled.
+    raw: Floats  # (cells, S) transitions.
+    model: Floats  # (cells, S).
 
 
 class Pools(NamedTuple):
     """Joint information of all steps and the pooled family on a row; std is infinite without information."""
 
-    std: Floats  # of the noise in one entry of the row
-    sampling: Floats  # variance
-    missing: Floats  # share of the row that noise hides, in [0, 1]
-    total: Floats  # sum of rewards
-    mass: Floats  # visits in the sum
-    variance: Floats  # of the sum
-    reward: Floats  # mean
-    # squared residuals of the steps over what noise and sampling explain, the variance of that by chance, and
-    # what variation over steps is multiplied by in it: of the transitions, of rewards
+    std: Floats  # Std of the noise in one entry of the row.
+    sampling: Floats  # Variance.
+    missing: Floats  # Share of the row that noise hides, in [0, 1].
+    total: Floats  # Sum of rewards.
+    mass: Floats  # Visits in the sum.
+    variance: Floats  # Variance of the sum.
+    reward: Floats  # Mean.
+    # For transitions, then for rewards: squared residuals of the steps beyond noise and sampling, their
+    # variance by chance, and the factor of the variation over steps in them.
     top: Floats
     null: Floats
     bottom: Floats
@@ -303,12 +306,22 @@ def noise_aware_step(
 ) -> None:
     """Add one measurement to the model, then run optimistic backward induction and the explorers.
 
-    transitions (T, R, S), reward_sums (T, R) : the newest measurement (rewards centred if
-    knobs[CENTERED]); pooled_transitions (1, R, S), pooled_rewards (1, R) : of the pooled families, or without
-    any cell; errors : see the names above; due (T R,) : 0 where a row was not measured, empty if all were;
-    memory : carried, overwritten at number 0; values (H + 1, S),
-    q (H, R), trials (E, H, R) : overwritten, by the optimistic and by each explorer's Q; ties : key of the
-    public random stream.
+    Parameters
+    ----------
+    transitions, reward_sums : (T, R, S) and (T, R)
+        Newest measurement (rewards centred if knobs[CENTERED]).
+    pooled_transitions, pooled_rewards : (1, R, S) and (1, R)
+        Measurement of the pooled families, or empty.
+    errors : (ERRORS,)
+        See the names above.
+    due : (T R,)
+        0 for rows that were not measured; empty if all were.
+    memory : floats
+        Carried between calls; overwritten at number 0.
+    values, q, trials : (H + 1, S), (H, R) and (E, H, R)
+        Overwritten by the optimistic values and Q, and by each explorer's Q.
+    ties : words
+        Key of the public random stream.
     """
     slots, rows, states = transitions.shape
     pooled = pooled_transitions.shape[0] > 0
@@ -1055,10 +1068,11 @@ def _hope_for(
     it plays the greedy policy: in a known environment it costs nothing. A cell without data has reward 1 per
     step.
 
-    Where there are no users, or so few that noise hides them, the estimate is the usual value elsewhere. It
+    Without users, or with so few that noise hides them, the estimate is the usual value of other rows. It
     never gives a reason to go there, although the largest reward may be there. With ``seeks`` a row whose
-    visits are below their noise has value 1 per step, there and at earlier steps, by a part x^2 / (x^2 +
-    0.15^2) that falls as visits rise, x = (noise / visits)^2. Without noise nothing is hidden.
+    visits are below their noise has value 1 per step, there and at earlier steps. This value has the weight
+    x^2 / (x^2 + 0.15^2), which falls as visits rise, with x = (noise / visits)^2. Without noise nothing is
+    hidden.
 
     The rewards of few visits may all be low by chance, and then the estimated standard deviation is too
     small. Five pseudo-visits (``_LUCKY``) of reward 1 are added to every cell, with weight 5 / (n + 5) at n

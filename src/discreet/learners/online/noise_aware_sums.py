@@ -3,7 +3,7 @@
 At each release it discards the noise of older releases and reads the newest sums as one measurement of all
 users so far (gain 1, decay 1). This is :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`
 without generalised least squares over releases, which needs noise that no two releases share. It separates
-the gain of the learner from the gain of the mechanism (``papers.price_of_privacy``). It
+the gain of the learner from the gain of the mechanism (:mod:`papers.price_of_privacy`). It
 has no theorem and no compiled form.
 """
 
@@ -38,12 +38,21 @@ class SumsState:
 class NoiseAwareOnSums:
     """Noise-aware value iteration from the newest sums alone.
 
-    stat_scale, priv_scale : at least 0; factors of what sampling and noise add to a value.
-    shrink, derive_visits, center_rewards : bool, as for
-    :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`.
-    replan_every : users between releases, at least 1. replan_growth : instead, the growth factor of the
-    number of users, at least 1. If neither is given, the value tuned for the budget is used. preset :
-    "default", the only one. Raises ``ValueError`` for an option out of its range.
+    Raises ``ValueError`` for an option out of its range.
+
+    Attributes
+    ----------
+    stat_scale, priv_scale : float
+        Factors of the bonuses for sampling and for noise, at least 0.
+    shrink, derive_visits, center_rewards : bool
+        As for :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`.
+    replan_every : int
+        Users between releases, at least 1.
+    replan_growth : float
+        Growth factor of the number of users, at least 1, instead of ``replan_every``. If neither is given,
+        the value tuned for the budget is used.
+    preset : "default"
+        The only preset.
     """
 
     stat_scale: float | None = None

@@ -6,8 +6,8 @@ The set of policies that may still be optimal is described, not listed. With the
     Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>,
 
 exactly the policies that SDP-PE's elimination by data keeps: their upper bound reaches the best lower bound.
-Both bounds are linear in q. (The condition <q, r~> >= v^ - 2 xi with xi the largest <q, w> over all
-policies gives a larger set: <q, r~> >= level - <q, w> >= v^ - 2 xi for q in Q.)
+Both bounds are linear in q. Let xi be the largest <q, w> over all policies. The condition <q, r~> >= v^ - 2
+xi gives a larger set, as <q, r~> >= level - <q, w> >= v^ - 2 xi for q in Q.
 
 A stage sends L_0 users to every pair (h, s, a) by the member of Q that visits it most. This linear programme
 is solved exactly by its one-dimensional dual (:func:`constrained_visits`,
@@ -22,9 +22,9 @@ older stages are not used.
 
 **Kept from SDP-PE.** Privacy, exactly: all of this is post-processing of the same releases. Polynomial time
 and memory. With ``width_scale`` >= 1 every optimal policy is in Q at every stage, with probability at least 1
-- ``failure`` - ``noise_failure``: |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~) for all pi at once, so that its
-upper bound is at least V*, and no lower bound is above V*. A member q of Q then loses at most 2 <q, w> + 2
-<q', w>, q' the occupancy measure of an optimal policy in P~.
+- ``failure`` - ``noise_failure``. The reason is that |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~) for all pi at
+once. The upper bound of an optimal policy is therefore at least V*, and no lower bound is above V*. A member
+q of Q then loses at most 2 <q, w> + 2 <q', w>, q' the occupancy measure of an optimal policy in P~.
 
 **Lost.** The paper's regret theorem. (i) Sets are not nested: an excluded policy can return, and it is
 not known that later stages covered it. An intersection over stages is not linear in one occupancy measure,
@@ -71,8 +71,16 @@ Words = NDArray[np.uint64]
 class Visit(NamedTuple):
     """Solution for one pair.
 
-    low, high : (H, S) rows of the two policies. weight : weight of ``high``. visits : probability that the
-    mixture visits the pair. steps : backward inductions.
+    Attributes
+    ----------
+    low, high : (H, S)
+        Rows of the two policies.
+    weight : float
+        Weight of ``high``.
+    visits : float
+        Probability that the mixture visits the pair.
+    steps : int
+        Number of backward inductions.
     """
 
     low: Ints
@@ -86,7 +94,13 @@ class Visit(NamedTuple):
 class Model:
     """Known MDP by rows, with its optimal values, ready for :meth:`visit`.
 
-    columns (H, S', R) : P_h(s' | r). rewards (H, R). values (H + 1, S), q (H, R), rows (H, S) : optimal.
+    Attributes
+    ----------
+    columns : (H, S', R)
+        P_h(s' | r).
+    rewards : (H, R)
+    values, q, rows : (H + 1, S), (H, R) and (H, S)
+        Optimal values and policy.
     """
 
     layout: Layout
@@ -127,9 +141,17 @@ class Model:
 class ActiveSet:
     """Facts that a learner keeps about its newest stage.
 
-    top : the largest upper bound of a value. level : the largest lower bound; every member of Q has an upper
-    bound of at least this; -inf in the first stage. steps : backward inductions. policies : number of
-    different policies of the stage.
+    Attributes
+    ----------
+    top : float
+        The largest upper bound of a value.
+    level : float
+        The largest lower bound; every member of Q has an upper bound of at least this; -inf in the first
+        stage.
+    steps : int
+        Number of backward inductions.
+    policies : int
+        Number of different policies of the stage.
     """
 
     top: float = float("nan")

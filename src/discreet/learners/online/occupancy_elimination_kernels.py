@@ -1,8 +1,8 @@
 r"""Largest visit probability of a pair among policies (mixtures of them) whose value reaches a level.
 
 The linear programme max q_h(s, a) over occupancy measures q of the model with <q, r> >= level has one
-coupling constraint: by duality its optimum is min over lambda >= 0 of max_pi [visit(pi) + lambda (value(pi)
-- level)], where the inner maximum is a backward induction. The points (value, visit) of all policies have a
+coupling constraint. By duality its optimum is min over lambda >= 0 of max_pi [visit(pi) + lambda (value(pi) -
+level)], where the inner maximum is a backward induction. The points (value, visit) of all policies have a
 concave upper hull, which is searched from its two ends. The chord between a policy below the level and one
 above it gives lambda. The maximiser for this lambda is a vertex above the chord and replaces the end on its
 side. When no vertex is above the chord, the chord's point at the level is the optimum. Each step finds a new
@@ -33,9 +33,10 @@ _ROUNDING = 1e-12  # relative shortfall of a policy's value from the level that 
 def plan_best(
     columns: Floats, rewards: Floats, state_ptr: Ints, coins: Coins, values: Floats, q: Floats, rows: Ints
 ) -> None:
-    """Run backward induction: values (H + 1, S), q (H, R), greedy rows (H, S), exact ties by coins (4 words).
+    """Run backward induction, with exact ties broken by random words.
 
-    columns (H, S', R) holds P_h(s' | r); rewards (H, R) need not be in [0, 1].
+    The results are values (H + 1, S), q (H, R) and greedy rows (H, S). ``coins`` are 4 random words. columns
+    (H, S', R) holds P_h(s' | r); rewards (H, R) need not be in [0, 1].
     """
     horizon, states, pairs = columns.shape
     values[horizon] = 0.0

@@ -4,18 +4,17 @@ A stage b holds the set phi_b of deterministic policies that may still be optima
 
 1. explores *crudely*, layer by layer: for h = 1..H every pair (h, s, a) gets the policy of phi_b that visits
    it most in the crude model of the layers before h; L_0 users follow each. Their counts of step h alone are
-   released and projected, and successors with N3~ < C_1 E H^2 iota, iota = log(2 H A K / failure), are put
-   into W: in the *absorbing* model they lead to a state of value 0 for ever. The rest of the model is
-   known to a relative error of 1 / H (this is the purpose of C_1 = 6, E >= 2; without noise E = 1 in this
-   formula, as in APEVE). Every policy rarely visits the successors in W.
+   released and projected. With iota = log(2 H A K / failure), successors with N3~ < C_1 E H^2 iota are put
+   into W. In the *absorbing* model they lead to a terminal state of value 0. The rest of the model is known
+   to a relative error of 1 / H. This is the purpose of C_1 = 6, E >= 2; without noise E = 1 in this formula,
+   as in APEVE. Every policy rarely visits the successors in W.
 2. explores *finely*: for every (h, s, a) the policy of phi_b that visits it most in the whole crude model,
    L_0 users each; all counts and rewards of this batch are released.
 3. *eliminates*. ``theory``: pi stays iff V^pi(r^, P-ref) > max - 2 xi_b in the absorbing model of the fine
-   batch, with xi_b = C (sqrt(H^5 S^2 A iota / L) + S^3 A^2 H^5 E iota / L), L = H S A L_0. The paper proves
-   it for some C whose value it does not state. With C = 1 nothing can be eliminated before L > 4 H^3 S^2 A
-   iota.
-   ``data``: pi stays iff V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~), with the widths w of
-   :func:`discreet.learners.online.elimination_schedule.value_widths` (explicit constants, no C).
+   batch. There L = H S A L_0 and xi_b = C (sqrt(H^5 S^2 A iota / L) + S^3 A^2 H^5 E iota / L). The paper
+   proves it for some C whose value it does not state. With C = 1 nothing can be eliminated before L > 4 H^3
+   S^2 A iota. ``data``: pi stays iff V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~), with the widths
+   w of :func:`discreet.learners.online.elimination_schedule.value_widths` (explicit constants, no C).
 
 With ``elimination="data"`` and ``width_scale`` >= 1 an optimal policy stays in every phi_b with probability
 at least 1 - ``failure`` - ``noise_failure``, because the widths bound the error of every policy's value in
@@ -85,8 +84,14 @@ class Enumeration:
 
     See :mod:`discreet.learners.online.policy_elimination_kernels`.
 
-    layout : sizes and mask. initial (S,) : distribution of the first state.
-    first (n_0, S), rules (n, S) : rows played, at step 0 and at each later step.
+    Attributes
+    ----------
+    layout : Layout
+        Sizes and mask.
+    initial : (S,)
+        Distribution of the first state.
+    first, rules : (n_0, S) and (n, S)
+        Rows played, at step 0 and at each later step.
     """
 
     layout: Layout
@@ -187,9 +192,18 @@ def absorbing(transitions: Floats, rare: Flags) -> Floats:
 class EliminationMemory:
     """Memory of the learner between releases.
 
-    active (policies,) : phi_b. crude (H, R, S) : the absorbing model so far. rare (H, R, S) : W. width :
-    largest E of this stage's batches. best : number of the best remaining policy, -1 before the first
-    elimination.
+    Attributes
+    ----------
+    active : (policies,)
+        phi_b.
+    crude : (H, R, S)
+        The absorbing model so far.
+    rare : (H, R, S)
+        W.
+    width : float
+        Largest E of this stage's batches.
+    best : int
+        Number of the best remaining policy, -1 before the first elimination.
     """
 
     active: Flags

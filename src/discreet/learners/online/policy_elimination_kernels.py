@@ -41,8 +41,14 @@ def evaluate_all(
 ) -> None:
     """Set out[i] to the value of policy i; missing mass of rows of ``transitions`` has value 0.
 
-    transitions (H, R, S), rewards (H, R), initial (S,), first (n_0, S) and rules (n, S) rows, out (n_0
-    n^(H-1),). The vectors of the suffixes from step 2 on are stored, later ones are used as they are made.
+    The vectors of the suffixes are stored for step 2 and later; others are used as they are made.
+
+    Parameters
+    ----------
+    transitions, rewards, initial : (H, R, S), (H, R) and (S,)
+    first, rules : (n_0, S) and (n, S)
+        Rows played.
+    out : (n_0 n^(H-1),)
     """
     horizon, rows, states = transitions.shape
     starts, n = first.shape[0], rules.shape[0]
@@ -106,8 +112,8 @@ def best_visitors(
     """Find for every row r the active policy that plays r at its step with the largest probability.
 
     mass (prefixes, S) of :func:`occupancies` at that step, table (n, S) its rules, active (policies,).
-    Written: found (R,) the policy (-1: no active policy plays r), visits (R,) its probability. Ties: uniform
-    among the tied policies, by coins (R,) in [0, 1), if ``random``; else the lowest policy.
+    Written: found (R,) the policy (-1: no active policy plays r), visits (R,) its probability. If ``random``,
+    ties are broken uniformly by ``coins`` (R,) in [0, 1), else the lowest policy is taken.
     """
     prefixes, states = mass.shape
     n, rows = table.shape[0], found.shape[0]

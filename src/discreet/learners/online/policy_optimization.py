@@ -11,8 +11,8 @@ the counts of users before k. If n users follow one release, each counts as a st
 - :class:`PrivateUCBPO` (Chowdhury and Zhou 2021, algorithm Private-UCB-PO): beta^r and beta^p of the module
   :mod:`discreet.learners.online.bonuses`, the l1 width. Regret O~(sqrt(S^2 A H^3 T) + S^2 A H^2 E).
 
-V averages over pi^k: it is an upper bound of V^{pi^k}, not of V*. eta = sqrt(2 log A / (H^2 K)) in theory;
-the ``default`` presets have a larger eta and scaled widths, a heuristic without a theorem, chosen as in
+V averages over pi^k: it is an upper bound of V^{pi^k}, not of V*. In theory eta = sqrt(2 log A / (H^2 K)).
+The ``default`` presets have a larger eta and scaled widths, a heuristic without a theorem, chosen as in
 :mod:`discreet.learners.online.ucbvi`.
 """
 

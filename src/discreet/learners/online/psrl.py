@@ -3,10 +3,12 @@ r"""PSRL: posterior sampling for tabular finite-horizon MDPs, a non-private base
 Before each policy update a whole MDP is drawn from the posterior. The next users follow the policy that is
 optimal in it (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
 
-**Posterior.** For every pair of every step (pooled over steps if ``stationary``), independently,
+**Posterior.** For every pair of every step (pooled over steps if ``stationary``), independently, with m =
+``prior_visits`` and b = ``prior_rewards``,
 
-    P(. | h, s, a) ~ Dirichlet(m / S + N3(h, s, a, s') over s'),     m = ``prior_visits``,
-    r(h, s, a)     ~ Beta(b + R(h, s, a), b + N(h, s, a) - R(h, s, a)),     b = ``prior_rewards``.
+    P(. | h, s, a) ~ Dirichlet(m / S + N3(h, s, a, s') over s')
+
+    r(h, s, a)     ~ Beta(b + R(h, s, a), b + N(h, s, a) - R(h, s, a)).
 
 The row is conjugate. The reward is conjugate too if it is 0 or 1. If it is any number in [0, 1], the Beta has
 the right mean up to the prior. It is then at least as wide as it should be, because of all distributions on
@@ -24,7 +26,7 @@ user. This is a Bayesian statement: it holds if the MDP was drawn from that prio
 No privacy: a policy that is optimal in a draw from the posterior depends on all users, without a bound on one
 user's influence.
 
-The defaults were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy`` at 20 000 users
+The defaults were chosen on :data:`benchmarks.leaderboard.env_suites.TRAINING` under ``NoPrivacy`` at 20 000 users
 (benchmarks/baselines.py, ``--part tuning``). Weak priors learn faster there: compared with m = S, b = 1 and
 four draws per release, the defaults halve the regret. The most important option is the number of draws
 between two releases. m is at the lower end of its grid and has little effect.

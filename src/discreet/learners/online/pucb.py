@@ -3,15 +3,17 @@ r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): Q is the cap until counts e
 With n = N-hat and E = max(E1, E2, E3),
 
     n >= 2 E:  Q = min(cap, (R-hat + sum_s' V(s') N3-hat) / n + (H + 1) phi + psi),
+
                phi = sqrt(2 log(K / f') / max(n - E, 1)),  psi = (1 + S H)(3 E / n + 2 E^2 / n^2);
+
     else:      Q = cap.
 
-It is sound: n >= 2E gives N >= n - E >= E, the reward's error is at most 2 E / n, the value's at most
-H (S + 1) E / n. f' is a quarter of the failure probability. The published logarithm has no H S A, which
-omits the union over pairs; ``constants="tight"`` has K H S A there and the range of V[h+1] for H.
-Negative counts are clipped at 0; otherwise optimism fails. The published regret
-bound O~(sqrt(S A H^3 T) + S^2 A H^3 / epsilon) misses an error term (Chowdhury and Zhou 2021): the supported
-one has S^2 in its first term.
+It is sound: n >= 2E gives N >= n - E >= E. The error of the reward is at most 2 E / n, and that of the value
+at most H (S + 1) E / n. The probability f' is a quarter of the failure probability. The published logarithm
+has no H S A, which omits the union over pairs; ``constants="tight"`` has K H S A there and the range of
+V[h+1] for H. Negative counts are clipped at 0; otherwise optimism fails. The published regret bound O~(sqrt(S
+A H^3 T) + S^2 A H^3 / epsilon) misses an error term (Chowdhury and Zhou 2021): the supported one has S^2 in
+its first term.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""Base of learners that explore by a random draw instead of a bonus: exact sums, schedule, random draws.
 
 At each release a learner draws values from a distribution given by the counts, and plays greedily in them.
-The users between two releases can be split into ``samples`` sub-batches with one draw each, so that the
-users of one batch do not all follow the same error.
+The users between two releases can be split into ``samples`` sub-batches with one draw each, so that not all
+users of a batch follow the same error.
 
 **Exact sums only.** The distribution of the draw (a posterior, a variance 1 / (N + 1)) treats the counts as
 numbers of users. Noisy counts can be negative and carry no measure of their error. A distribution made of
@@ -45,8 +45,17 @@ Ints = NDArray[np.int64]
 class RandomizedState:
     """State of the learner: public random key and the newest release's sums.
 
-    visits, reward_sums (T, R) and transitions (T, R, S), T = 1 (pooled) or H. users : number of users in the
-    sums; number : number of their release (-1: none yet); part : sub-batches handed out since.
+    Attributes
+    ----------
+    visits, reward_sums : (T, R)
+        Sums, with T = 1 (pooled) or H.
+    transitions : (T, R, S)
+    users : int
+        Number of users in the sums.
+    number : int
+        Number of their release (-1: none yet).
+    part : int
+        Sub-batches handed out since then.
     """
 
     __repr__ = brief
@@ -65,7 +74,11 @@ class RandomizedState:
 class Draw:
     """Values to plan in: Q_h = rewards_h + (transitions_h / denominators_h) V_{h+1}.
 
-    rewards (H, R); transitions (T, R, S); denominators (T, R), at least 1.
+    Attributes
+    ----------
+    rewards : (H, R)
+    transitions : (T, R, S)
+    denominators : (T, R), at least 1
     """
 
     rewards: Floats

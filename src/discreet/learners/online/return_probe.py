@@ -101,12 +101,31 @@ class Mean:
 class ReturnsState:
     """State of the explorer: public, a function of releases alone.
 
-    inner : the learner's state. stage : "probe", "watch" or "alone". gain : gain of the stream's later
-    measurements. anchor : its action. mean : mean of the anchor. behind : users in the newest measurement
-    of each group. assigned : the same for the open batch. users, debt : the learner's, as in the module. gap
-    : what its next user may add to the debt. unit : std of a group's noise. fresh, noise : sums of the
-    learner's measurements and of their variances. first : users at the start of the watch. queue :
-    sub-batches (group, users, number of the tie-break) not yet handed out.
+    Attributes
+    ----------
+    inner : LearnerState
+        The learner's state.
+    stage : "probe", "watch" or "alone"
+    gain : float
+        Gain of the stream's later measurements.
+    anchor : int
+        Action of the anchor.
+    mean : Mean
+        Mean of the anchor.
+    behind, assigned : pairs
+        Users in the newest measurement of each group, and in the open batch.
+    users, debt : int and float
+        Users and debt of the learner, as in the module.
+    gap : float
+        Amount that its next user may add to the debt.
+    unit : float
+        Std of a group's noise.
+    fresh, noise : float
+        Sums of the learner's measurements and of their variances.
+    first : int
+        Users at the start of the watch.
+    queue : tuple of (group, users, number of the tie-break)
+        Sub-batches not yet handed out.
     """
 
     __repr__ = brief

@@ -1,24 +1,26 @@
 r"""RLSVI: randomised least-squares value iteration on tables, without a privacy guarantee.
 
-Before each policy update, for h = H, ..., 1 and each pair, with N = N(h, s, a) visits so far,
+Before each policy update the following is computed for h = H, ..., 1 and each pair, with N = N(h, s, a):
 
     Q_h(s, a) = [R(h, s, a) + p_h + sum_s' N3(h, s, a, s') V_{h+1}(s')] / (N + 1) + w_h(s, a),
+
     w_h(s, a) ~ Normal(0, sigma_h^2 / (N + 1)) independently,     V_h(s) = max_a Q_h(s, a),
 
-and the next users play greedily. This is least squares on targets with Gaussian noise of variance sigma_h^2
-each, regularised towards one pseudo-visit of value p_h (Osband, Van Roy and Wen 2016).
+where N are the visits so far. The next users play greedily. This is least squares on targets with Gaussian
+noise of variance sigma_h^2 each, regularised towards one pseudo-visit of value p_h (Osband, Van Roy and Wen
+2016).
 
-- ``preset="theory"``: p_h = 0, sigma_h^2 = beta_k = S H^3 log(2 H S A k) / 2 before user k = 1, 2, ...,
-  values not clipped: worst-case regret O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). It learns almost nothing in
-  20 000 users: sqrt(beta_k) is about 600 at RiverSwim, where no value is above 20.
+- ``preset="theory"``: p_h = 0 and sigma_h^2 = beta_k = S H^3 log(2 H S A k) / 2 before user k. Values are not
+  clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). It learns almost nothing in 20 000
+  users: sqrt(beta_k) is about 600 at RiverSwim, where no value is above 20.
 - ``preset="default"``: sigma_h = ``noise_const`` (H - h), h from 0, p_h = ``prior_value`` (H - h), Q clipped
-  to [0, H - h]. Constants chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy``
+  to [0, H - h]. Constants chosen on :data:`benchmarks.leaderboard.env_suites.TRAINING` under ``NoPrivacy``
   (benchmarks/baselines.py, ``--part tuning``), at 20 000 users. The pseudo-visit at half the range causes the
   exploration; regret falls with ``noise_const`` down to the end of the grid. A heuristic without a theorem.
 
-**Privacy: none is stated.** The abstract of Lu, Gajane, Bai and Talebi, "Randomized Least Squares Value
-Iteration itself is Joint Differentially Private" (arXiv 2606.01952, 2026), claims that tabular RLSVI "as is"
-is (epsilon(delta), delta)-jointly differentially private with
+**Privacy: none is stated.** Lu, Gajane, Bai and Talebi wrote "Randomized Least Squares Value Iteration itself
+is Joint Differentially Private" (arXiv 2606.01952, 2026). The abstract claims that tabular RLSVI "as is" is
+(epsilon(delta), delta)-jointly differentially private with
 
     epsilon(delta) = x + 2 sqrt(x log(1 / delta)),     x = 2 A K / (H^2 log(2 H S A)).
 
@@ -33,12 +35,12 @@ claim is false for the algorithm above with beta_k (the claim has the logarithm 
 2. *The policies reveal the user.* Regression targets are not bounded by H. V_{h+1} is a maximum of Gaussians.
    Along chains that n users visited it grows to the order of sqrt(n beta), while the noise of a new pair is
    sqrt(beta). Let S = A = 2 and all rewards be 0, and let n users stay in state 1. The next user either
-   alternates between the states, 0, 1, 0, 1, ..., or (the neighbour) stays in state 1. Two more users follow,
-   who stay in state 0. At each even step the alternating user has moved one new action of state 0 by about
-   sqrt(n beta) / 2, and both later users tend to play it. The number of steps at which these two agree
-   reveals which trajectory it was. For H = 200 and n = 64, so K = 67, the claim is epsilon = 0.22 at delta =
-   1e-6. At least 67 agreements in 100 steps were seen in 363 of 400 runs with one trajectory and in 47 of 400
-   with the other: epsilon is above 1.3 with confidence 1 - 1e-6 (tests/learners/online/test_rlsvi.py), and
+   alternates between the states 0 and 1, or (the neighbour) stays in state 1. Two more users follow, who stay
+   in state 0. At each even step the alternating user has moved one new action of state 0 by about sqrt(n
+   beta) / 2, and both later users tend to play it. The number of steps at which these two agree reveals which
+   trajectory it was. For H = 200 and n = 64, so K = 67, the claim is epsilon = 0.22 at delta = 1e-6. At least
+   67 agreements in 100 steps were seen in 363 of 400 runs with one trajectory and in 47 of 400 with the
+   other. Therefore epsilon is above 1.3 with confidence 1 - 1e-6 (tests/learners/online/test_rlsvi.py), and
    about 2 by the frequencies. For larger H the claim falls to 0 and the evidence grows. Because rewards are
    0, the policies do not depend on the scale of beta: no constant repairs this.
 

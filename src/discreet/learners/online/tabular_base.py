@@ -48,9 +48,18 @@ _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CA
 class LearnerState:
     """State that a learner carries between releases: public, and a function of releases alone.
 
-    number : number of the last release read (-1: none); part : sub-batches handed out since.
-    values (H + 1, S), q (H, R) : optimistic, of the last release; probabilities (H, R) : 0 unless stochastic;
-    trials (E, H, R) : the explorers' Q.
+    Attributes
+    ----------
+    number : int
+        Number of the last release read (-1: none).
+    part : int
+        Sub-batches handed out since then.
+    values, q : (H + 1, S) and (H, R)
+        Optimistic values of the last release.
+    probabilities : (H, R)
+        0 unless stochastic.
+    trials : (E, H, R)
+        The explorers' Q.
     """
 
     __repr__ = brief
@@ -258,7 +267,10 @@ class TabularLearner(Knobs, ABC):
         return kernels.work_size(slots, spec.layout.rows, spec.states)
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) noise bounds E1, E2, E3, E_row, 0 of ``laws``, by family; zeros for a baseline."""
+        """Return the (5,) noise bounds of ``laws``, by family; zeros for a baseline.
+
+        They are E1, E2, E3, E_row and 0.
+        """
         return np.zeros(kernels.ERRORS)
 
     # -------------------------------------------------------------------------- one release
@@ -363,7 +375,7 @@ class BonusLearner(TabularLearner):
 
     @abstractmethod
     def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
-        """Set flags and knobs (before ``bonus_scale`` and ``stat_scale``); return the code of the kernel."""
+        """Set flags and constants (before ``bonus_scale`` and ``stat_scale``); return the kernel's code."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 """Compiled planning of every tabular learner: shared code, with the width chosen by an integer code.
 
-One step of planning reads a release (rows of sums), makes a model of it with
-:mod:`discreet.learners.estimation.model_kernels`, runs optimistic backward induction (value iteration) or
-evaluates the current policy optimistically (policy optimization), and updates the learner's own
-memory. The learner's Python face and the fused driver call these same functions.
+One step of planning reads a release (rows of sums) and makes a model of it with
+:mod:`discreet.learners.estimation.model_kernels`. Then it runs optimistic backward induction (value
+iteration) or evaluates the current policy optimistically (policy optimization). Last, it updates the
+learner's own memory. The learner's Python face and the fused driver call these same functions.
 
 Every width has the form
 
@@ -64,7 +64,7 @@ CAP_LEFT = 0  # H - h
 CAP_HORIZON = 1  # H
 CAP_NONE = 2
 
-# knobs, every scale already multiplied in
+# constants of the kernel; every scale is already multiplied in
 (OUTER, INNER, PRIVACY, VARIANCE, CORRECTION, LOWER_NOISE, LOWER_FLOOR, FIRST, SECOND_NOISE, SECOND, ETA,
  ALPHA, LOG_START, KNOBS) = range(14)  # fmt: skip
 
@@ -458,7 +458,10 @@ def choose(
 
 @kernel
 def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
-    """Return the users of one sub-batch: exploring (E,) are each explorer's, greedy parts share the rest."""
+    """Return the number of users in a sub-batch.
+
+    exploring : (E,) users of each explorer. Greedy parts share the rest.
+    """
     if part >= parts:
         return exploring[part - parts]
     rest = users - exploring.sum()

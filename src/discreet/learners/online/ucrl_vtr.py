@@ -6,7 +6,8 @@ P_h(s' | s, a) = <phi(s' | s, a), w_h> with known phi. Sources: Jia et al. and A
 At each release, backward from V_H = 0, with c and m the centre and scale of V_{h+1} that
 :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` states (raw, centred or span targets):
 
-    Lambda_h = repaired(Gram_h + L_h I),   w_h = Lambda_h^-1 u_h,   phi-bar = phi_{V_{h+1} - c}(s, a),
+    Lambda_h = repaired(Gram_h + L_h I),   w_h = Lambda_h^-1 u_h,   phi-bar = phi_{V_{h+1} - c}(s, a)
+
     Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
     V_h = max_a Q_h.
 
@@ -16,53 +17,62 @@ With span targets this is regression with the public weights 1 / m^2, always at 
 noise. The last step has no target. The query defines the released sums and their cost; all of this is
 post-processing.
 
-Ridge. L_h = lam + ridge times the noise's spectral edge 2 std sqrt(d), or "bound": lam + 2 Upsilon_h,
-Upsilon the tail bound of the noise in this release. ``lam``: the square of the bound of ||x|| ("bound":
-b^2 F01^2 raw, (b F+-)^2 / 4 centred, F+-^2 / 4 span), the published H^2 F01^2 ("horizon"), or a number.
+Ridge. L_h = lam + ridge times the noise's spectral edge 2 std sqrt(d), or "bound": lam + 2 Upsilon_h, Upsilon
+the tail bound of the noise in this release. ``lam`` "bound" is the square of the bound of ||x||: b^2 F01^2
+raw, (b F+-)^2 / 4 centred, F+-^2 / 4 span. ``lam`` "horizon" is the published H^2 F01^2, or ``lam`` is a
+number.
 
-Width. The noise B = L I + G of a Gram matrix has its eigenvalues above low = L - Upsilon,
-and g is the response's: with probability 1 - failure, at all steps and releases,
+Width. The noise B = L I + G of a Gram matrix has its eigenvalues above low = L - Upsilon, and g is the noise
+of the response. With probability 1 - failure, at all steps and releases,
 
     ||w_h - w-hat_h||_Lambda <= R sqrt(2 log(1 / p1) + log det(Lambda) - d log(low))
                                 + C_w sqrt(L + 2 std sqrt(log(1 / p2))) + C_g / sqrt(low) = beta_h,
 
-R = half the range of y. Proof: Lambda (w - w-hat) = B w - sum X eta - g. Given B >= low I, (i) the sum's
-norm is at most that in (Gram + low I)^-1, self-normalised with ratio det(Gram + low I) / low^d <=
-det(Lambda) / low^d; (ii) ||B w||_{Lambda^-1} <= sqrt(w^T B w), and w^T G w is normal with variance at
-most 2 std^2 ||w||^4, as w is constant (Laplace noise: Upsilon in its place); (iii) the rest is ||g|| /
-sqrt(low). The ratio is at most (1 + k ||x||^2 / (d low))^d as well, and the smaller one is used. low
-changes from release to release, so p1 = failure / (3 H J) with J releases; exact sums keep low = lam and
-p1 = failure / H. Noise has failure / (3 H J) for g, half of that each for Upsilon and the normal. This
-needs low >= lam, ``ridge="bound"``; with a smaller ridge low = max(lam, L - Upsilon) and the bonus is a
-heuristic, as it is with ``bonus_scale`` below 1. ``constants="published"``: 3 (C_w + 1) sqrt(lam +
-Upsilon) + b sqrt(2 log(3 H / p) + d log(1 + K H)), b the range, Upsilon = std (4 sqrt(d) + 2 log(6 K H /
-p)) at the largest std of the run.
+R = half the range of y. Proof: Lambda (w - w-hat) = B w - sum X eta - g. Given B >= low I, (i) the sum's norm
+is at most that in (Gram + low I)^-1, self-normalised with ratio det(Gram + low I) / low^d <= det(Lambda) /
+low^d; (ii) ||B w||_{Lambda^-1} <= sqrt(w^T B w), and w^T G w is normal with variance at most 2 std^2 ||w||^4,
+as w is constant (Laplace noise: Upsilon in its place); (iii) the rest is ||g|| / sqrt(low). The ratio is at
+most (1 + k ||x||^2 / (d low))^d as well, and the smaller one is used. The bound low changes from release to
+release, so p1 = failure / (3 H J) with J releases; exact sums keep low = lam and p1 = failure / H. Noise has
+failure / (3 H J) for g, half of that each for Upsilon and the normal. This needs low >= lam,
+``ridge="bound"``; with a smaller ridge low = max(lam, L - Upsilon) and the bonus is a heuristic. It is a
+heuristic with ``bonus_scale`` below 1 too. With ``constants="published"`` the width is 3 (C_w + 1) sqrt(lam +
+Upsilon) + b sqrt(2 log(3 H / p) + d log(1 + K H)). There b is the range and Upsilon = std (4 sqrt(d) + 2
+log(6 K H / p)) at the largest std of the run.
 
-UCRL-VTR+. With V-bar = (V - c) / m, rho = sup |V-bar|, phi1 = phi_{V-bar}, phi2 = phi_{V-bar^2}, a second
-pair regresses V-bar(s')^2 on phi2 (w2, Lambda2), and
+UCRL-VTR+. Let V-bar = (V - c) / m, rho = sup |V-bar|, phi1 = phi_{V-bar} and phi2 = phi_{V-bar^2}. A second
+pair regresses V-bar(s')^2 on phi2 (w2, Lambda2). The quantities
 
-    Var = clip(<phi2, w2>, 0, rho^2) - clip(<phi1, w>, -rho or 0, rho)^2,
-    E = min(rho^2, 2 rho beta1 ||phi1||_{Lambda^-1}) + min(rho^2, beta2 ||phi2||_{Lambda2^-1}),
+    Var = clip(<phi2, w2>, 0, rho^2) - clip(<phi1, w>, -rho or 0, rho)^2
+
+    E = min(rho^2, 2 rho beta1 ||phi1||_{Lambda^-1}) + min(rho^2, beta2 ||phi2||_{Lambda2^-1})
+
     sigma^2 = clip(Var + E, var_floor M^2, var_max M^2),  M the largest range of targets,
 
-weigh the first pair: x = phi1 / sigma, y = V-bar(s') / sigma. E has phi2 in its second term (the paper
-prints phi_V). The weights 1 / sigma^2 <= 1 / (var_floor M^2) are a table over (s, a) in the plan's
-context; the floor enters the noise. beta1 and beta2 are widths that need no variances ("tight": the one
-above; "published": that of Bernstein's inequality with the range for sigma), times ``bonus_scale``; beta
-is Bernstein's with sigma = 1 (Zhou et al.), "tight" the smaller of that and beta1. sigma = 1 needs sigma^2
-above the variances: where the cap var_max M^2 is below b^2 / 4, the most that targets of range b can have, it
-is b / (2 M sqrt(var_max)). The paper has no cap; 3 M^2 never acts.
+determine the weights of the first pair: x = phi1 / sigma, y = V-bar(s') / sigma. E has phi2 in its second
+term (the paper prints phi_V). The weights 1 / sigma^2 <= 1 / (var_floor M^2) are a table over (s, a) in the
+plan's context; the floor enters the noise. The widths beta1 and beta2 need no variances ("tight": the one
+above; "published": that of Bernstein's inequality with the range for sigma), times ``bonus_scale``. The width
+beta is Bernstein's with sigma = 1 (Zhou et al.); "tight" is the smaller of that and beta1. The choice sigma =
+1 needs sigma^2 above the variances. Targets of range b have variance at most b^2 / 4. If the cap var_max M^2
+is below that, sigma is b / (2 M sqrt(var_max)) instead. The paper has no cap; 3 M^2 never acts.
 
-Unknown rewards (``known_rewards=False``), with ``reward_share`` of the budget, in one of two forms.
-"features", if the environment has psi (``spec.features.rewards``), r_h = <psi, theta_h>, ||theta_h|| <= C_r:
-a pair of their own, psi psi^T and psi (r - c), solved like the first one: |r - c - <psi, theta-hat>| <=
-beta_r ||psi||_{Lambda_r^-1}, beta_r the width of above with R = 1/2 and C_r for C_w (c = 1/2, where 1 = <psi,
-v>: C_r + ||v|| / 2, the shortest v, as the target's weights are theta - v / 2). "tabular": noisy visits N and
-sums of r - 1/2 by pairs. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true visits n
-and at most max(1, n + 2 E1): |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D (D + 1) / p)
-/ (2 D)). How often a pair was visited depends on the rewards seen there, so that Hoeffding's bound has to
-hold for every n at once: failure p / (n (n + 1)) each, which sum to p. Both are a bonus, times
-``bonus_scale``.
+Unknown rewards (``known_rewards=False``) have ``reward_share`` of the budget, and one of two forms. Both give
+a bonus, times ``bonus_scale``.
+
+"features" is for environments with psi (``spec.features.rewards``), where r_h = <psi, theta_h> and
+||theta_h|| <= C_r. A separate pair, psi psi^T and psi (r - c), is solved like the first one, with
+|r - c - <psi, theta-hat>| <= beta_r ||psi||_{Lambda_r^-1}. Here beta_r is the width above with R = 1/2 and
+C_r for C_w. If 1 = <psi, v>, then c = 1/2 and C_r + ||v|| / 2 replaces C_w, with the shortest v, as the
+target's weights are theta - v / 2.
+
+"tabular" has noisy visits N and sums of r - 1/2 by pairs. Let |noise| <= E1, E2 and D = max(1, N + E1). D is
+at least the true visits n and at most max(1, n + 2 E1). Then
+
+    |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D (D + 1) / p) / (2 D)).
+
+The number of visits of a pair depends on the rewards seen there. Hoeffding's bound therefore has to hold for
+every n at once, with failure p / (n (n + 1)) each, which sum to p.
 """
 
 from __future__ import annotations
@@ -96,8 +106,8 @@ Lam = float | Literal["bound", "horizon"]
 RewardForm = Literal["features", "tabular"]
 
 # Unit: spectral edges. On mixtures with seeds 11 to 15, 30 runs
-# each, regret was 369 +- 18 at 1 and 325 +- 21 at 2 (central, epsilon = 1; the same at 10), 663 +- 42 at 2
-# and 460 +- 30 at 4 (local, epsilon = 10; 3 and 6 are as good as 4).
+# each, regret was 369 +- 18 at 1 and 325 +- 21 at 2 (central, epsilon = 1; the same at 10). It was 663 +- 42
+# at 2 and 460 +- 30 at 4 (local, epsilon = 10; 3 and 6 are as good as 4).
 CENTRAL_RIDGE, LOCAL_RIDGE = 2.0, 4.0
 
 _DEFAULT: Mapping[str, Any] = {

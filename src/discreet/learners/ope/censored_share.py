@@ -1,7 +1,7 @@
 """Shares of episodes that end censored: of all episodes, and of those after a decision.
 
-People whose outcome is not known end in the censored state (``Returns.censored``), and count as the middle of
-the range of returns. What a policy gains over what people did is evaluated in
+Users whose outcome is not known end in the censored state (``Returns.censored``), and count as the middle of
+the range of returns. The gain of a policy over the behaviour policy is evaluated in
 :mod:`discreet.learners.ope.transition_gains` with the worst and the best outcomes for it.
 """
 
@@ -28,10 +28,10 @@ class CensoredShare(NamedTuple):
 
 
 def censored_share(told: Told) -> CensoredShare | None:
-    """Return how many episodes of a release may be censored; None where no end is censored.
+    """Return the share of a release's episodes that may be censored; None if no end is censored.
 
-    A release counts the episodes that end before the last step. It does not show how the others end. So
-    the share is that of all episodes that came to no other end: censored ones, and those that reach the last
+    A release counts the episodes that end before the last step. It does not show how the others end. The
+    share is therefore that of all episodes without another end: censored ones, and those that reach the last
     step.
     """
     end = told.question.returns.censored
@@ -46,10 +46,11 @@ def censored_share(told: Told) -> CensoredShare | None:
 def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
     """Return (R,) probabilities that an episode ends censored after a visit to a row.
 
-    People go on as they did, with all steps of the horizon ahead. No visit has more steps ahead. If no end is
-    censored, the result is 0.
+    Users follow the behaviour policy, with all steps of the horizon ahead. No visit has more steps ahead. If
+    no end is censored, the result is 0.
 
-    moves : (R, S + 1) laws of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal states.
+    moves : (R, S + 1) distributions of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal
+    states.
     """
     end = told.question.returns.censored
     if end is None:

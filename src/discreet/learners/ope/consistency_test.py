@@ -27,11 +27,11 @@ y_s(t) is the expected return from an arrival in t:
     y_s(t) = w(t)                                              where t is terminal
     y_s(t) = w(t) + v(t) + sum_h f_h(s) V_h+1(t) / x(s) - sum_h f_h(t) V_h(t) / x(t)     elsewhere.        (3)
 
-w is the reward of an arrival by rule, f_h(s) the probability that the first visit to s is at step h,
-x = sum_h f_h, and V_h the value in the chain of released transitions. The last two terms of (3) correct for
-the remaining time: a first visit to t is usually not at the step after a first visit to s. The next states'
-values are centred by c_s = sum_t P(t | s) y_s(t) before they are multiplied by noisy counts. The noise of
-visits then does not bias (1) and (2) to first order.
+There w is the reward of an arrival by rule, and f_h(s) is the probability that the first visit to s is at
+step h. Let x = sum_h f_h, and let V_h be the value in the chain of released transitions. The last two terms
+of (3) correct for the remaining time: a first visit to t is usually not at the step after a first visit to s.
+The next states' values are centred by c_s = sum_t P(t | s) y_s(t) before they are multiplied by noisy counts.
+The noise of visits then does not bias (1) and (2) to first order.
 
 Covariance. (1) and (2) are linear, to first order, in three numbers per row or state,
 
@@ -43,13 +43,13 @@ Here g_r, g_s and g_t are reciprocals of counts. The discrepancies change by
     dD(s, a) = a_r - b_s - sum_t [P_r(t) - P_s(t)] l_t,   dL(s) = b_s - P_s l,
     dL(g) = a_r - P_r l   with r = (start, g).
 
-Therefore the covariance of all discrepancies is A X A' with X the
-covariance of (a, b, l). *Noise*: rows have independent noise, and X is a sum of blocks by state. *Sampling*:
-users of the fitted chain are simulated, and their records are put through the same map; the result is
-multiplied by users and by episodes per user. This keeps the correlation of one user's records and of the two
-estimates. Three terms are added: the product of the noise of transitions and the error of v (second order),
-the error of the correction for the remaining time (by refits to releases drawn from the fitted model), and a
-term for outcomes that were not observed.
+Therefore the covariance of all discrepancies is A X A' with X the covariance of (a, b, l). *Noise*: rows have
+independent noise, and X is a sum of blocks by state. *Sampling*: users of the fitted chain are simulated, and
+their records are put through the same map; the result is multiplied by users and by episodes per user. This
+keeps the correlation of one user's records and of the two estimates. Three terms are added. One is the
+product of the noise of transitions and the error of v (second order). One is the error of the correction for
+the remaining time, by refits to releases drawn from the fitted model. One is for outcomes that were not
+observed.
 
 A state whose visits do not exceed the noise has no separate v. The mean of other states replaces it, and
 half of the probability that leads to such states is allowed as a bias.
@@ -94,15 +94,15 @@ Bools = NDArray[np.bool_]
 
 __all__ = ["Consistency", "Discrepancies", "Model", "consistency_of", "covered", "model_of", "testable"]
 
-STANDS_OUT, LEAST_USERS = 6.0, 100.0  # a count must exceed this many deviations of noise, and this many users
-_CLEAR = 4.0  # norms of the noise in a state's cells above which its count enters the chain as released
-_SHARES = 0.02, 0.98  # least and largest share of a state's users for a tested action
-_SIMULATED = 20_000, 200_000  # users of the fitted chain: at least, at most
-_RECORDS = 150  # simulated records that a tested row or state has at least
-_SHRINK = 30.0  # weight, in users, of a state's mean distribution towards which every row is shrunk
+STANDS_OUT, LEAST_USERS = 6.0, 100.0  # Noise standard deviations and users that a count must exceed.
+_CLEAR = 4.0  # Norms of the noise in a state's cells above which its count enters the chain as released.
+_SHARES = 0.02, 0.98  # Least and largest share of a state's users for a tested action.
+_SIMULATED = 20_000, 200_000  # Least and largest number of simulated users of the fitted chain.
+_RECORDS = 150  # Least number of simulated records of a tested row or state.
+_SHRINK = 30.0  # Weight, in users, of a state's mean distribution towards which every row is shrunk.
 _REFITS = 10
-_UNSEEN = 1.5  # unobserved users with a different outcome
-_LEAST_RANGE = 0.1  # least range of next states' values, for those users
+_UNSEEN = 1.5  # Unobserved users with a different outcome.
+_LEAST_RANGE = 0.1  # Least range of next states' values, for those users.
 _AT_ONCE = 512
 _NOBODY: Ints = np.zeros(0, np.int64)
 LARGEST, SQUARES = 5e-4, 1e-5  # p below which the largest and the sum of squares reject
@@ -111,9 +111,17 @@ LARGEST, SQUARES = 5e-4, 1e-5  # p below which the largest and the sum of square
 class Model(NamedTuple):
     """Next-state distributions in the projected counts of a release.
 
-    moves : (R, S + 1) distributions of next states by row. usual : (S + 1, S + 1) by state, 0 in terminal
-    states.
-    taken : (R,) projected visits. share : (R,) of the decisions in a state. terminal : (S + 1,) bool.
+    Attributes
+    ----------
+    moves : (R, S + 1)
+        Distributions of next states by row.
+    usual : (S + 1, S + 1)
+        Distributions by state, 0 in terminal states.
+    taken : (R,)
+        Projected visits.
+    share : (R,)
+        Share of the decisions in a state.
+    terminal : (S + 1,) bool
     """
 
     moves: Floats
@@ -126,13 +134,19 @@ class Model(NamedTuple):
 class Discrepancies(NamedTuple):
     """Discrepancies of one kind, K of them, in units of the range of returns.
 
-    where : (K,) rows of the layout (contrasts) or states (levels). S + 1 + g stands for group g.
-
-    value : (K,) discrepancies, with deviation (K,), their standard deviations, and bias (K,), allowances.
-
-    z : (K,) of what exceeds the allowance. largest, squares : p of the two statistics; 1 without a test.
-
-    size : sum over states of visits a user times the discrepancy that exceeds allowance and two deviations.
+    Attributes
+    ----------
+    where : (K,)
+        Rows of the layout (contrasts) or states (levels). S + 1 + g is group g.
+    value, deviation, bias : (K,)
+        Discrepancies, their standard deviations, and their allowances.
+    z : (K,)
+        z of the part that exceeds the allowance.
+    largest, squares : float
+        p of the two statistics; 1 without a test.
+    size : float
+        Sum over states of visits per user times the discrepancy beyond the allowance and two standard
+        deviations.
     """
 
     where: Ints
@@ -169,11 +183,22 @@ class Discrepancies(NamedTuple):
 class Consistency:
     """Result of the test.
 
-    contrasts, levels : discrepancies (1) and (2). rows : (R,) bool, the rows whose contrast was tested.
-    by_returns, by_transitions : (R,) contrasts q - v and by one step, NaN where not tested. step_deviation :
-    (R,) standard deviation of the latter. model : projected counts.
-    tested : False if rewards are not paid by rule, since then one step of transitions says nothing of
-    rewards. scale : range of returns, in the user's units.
+    Attributes
+    ----------
+    contrasts, levels : Discrepancies
+        Discrepancies (1) and (2).
+    rows : (R,) bool
+        Rows whose contrast was tested.
+    by_returns, by_transitions : (R,)
+        Contrasts q - v, and by one step of transitions; NaN if not tested.
+    step_deviation : (R,)
+        Standard deviation of ``by_transitions``.
+    model : Model
+        Projected counts.
+    tested : bool
+        False if rewards are not paid by rule; one step of transitions then contains nothing about rewards.
+    scale : float
+        Range of returns, in the user's units.
     """
 
     __repr__ = brief
@@ -561,9 +586,18 @@ class _Records(NamedTuple):
 class _Slopes(NamedTuple):
     """Coefficients of (a, b, l) of the module docstring.
 
-    g_row (R,), g_state, g_level (S + 1,) : reciprocals of counts, 0 where not used. row : (R,) q - ybar.
-    state : (S + 1,) v - ybar. level : (S + 1,) v. centred : (S + 1, S + 1) values of next states, minus their
-    mean.
+    Attributes
+    ----------
+    g_row, g_state, g_level : (R,), (S + 1,) and (S + 1,)
+        Reciprocals of counts, 0 if not used.
+    row : (R,)
+        q - ybar.
+    state : (S + 1,)
+        v - ybar.
+    level : (S + 1,)
+        v.
+    centred : (S + 1, S + 1)
+        Values of next states, minus their mean.
     """
 
     g_row: Floats

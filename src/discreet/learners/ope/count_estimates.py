@@ -1,71 +1,76 @@
-r"""What policies are worth, from one noisy release of counts: values with intervals, no data.
+r"""Values of policies with intervals, estimated from one noisy release of counts without data.
 
 Everything here is post-processing of a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`, read twice,
-step by step. With N^ the visits of a pair, M its row of transitions, C its sum of centred rewards, all noisy
-(standard deviations sigma_n, sigma_t, sigma_r from the release's laws; N^ is the least-squares combination
-of released visits and row sums), b_h = min(H - h, bound of the return), and c the plain mean of V_{h+1}
-over states, the estimate of a fixed policy goes backward:
+step by step. Let N^ be the visits of a pair, M its row of transitions and C its sum of centred rewards, all
+noisy. The standard deviations sigma_n, sigma_t, sigma_r follow from the noise distributions of the release.
+N^ is the least-squares combination of released visits and row sums. Let b_h = min(H - h, bound of the
+return), and c the mean of V_{h+1} over states with equal weights. The estimate of a fixed policy is computed
+backward:
 
     q_h(s, a) = c + 1/2 + g(N^) Y,  Y = M (V_{h+1} - c) + C;  V_h(s) = sum_a pi(a | s) q_h(s, a).    (1)
 
-(Known rewards r replace 1/2 and C. What is declared of returns (``Spec.returns``) is used: an episode that
-has ended is worth what no reward is, exactly; b_h is what can still be earned, and nothing is worth less
-than what must.) No count is truncated or projected, no value clipped: (1) is unbiased.
+Known rewards r replace 1/2 and C. The declarations about returns (``Spec.returns``) are used: an episode that
+has ended has exactly the value of no reward; b_h is the largest possible remaining return, and no value is
+below the smallest one. No count is truncated or projected, and no value is clipped: (1) is unbiased.
 
 * The centre c. As V - c sums to 0, M (V - c) does not correlate with N^, and ||V - c|| is the smallest norm
-  that a centring gives: the noise is sigma_t ||V - c||_2.
-* The reciprocal. E[m(X / sigma) / sigma] = 1 / N for X ~ N(N, sigma^2), N > 0 and m(x) = (1 - Phi(x)) /
-  phi(x) the Mills ratio (Voinov and Nikulin 1993, Unbiased Estimators and Their Applications 1): g is that,
-  or 1 / N^ without noise. 1 / N^ itself is too large by sigma^2 / N^2.
-* Independence. V_{h+1}, and the action that a planner by backward induction chooses at later steps, are
-  functions of the release of steps > h: the noise of step h is independent of them, so that (1) has exactly
-  the conditional noise g^2 (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2) (the last term is the
-  delta method's). Next states are independent of later ones given where people were, with variance Var(r +
-  V) / N.
-* Variance of the value: the sum over h, s of d_h(s)^2 times the variance at (h, s), d the occupancy of the
-  policy (its noisy estimate, projected onto a simplex), plus that of the initial distribution, which is
-  read off the visits of step 0; at step 0 the two may correlate, so their deviations add.
+  that a centring gives. The noise is sigma_t ||V - c||_2.
+* The reciprocal. Let X ~ N(N, sigma^2) with N > 0, and m(x) = (1 - Phi(x)) / phi(x) the Mills ratio. Then
+  E[m(X / sigma) / sigma] = 1 / N (Voinov and Nikulin 1993, Unbiased Estimators and Their Applications 1).
+  Therefore g is the unbiased estimate m(N^ / sigma) / sigma, or 1 / N^ without noise. The reciprocal 1 / N^
+  itself is too large by sigma^2 / N^2.
+* Independence. V_{h+1}, and the actions that a planner by backward induction chooses at later steps, are
+  functions of the release of steps > h. The noise of step h is independent of them. Therefore (1) has exactly
+  the conditional noise g^2 (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2). The last term is from the
+  delta method. Given the visited states, next states are independent of later ones, with variance
+  Var(r + V) / N.
+* Variance of the value. It is the sum over h, s of d_h(s)^2 times the variance at (h, s). Here d is the
+  occupancy of the policy (its noisy estimate, projected onto a simplex). The variance of the initial
+  distribution, which is estimated from the visits of step 0, is added. At step 0 the two may correlate, so
+  their standard deviations add.
 
-Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the deviation of q is at most b_h / 4. All others are
-worth anything in [0, b_h] ([r, min(r + b_{h+1}, b_h)] for known r): (1) is carried along three times, with
-the low end, a middle and the high end there. Used pairs close to the threshold are too often those with
-lucky noise, which draws g Y towards 0; their ends move apart by .9 exp(4 - N^ / sigma_n) |g Y|, which
-exceeds that bias in the mean for every true N >= 3 sigma_n (tests/learners/ope/test_count_estimates.py); with
-fewer visits less than one in six passes.
+Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. All
+other pairs may have any value in [0, b_h], or in [r, min(r + b_{h+1}, b_h)] for known r. (1) is computed
+three times, with the low end, a middle and the high end at these pairs.
 
-Selection. The learned policy took, at each state, an action that looked best in the same release, so that
-(1) flatters it. With s_a the deviation of q_h(s, a) with all that comes later (sum over s' of P^2 times the
-variance at s'), there are two bounds of the flattery at (h, s), in the mean:
+Used pairs close to the threshold are too often those with positive noise in N^, which draws g Y towards 0.
+Their ends move apart by 0.9 exp(4 - N^ / sigma_n) |g Y|. This exceeds that bias in the mean for every true
+N >= 3 sigma_n (tests/learners/ope/test_count_estimates.py); with fewer visits less than one pair in six
+passes.
 
-* whatever the rule, the error of the action taken is at most the largest one of those in the race (actions
-  more than 4 deviations apart are not in it),
+Selection. At each state the learned policy has an action that was best in the same release, so (1)
+overestimates its value. Let s_a be the standard deviation of q_h(s, a) including all later steps (sum over s'
+of P^2 times the variance at s'). There are two bounds of this selection bias at (h, s), in the mean:
 
-      E max_a N(0, s_a^2) <= min_t { t + sum_a s_a [phi(t / s_a) - (t / s_a) (1 - Phi(t / s_a))] },   (2)
+* For any rule, the error of the chosen action is at most the largest error among the competing actions.
+  Actions more than 4 standard deviations apart do not compete. Both ends move apart by the bound
 
-  which both ends move apart by;
-* if the scores that were maximised are known (``OfflinePolicy.q``): more noise of the same kind. Let a score
-  hold kappa xi_a, xi_a ~ N(0, s_a^2) the error of q, and take c' = argmax_a (score_a + kappa omega_a) with
-  fresh omega_a ~ N(0, s_a^2). As (xi, omega) and (omega, xi) have one law,
+      E max_a N(0, s_a^2) <= min_t { t + sum_a s_a [phi(t / s_a) - (t / s_a) (1 - Phi(t / s_a))] }.   (2)
+
+* If the scores that were maximised are known (``OfflinePolicy.q``), more noise of the same kind is added. Let
+  a score contain kappa xi_a, where xi_a ~ N(0, s_a^2) is the error of q. Let c' = argmax_a (score_a + kappa
+  omega_a) with fresh omega_a ~ N(0, s_a^2). As (xi, omega) and (omega, xi) have the same distribution,
 
       E xi_{c'} = E omega_{c'},                                                                      (3)
 
-  and the right side is computed from the release. c' chooses by twice the variance: of two actions it is
-  flattered at least 1 / sqrt(2) times as much as the true choice, whatever their gap. So the low end falls
-  by sqrt(2) times (3), the middle by (3), the high end stays. kappa is regressed from scores and q
-  (:func:`response`); scores at their floor (DP-APVI cuts them off there) did not follow the noise: kappa =
-  0. With exact counts s_a is an upper estimate (reward and next state are released apart), and so is (3).
+  and the right side is computed from the release. c' chooses with twice the variance. With two actions its
+  selection bias is at least 1 / sqrt(2) times that of the true choice, for any gap between them. Therefore
+  the low end falls by sqrt(2) times (3), the middle by (3), and the high end stays. kappa is the coefficient
+  of a regression of the scores on q (:func:`response`). Scores at their floor (DP-APVI clips them there) did
+  not follow the noise: kappa = 0. With exact counts s_a is an upper estimate (reward and next state are
+  released separately), and so is (3).
 
-An error of choosing does not average out over states, so it is added and not squared. Both need a planner by
-backward induction over counts per step. Rewards and next states are taken as uncorrelated in s_a; in the
-sampling variances of values the worst correlation is assumed.
+A selection error does not average out over states, so it is added and not squared. Both bounds require a
+planner by backward induction over counts per step. In s_a, rewards and next states are assumed to be
+uncorrelated; in the sampling variances of values, the worst correlation is assumed.
 
-The behaviour policy is read off directly: v = sum of mean rewards, linear in the release, with exact noise;
-sampling by the smaller of v (b - v) (Bhatia and Davis 2000) and the model's variance. "Behaviour goes on" at
-(h, s) takes the row sums over a of Y and N^ in (1).
+The value of the behaviour policy is estimated directly: v = sum of mean rewards, linear in the release, with
+exact noise. Its sampling variance is the smaller of v (b - v) (Bhatia and Davis 2000) and the model's
+variance. At (h, s) where a candidate follows the behaviour policy, (1) takes the row sums over a of Y and N^.
 
-What the intervals cover is measured, not proven (docs/report.md; tests/statistics/test_value_intervals.py):
-the quantiles are normal (at nine tenths of the failure probability), the variances estimated. Where support
-is lacking they are wide by construction.
+The coverage of the intervals is measured, not proven (docs/report.md;
+tests/statistics/test_value_intervals.py). The quantiles are normal (at nine tenths of the failure
+probability), and the variances are estimated. Without support the intervals are wide by construction.
 """
 
 from __future__ import annotations
@@ -93,12 +98,12 @@ Bools = NDArray[np.bool_]
 __all__ = ["BEHAVIOUR", "PolicyEstimate", "Counts", "Evaluation", "Value", "uniform", "evaluate"]
 
 BEHAVIOUR = "behaviour"
-_SUPPORT = 4.0  # deviations of its noise that a count must exceed
-_NEAR = 0.9  # margin at the threshold, as a share of g Y
-_WORST = 0.25  # of b_h: a value with a larger deviation than this is no better than [0, b_h]
-_RACE = 4.0  # actions whose values are further apart than this many deviations (each) do not compete
-_SHARE = 0.9  # of the failure probability for normal errors; the rest is for what is not quite normal
-_MOST_DRAWS = 2**16  # of all pairs of a step, to see what a choice would win by more noise
+_SUPPORT = 4.0  # Standard deviations of its noise that a count must exceed.
+_NEAR = 0.9  # Margin at the threshold, as a share of g Y.
+_WORST = 0.25  # Share of b_h: a value with a larger standard deviation is not used.
+_RACE = 4.0  # Actions whose values differ by more standard deviations (each) do not compete.
+_SHARE = 0.9  # Share of the failure probability for normal errors; the rest is for deviations from normality.
+_MOST_DRAWS = 2**16  # Draws over all pairs of a step, for (3).
 _LOW, _MIDDLE, _HIGH = range(3)
 
 
@@ -106,9 +111,15 @@ _LOW, _MIDDLE, _HIGH = range(3)
 class PolicyEstimate:
     """A policy to be evaluated.
 
-    policy : (H, S) int or (H, S, A). behaviour : (H, S) bool, where the behaviour policy goes on instead.
-    chosen : whether it was made from this very release: its interval then covers that choice.
-    scores : (H, S, A), what the choice maximised (``OfflinePolicy.q``), if it is known: a closer bound.
+    Attributes
+    ----------
+    policy : (H, S) int or (H, S, A)
+    behaviour : (H, S) bool, optional
+        Steps and states where the behaviour policy is followed instead.
+    chosen : bool
+        Whether the policy was computed from this same release; its interval then covers that choice.
+    scores : (H, S, A), optional
+        Scores that the choice maximised (``OfflinePolicy.q``), if known; they give a tighter bound.
     """
 
     __repr__ = brief
@@ -121,12 +132,22 @@ class PolicyEstimate:
 
 @dataclass(frozen=True)
 class Value:
-    """A value, or a difference of two, with an interval.
+    """A value, or a difference of two values, with an interval.
 
-    estimate : unsupported pairs are taken for average ones. low, high : two-sided at ``level``. lower :
-    one-sided lower bound at ``level``. noise, sampling : standard deviations due to privacy and to people.
-    lack : the part of high - low that is for lack of support. choice : the part that is for having chosen by
-    the same release (and the like, near the threshold).
+    Attributes
+    ----------
+    estimate : float
+        Estimate in which unsupported pairs have the average value.
+    low, high : float
+        Two-sided interval at ``level``.
+    lower : float
+        One-sided lower bound at ``level``.
+    noise, sampling : float
+        Standard deviations due to privacy and due to the sample of users.
+    lack : float
+        Part of high - low that is due to lack of support.
+    choice : float
+        Part of high - low that is due to selection by the same release (and to the bias near the threshold).
     """
 
     __repr__ = brief
@@ -143,25 +164,25 @@ class Value:
 
     @property
     def known(self) -> bool:
-        """Is it more than what lack of support leaves open? Else the estimate says nothing."""
+        """True if lack of support is at most half of the interval; else the estimate is not informative."""
         return self.lack <= 0.5 * (self.high - self.low)
 
     def in_units(self, scale: float, offset: float) -> Value:
-        """The same with values ``offset + scale v``."""
+        """Return the value in other units: ``offset + scale v``."""
         moved = {name: offset + scale * getattr(self, name) for name in ("estimate", "low", "high", "lower")}
         spread = {name: scale * getattr(self, name) for name in ("noise", "sampling", "lack", "choice")}
         return replace(self, **moved, **spread)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; an estimate that says nothing is None."""
+        """Return plain values; an estimate that is not informative is None."""
         return {**asdict(self), "estimate": self.estimate if self.known else None}
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Unbiased sums of the release that a report reads.
+    """Unbiased sums of the release, for a report.
 
-    visits : (H, R) N^. users : episodes that they are of. sigma : standard deviation of one of them.
+    visits : (H, R) N^. episodes : number of episodes in them. sigma : standard deviation of one of them.
     """
 
     visits: Floats
@@ -170,7 +191,7 @@ class Counts:
 
 
 class _Ends(NamedTuple):
-    """A value before its interval: by low, middle, high end; its deviations due to noise and sampling."""
+    """Low end, middle and high end of a value, with standard deviations due to noise and sampling."""
 
     centre: Floats  # (3,)
     choice: float
@@ -182,10 +203,19 @@ class _Ends(NamedTuple):
 class Evaluation:
     """Values of several policies from one release.
 
-    values : by name; always with the behaviour policy. counts : what people did. used : by candidate, (H, R)
-    pairs whose counts were used. gains : by candidate, (H, S) the estimated value of its action less that of
-    the behaviour policy at this step, both followed by the candidate; and gain_errors its standard
-    deviation; NaN where one of them is not supported.
+    Attributes
+    ----------
+    values : name to Value
+        Always includes the behaviour policy.
+    counts : Counts
+        Noisy visits of the users.
+    used : candidate to (H, R) bool
+        Pairs whose counts were used.
+    gains : candidate to (H, S)
+        Estimated value of its action minus that of the behaviour policy at this step, both followed by the
+        candidate; NaN if one of them is not supported.
+    gain_errors : candidate to (H, S)
+        Standard deviations of the gains.
     """
 
     __repr__ = brief
@@ -201,9 +231,10 @@ class Evaluation:
     ends: Mapping[str, _Ends] = field(repr=False)
 
     def difference(self, name: str, other: str) -> Value:
-        """Value of ``name`` less that of ``other``.
+        """Return the value of ``name`` minus that of ``other``.
 
-        Both are read off one release and their errors may correlate in any way, so that deviations add.
+        Both are estimated from one release, and their errors may correlate in any way, so their standard
+        deviations add.
         """
         for argument, asked in (("name", name), ("other", other)):
             checks.choice(argument, asked, self.ends)
@@ -219,7 +250,7 @@ class Evaluation:
 
 
 def uniform(layout: Layout) -> Floats:
-    """(H, S, A): every admissible action alike."""
+    """Return the (H, S, A) policy that is uniform over admissible actions."""
     mask = (layout.row_index >= 0).astype(np.float64)
     row: Floats = mask / mask.sum(axis=1, keepdims=True)
     return np.broadcast_to(row, (layout.horizon, *row.shape))
@@ -251,9 +282,10 @@ class _Noise(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Declared:
-    """What is public about what can still be earned, in units of [0, 1] a step.
+    """Public bounds of the remaining return, in units of [0, 1] per step.
 
-    floor, ceiling : (H + 1,) from step h on. ended : (S,) terminal states; after : (H + 1,) their value.
+    floor, ceiling : (H + 1,) bounds at step h. ended : (S,) terminal states. after : (H + 1,) value of
+    terminal states.
     """
 
     floor: Floats
@@ -275,7 +307,7 @@ class _Declared:
             least, most = given.bounds(horizon)
             if given.terminal and 0.0 <= pay <= 1.0:
                 ended[list(given.terminal)] = True
-            if given.outcomes is not None:  # one of them at most, and nothing else
+            if given.outcomes is not None:  # at most one outcome, and no other reward
                 floor, ceiling = left * pay + min(0.0, least) / width, left * pay + max(0.0, most) / width
             else:
                 floor = (least - horizon * given.low) / width - (horizon - left)
@@ -296,7 +328,7 @@ class _Step(NamedTuple):
 
 
 class _Reader:
-    """The steps of a release with combined visits."""
+    """Reader of the steps of a release, with combined visits."""
 
     def __init__(self, release: StepwiseRelease, spec: ProblemSpec) -> None:
         if release.layout != spec.layout:
@@ -310,7 +342,7 @@ class _Reader:
         self._own = laws[VISITS].std() if VISITS in laws else math.inf
         moves = laws[TRANSITIONS].std()
         derived = math.sqrt(self.layout.states) * moves
-        self._share = 0.0  # of the row sum in N^
+        self._share = 0.0  # weight of the row sum in N^
         if math.isinf(self._own):
             self._share = 1.0
         elif self._own > 0.0:
@@ -320,13 +352,13 @@ class _Reader:
         self.noise = _Noise(visits, moves, 0.0 if reward is None or self.known is not None else reward.std())
 
     def known_at(self, h: int) -> Floats:
-        """(R,) the known rewards of step h."""
+        """Return the (R,) known rewards of step h."""
         if self.known is None:
             raise ValueError("spec.known_rewards = None: must be given with a release without rewards")
         return np.asarray(self.known[h])
 
     def step(self, h: int) -> _Step:
-        """Step h, visits combined."""
+        """Return step h with combined visits."""
         sums = self.release.step(h)
         visits = sums.visits
         if visits is None or self._share > 0.0:
@@ -339,19 +371,20 @@ class _Reader:
 
 
 def reciprocal(visits: Floats, sigma: float | Floats) -> Floats:
-    """g(N^): the unbiased estimate of 1 / N (module docstring); 1 / max(N^, 1) without noise.
+    """Return g(N^), the unbiased estimate of 1 / N (module docstring); 1 / max(N^, 1) without noise.
 
-    sigma : of all visits, or of each; all above 0 or all 0.
+    sigma : standard deviation of all visits, or of each; all above 0 or all 0.
     """
     if not np.any(sigma):
         return np.asarray(1.0 / np.maximum(visits, 1.0))
-    scaled = np.maximum(visits / sigma, 0.0)  # what is below the threshold is not used
+    scaled = np.maximum(visits / sigma, 0.0)  # counts below the threshold are not used
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(scaled / math.sqrt(2)) / sigma)
 
 
 def expected_maximum(deviations: Floats, pointer: NDArray[np.int64]) -> Floats:
-    """A bound (2) on E max of centred normals (R,), per group of rows that starts at pointer[:-1]; 0 for
-    groups of one.
+    """Return the bound (2) on E max of centred normals (R,), per group of rows.
+
+    Groups start at pointer[:-1]. The bound is 0 for a group of one row.
     """
     starts = pointer[:-1]
     largest = np.maximum.reduceat(deviations, starts)
@@ -370,11 +403,11 @@ def expected_maximum(deviations: Floats, pointer: NDArray[np.int64]) -> Floats:
 def response(
     scores: Floats, q: Floats, deviations: Floats, visits: Floats, used: Bools, pointer: NDArray[np.int64]
 ) -> Floats:
-    """(R,) how far the scores follow the noise of q: kappa of (3), in [0, 1], 1 where nothing says less.
+    """Return (R,) kappa of (3), the degree to which the scores follow the noise of q.
 
-    Weighted regression of scores on q within states, by classes of at least 40 pairs of about equal visits,
-    plus 2 standard errors. Where q holds signal as well, the slope lies between kappa and the scores' slope
-    in the signal.
+    It is in [0, 1], and 1 without evidence for less. It is the slope of a weighted regression of scores on q
+    within states, in classes of at least 40 pairs with about equal visits, plus 2 standard errors. If q
+    contains signal as well, the slope is between kappa and the slope of the scores in the signal.
     """
     found = np.ones_like(q)
     used = used & np.isfinite(scores) & (deviations > 0.0)
@@ -404,12 +437,13 @@ def response(
 def flattery(
     scores: Floats, deviations: Floats, kappa: Floats, pointer: NDArray[np.int64], stream: int
 ) -> Floats:
-    """E omega_{c'} of (3) per group of rows that starts at pointer[:-1], from antithetic draws of its own
-    stream.
+    """Return E omega_{c'} of (3) per group of rows, from antithetic draws of a separate stream.
+
+    Groups start at pointer[:-1].
     """
     starts = pointer[:-1]
     draws = max(8, min(256, _MOST_DRAWS // deviations.size))
-    random = np.random.default_rng([draws, stream])  # of nobody's data: a fixed stream is all it needs
+    random = np.random.default_rng([draws, stream])  # independent of data, so a fixed stream suffices
     total = np.zeros(starts.size)
     length = np.diff(pointer)
     for _ in range(draws):
@@ -424,34 +458,35 @@ def flattery(
 
 # --------------------------------------------------------------------------- one candidate
 class _Sums(NamedTuple):
-    """What (1) divides: of rows, or added up over the actions of a state. By end where (n, 3)."""
+    """Sums that (1) divides, for rows or for states (added up over actions). (n, 3) is one value per end."""
 
-    visits: Floats  # (n,)
-    cells: Floats  # (n,) how many rows were added up
-    target: Floats  # (n, 3) Y
-    constant: Floats  # (n, 3) what is added to Y / N
-    offset: Floats  # (n,) sum over the rows of x, the public constant that Y holds times visits
-    offset_square: Floats  # (n,) and of its square
-    first: Floats  # (n, 3) and
-    second: Floats  # (n, 3) sums of x + V - c and of its square, for the sampling variance
-    rewards: Floats | None  # (n,) centred
+    visits: Floats  # (n,).
+    cells: Floats  # (n,) number of rows that were added up.
+    target: Floats  # (n, 3) Y.
+    constant: Floats  # (n, 3) constant that is added to Y / N.
+    offset: Floats  # (n,) sum over the rows of x, the public constant that Y contains times visits.
+    offset_square: Floats  # (n,) sum over the rows of x^2.
+    first: Floats  # (n, 3) sum of x + V - c, for the sampling variance.
+    second: Floats  # (n, 3) sum of its square.
+    rewards: Floats | None  # (n,) centred.
 
 
 class _Pairs(NamedTuple):
-    """(1) for rows or for whole states."""
+    """Results of (1) for rows or for states."""
 
-    q: Floats  # (n, 3)
-    noise: Floats  # (n, 3) variance
-    sampling: Floats  # (n, 3) variance
-    bias: Floats  # (n, 3) margin near the threshold
-    used: Bools  # (n,)
-    spread: Floats  # (n,) Var(r + V), of the middle
-    error: Floats  # (n,) variance of q for (2) and (3), where an average counts and not the worst case
+    q: Floats  # (n, 3).
+    noise: Floats  # (n, 3) variance.
+    sampling: Floats  # (n, 3) variance.
+    bias: Floats  # (n, 3) margin near the threshold.
+    used: Bools  # (n,).
+    spread: Floats  # (n,) Var(r + V) at the middle.
+    error: Floats  # (n,) variance of q for (2) and (3): average, not worst case.
 
 
 def _pairs(sums: _Sums, noise: _Noise, norm: Floats, bound: float, clusters: int) -> _Pairs:
-    """(1) with its variances. ``norm`` (3,) is ||V - c||^2; unsupported entries of q are left to the
-    caller.
+    """Compute (1) with its variances. ``norm`` (3,) is ||V - c||^2.
+
+    The caller sets the unsupported entries of q.
     """
     visits, cells = sums.visits, sums.cells[:, None]
     sigma = noise.visits * np.sqrt(sums.cells)
@@ -484,13 +519,13 @@ def _pairs(sums: _Sums, noise: _Noise, norm: Floats, bound: float, clusters: int
 
 
 def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats]:
-    """(n, 3) estimates of Var(r + V): at most, and with rewards that do not correlate with next states.
+    """Return two (n, 3) estimates of Var(r + V): for the worst correlation of r and V, and for none.
 
-    As if one more visit had had the largest variance of all, bound^2 / 4: a pair that was seen once says
-    nothing of its own.
+    One visit with the largest possible variance, bound^2 / 4, is added, since a pair that was visited once
+    gives no information about its variance.
     """
     count = np.maximum(sums.visits, 1.0)[:, None]
-    square = np.maximum(sums.first**2 - of_moves, 0.0)  # noise does not make it smaller
+    square = np.maximum(sums.first**2 - of_moves, 0.0)  # without the noise's share
     most = bound**2 / 4
     spread = np.clip((sums.second - square / count) / count, 0.0, most) + most / count
     plain = spread
@@ -502,7 +537,7 @@ def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats
 
 
 class _Walk:
-    """The backward and the forward pass of one candidate."""
+    """Backward and forward pass of one candidate."""
 
     def __init__(
         self, reader: _Reader, candidate: PolicyEstimate, declared: _Declared, clusters: int
@@ -532,7 +567,7 @@ class _Walk:
                 )
             self.scores = layout.to_rows(scores)
         self.values = np.zeros((3, layout.states))  # V_{h+1}
-        self.later = np.zeros(layout.states)  # variance of these values, for (2)
+        self.later = np.zeros(layout.states)  # variance of ``values``, for (2)
         self.used = np.zeros((layout.horizon, layout.rows), bool)
         self.whole = np.zeros(shape, bool)  # states whose row sums are supported
         self.margins = np.zeros(shape)
@@ -542,16 +577,16 @@ class _Walk:
         self.reached = np.zeros(layout.states)
 
     def _per_state(self, table: Floats) -> Floats:
-        """(R, ...) added up over the actions of a state."""
+        """Return a table (R, ...) added up over the actions of each state."""
         return np.asarray(np.add.reduceat(table, self.layout.state_ptr[:-1], axis=0))
 
     def _mixed(self, h: int, table: Floats, power: int = 1) -> Floats:
-        """(R, n) mixed by the candidate's probabilities (to a power), (S, n)."""
+        """Return (S, n): ``table`` (R, n) averaged by the candidate's probabilities to a power."""
         return self._per_state(self.weights[h][:, None] ** power * table)
 
     # ------------------------------------------------------------------------- backward
     def back(self, h: int, step: _Step) -> None:
-        """V_h from V_{h+1}."""
+        """Compute V_h from V_{h+1}."""
         rows, whole = self._rows_and_states(h, step)
         self.used[h], self.whole[h], self.spread[h] = rows.used, whole.used, whole.spread
         on = self.goes_on[h][:, None]
@@ -573,7 +608,7 @@ class _Walk:
             values -= race
             self.margins[h] += race[:, _LOW] - race[:, _HIGH]
         ended = self.declared.ended
-        if ended.any():  # nothing is left to be learned there
+        if ended.any():  # terminal states have known values
             values[ended] = self.declared.after[h]
             for table in (self.noise, self.sampling, self.margins, self.spread):
                 table[h, ended] = 0.0
@@ -583,7 +618,7 @@ class _Walk:
         self.values = np.ascontiguousarray(values.T)
 
     def _rows_and_states(self, h: int, step: _Step) -> tuple[_Pairs, _Pairs]:
-        """(1) for every row, and with the row sums of every state (its behaviour policy)."""
+        """Return (1) for every row, and with the row sums of every state (its behaviour policy)."""
         layout, noise, known_of = self.layout, self.reader.noise, self.declared
         least, bound = float(known_of.floor[h]), float(known_of.ceiling[h])
         centre = self.values.mean(axis=1)
@@ -617,7 +652,7 @@ class _Walk:
         found = []
         for sums in (rows, states):
             pairs = _pairs(sums, noise, norm, bound - least, self.clusters)
-            # anything in the range is possible where support is lacking; the middle is the average pair
+            # Without support any value in the range is possible; the middle is the average pair.
             floor = held if sums is rows and step.rewards is None else np.full(sums.visits.size, least)
             most = np.full(sums.visits.size, bound)
             if sums is rows and step.rewards is None and floor.any():
@@ -629,8 +664,9 @@ class _Walk:
         return found[0], found[1]
 
     def _race(self, h: int, step: _Step, rows: _Pairs, whole: _Pairs) -> Floats:
-        """(S, 3) what the choice is taken to flatter each end by; keeps the variance of the values for step
-        h - 1.
+        """Return (S, 3) the correction of each end for selection bias.
+
+        This also stores the variance of the values for step h - 1.
         """
         layout, noise, states = self.layout, self.reader.noise, self.layout.row_state
         g = reciprocal(step.visits, noise.visits)
@@ -647,7 +683,7 @@ class _Walk:
             race = most[:, None] * np.array([1.0, 0.0, -1.0])
         else:
             scores, pointer = self.scores[h], layout.state_ptr
-            # what was cut off at its floor did not follow the noise, and ties are broken without it
+            # Scores at their floor did not follow the noise, and ties are broken without it.
             floor = 0.0 if self.reader.known is None else self.reader.known_at(h)
             moves = scores > floor + 1e-12
             live = rows.used & moves
@@ -670,12 +706,12 @@ class _Walk:
 
     # -------------------------------------------------------------------------- forward
     def start(self, reached: Floats) -> None:
-        """The distribution (S,) of the first state."""
+        """Set the distribution (S,) of the first state."""
         self.reached = reached
         self.total = _Totals(np.zeros(3), np.zeros(3), 0.0, np.zeros(3))
 
     def forward(self, h: int, step: _Step) -> None:
-        """Adds step h to the variances, and goes on to the occupancy of step h + 1."""
+        """Add step h to the variances, and compute the occupancy of step h + 1."""
         d, total, layout = self.reached, self.total, self.layout
         noise = (d * d) @ self.noise[h]
         self.total = _Totals(
@@ -696,7 +732,7 @@ class _Walk:
         self.reached = stays + (mass * simplex_rows((raw / mass)[None])[0] if mass > 1e-12 else 0.0)
 
     def ends(self, start: Floats, cells: Floats, people: float) -> _Ends:
-        """The value from the noisy visits ``start`` (S,) of step 0, sums of ``cells`` noises each."""
+        """Return the value from noisy visits ``start`` (S,) of step 0, sums of ``cells`` noisy cells each."""
         centre = self.values @ cells / cells.sum()
         ahead = self.values - centre[:, None]
         value = centre + ahead @ start / people
@@ -709,7 +745,7 @@ class _Walk:
 
 
 class _Totals(NamedTuple):
-    """Sums over steps: variances by end (that of step 0's noise apart), and the margins of the choice."""
+    """Sums over steps: variances by end (noise of step 0 separately), and the margins of the selection."""
 
     noise: Floats
     sampling: Floats
@@ -727,7 +763,7 @@ def evaluate(
     return_bound: float | None = None,
     episodes_per_user: int = 1,
 ) -> Evaluation:
-    """Values of the behaviour policy and of ``candidates`` from one release of counts.
+    """Estimate the values of the behaviour policy and of ``candidates`` from one release of counts.
 
     Parameters
     ----------
@@ -738,18 +774,19 @@ def evaluate(
     candidates : name to Candidate
         Any name but "behaviour".
     level : float
-        Of the intervals, in (0, 1).
+        Level of the intervals, in (0, 1).
     return_bound : float, optional
-        A public bound of the return of one episode in (0, H]; H by default. It is what lack of support costs.
+        Public bound of the return of one episode, in (0, H]; H by default. Unsupported pairs have values up
+        to it.
     episodes_per_user : int
-        At most so many episodes are of one person: sampling variances times so many, and the number of
-        episodes is read off the noisy visits of step 0.
+        Largest number of episodes of one user. Sampling variances are multiplied by it; above 1, the number
+        of episodes is estimated from the noisy visits of step 0.
 
     Raises
     ------
     ValueError
-        If the release does not fit the layout, holds no rewards though none are known, nobody came, or
-        a candidate's policy is none.
+        If the release does not fit the layout, if it has no rewards and none are known, if it covers no user,
+        or if a candidate's policy is not a policy.
     """
     reader, layout = _Reader(release, spec), spec.layout
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -766,7 +803,7 @@ def evaluate(
     everywhere = np.ones((layout.horizon, layout.states), bool)
     behaviour = _Walk(reader, PolicyEstimate(uniform(layout), everywhere), declared, clusters)
     visits = np.empty((layout.horizon, layout.rows))
-    direct = np.zeros(2)  # sum of mean rewards, and its noise's variance, in units of episodes
+    direct = np.zeros(2)  # sum of mean rewards and variance of its noise, in units of episodes
     for h in reversed(range(layout.horizon)):
         step = reader.step(h)
         visits[h] = step.visits
@@ -799,27 +836,28 @@ def evaluate(
 
 
 def _rewards(reader: _Reader, h: int, step: _Step) -> Floats:
-    """(2,) all that people got at step h less the constant of :func:`_behaviour_ends`, and its noise's
-    variance.
+    """Return (2,) the sum of users' rewards at step h and the variance of its noise.
+
+    The constant of :func:`_behaviour_ends` is subtracted from the sum.
     """
     if step.rewards is not None:
         return np.array([step.rewards.sum(), reader.noise.rewards**2 * step.rewards.size])
     x = reader.known_at(h)
-    x = x - x.mean()  # what every episode gets needs no counting
+    x = x - x.mean()  # the mean is the same for every episode
     return np.array([x @ step.visits, reader.noise.visits**2 * (x @ x)])
 
 
 def _behaviour_ends(walk: _Walk, visits: Floats, people: float, direct: Floats) -> _Ends:
-    """The behaviour policy's value, linear in the release."""
+    """Return the behaviour policy's value, which is linear in the release."""
     reader, layout = walk.reader, walk.layout
     if reader.known is None:
         constant = 0.5 * layout.horizon
     else:
         constant = float(reader.known.mean(axis=1).sum())
     value, noise = constant + direct[0] / people, math.sqrt(direct[1]) / people
-    if walk.clusters > 1:  # the number of episodes is noisy, too
+    if walk.clusters > 1:  # the number of episodes is noisy too
         noise += abs(value - constant) * reader.noise.visits * math.sqrt(layout.rows) / people
-    # Bhatia and Davis: Var <= (v - a) (b - v), at the v within the noise for which that is largest
+    # Bhatia and Davis: Var <= (v - a) (b - v), at the v within the noise that maximises it.
     least, most = float(walk.declared.floor[0]), float(walk.declared.ceiling[0])
     middle = 0.5 * (least + most)
     worst = float(np.clip(np.clip(middle, value - 3 * noise, value + 3 * noise), least, most))

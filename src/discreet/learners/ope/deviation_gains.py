@@ -26,22 +26,23 @@ and returns,
 
     N_choose = N + u,  G_choose = G + w,     N_judge = N - u,  G_judge = G - w.                        (3)
 
-Because (x, u) and (y, w) can be exchanged, E[x - u | x + u] = 0 and E[y - w | y + w] = 0 for every error
-distribution, including skewed and heavy-tailed ones (for normal errors the halves are independent: Rasines
-and Young 2022; Leiner et al. 2023, data fission). A selection by the errors of one half therefore has no
-error on average in the other half. u is noise of the release's distribution. w is noise of the release's
-distribution plus the sampling error of binomial(N, V_b) outcomes, which have the largest variance of returns
-between 0 and 1. All selections, also of the visits that exceed the noise, use the first half, all evaluations
-the second. Selected errors also have a larger variance. The variance of an evaluation therefore uses the mean
-of V (1 - V) and of Q (1 - Q) in the choosing half where that is larger. (u, w) come from the hash of the
-released table, so that planning again from the same release gives the same halves.
+Because (x, u) and (y, w) can be exchanged, E[x - u | x + u] = 0 and E[y - w | y + w] = 0. This holds for
+every error distribution, including skewed and heavy-tailed ones. For normal errors the halves are independent
+(Rasines and Young 2022; Leiner et al. 2023, data fission). A selection by the errors of one half therefore
+has no error on average in the other half. The noise u has the release's distribution. The noise w has the
+release's distribution plus the sampling error of binomial(N, V_b) outcomes, which have the largest variance
+of returns between 0 and 1. All selections, also of the visits that exceed the noise, use the first half, all
+evaluations the second. Selected errors also have a larger variance. The variance of an evaluation therefore
+uses the mean of V (1 - V) and of Q (1 - Q) in the choosing half where that is larger. (u, w) come from the
+hash of the released table, so that planning again from the same release gives the same halves.
 
 The path. Gains A_choose are shrunk towards 0 by empirical Bayes (normal, variance from moments, at least 0.02
 of the range). Each state offers its best action. States are sorted by falling gain per unit of variance of
 the evaluation. Policies are the first k states of this order. The default k maximises the expected bound,
-gain - 1.3 deviations. All k are evaluated together: the default one at 0.8 of the failure probability, all
-others at the rest by a band that holds for every k at once (quantiles of max_k |S_k| / sd_k by simulation).
-The statements therefore hold for all points of the path together, and any point can be selected later.
+gain - 1.3 deviations. All k are evaluated together. The default one has 0.8 of the failure probability. All
+others have the rest, by a band that holds for every k at once (quantiles of max_k |S_k| / sd_k by
+simulation). The statements therefore hold for all points of the path together, and any point can be selected
+later.
 
 Visits under pi, and the remaining steps. With an end at step H the gain of a decision depends on the step
 h: A_h(s) in (1). With f_h(s) the probability that the first visit to s is at h (x = sum_h f_h),
@@ -55,22 +56,22 @@ third of the decisions change). If visits come late, little gain remains. The me
 is the shrunk gain; its differences between steps are the model's, (P_a - P_b) V_h+1. Therefore r is
 consistent: with infinitely many users and no noise, the product is (1).
 
-P_a of few users is uncertain. With Delta = P_a - P_b normal around 0 and of covariance like that of one
-user's next state, tau^2 (diag P_b - P_b P_b'), and W the mean of V_h+1 over first visits, the part of
-Delta W that is believed is tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2), tau^2 Var_b(W) being the variance of
-gains. The rest of the shrunk gain varies over steps as Cov_b(V_h+1, W) / Var_b(W) does, the regression of a
-change of V_h+1 on one of W. Rewards without a rule are constant over steps; they are fitted so that the model
-gives the measured returns of first visits.
+P_a of few users is uncertain. Let Delta = P_a - P_b be normal around 0, with a covariance like that of one
+user's next state, tau^2 (diag P_b - P_b P_b'). Let W be the mean of V_h+1 over first visits, so that tau^2
+Var_b(W) is the variance of gains. The posterior mean of Delta W is its estimate times tau^2 Var_b(W) / (tau^2
+Var_b(W) + error^2). The rest of the shrunk gain varies over steps as Cov_b(V_h+1, W) / Var_b(W) does, the
+regression of a change of V_h+1 on one of W. Rewards without a rule are constant over steps; they are fitted
+so that the model gives the measured returns of first visits.
 
 The error of r is measured by refitting to releases that are drawn from the model. The errors of the shrunk
 gains, with which r weighs the states, are independent of those of the judging half and are added to them.
 Refitting cannot show the effects that noise hides. Next states below the noise are projected away, including
-death and discharge, so that in the model users return more often than in truth (on ICU-Sepsis with
-2 000 000 users and epsilon = 1 the model gives 1.30, the true value is 1.12). The addition by later visits is
-therefore taken from the model only up to the reliability t of its transitions. t is the part
-tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) of above, averaged over gains: r may be anywhere from
-1 + t (r - 1) to r, and the estimate takes the middle. An interval of the gain contains all of these: the ends
-of g_1 times the ends of r, two of its deviations away.
+death and discharge. In the model users therefore return more often than in truth. On ICU-Sepsis with two
+million users and epsilon = 1 the model gives 1.30, and the true value is 1.12. The addition by later visits
+is therefore taken from the model only up to the reliability t of its transitions. The reliability t is the
+factor tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) above, averaged over gains. Then r may be anywhere from 1 +
+t (r - 1) to r, and the estimate takes the middle. An interval of the gain contains all of these: the ends of
+g_1 times the ends of r, two of its deviations away.
 
 Assumptions: the environment is the same at every step, and the state contains everything that matters for
 action and outcome. The coverage of the intervals is measured (benchmarks/decision_points.md).
@@ -102,10 +103,10 @@ Bools = NDArray[np.bool_]
 __all__ = ["CAUTION", "Gain", "Path", "path_of"]
 
 CAUTION = 1.3
-STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # deviations of noise that a count must exceed
-LEAST_TAKEN, MOST_TAKEN = 0.03, 0.95  # least and largest share of a state's users who took an offered action
-_LEAST_PRIOR = 0.02  # share of the range of returns: least standard deviation of gains of single decisions
-DEFAULT = 0.8  # share of the failure probability for the default point of the path
+STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # Standard deviations of noise that a count must exceed.
+LEAST_TAKEN, MOST_TAKEN = 0.03, 0.95  # Bounds of the share of a state's users who took an offered action.
+_LEAST_PRIOR = 0.02  # Least std of gains of single decisions, in units of the range of returns.
+DEFAULT = 0.8  # Share of the failure probability for the default point of the path.
 _REFITS = 5
 _POINTS = 16
 _DRAWS, _AT_ONCE = 4000, 50  # draws of the path's errors, for the band
@@ -116,9 +117,16 @@ _LEAST_SPREAD = 0.02  # share of the squared range of returns: least variance of
 class Gain:
     """Gain of a policy over the behaviour policy, in the user's units of return, with a two-sided interval.
 
-    estimate : of the full gain (1). low, high : at ``level``, for all points of the path together. noise,
-    sampling : standard deviations due to privacy and to sampling of users (both after the split). revisits
-    : r, and revisits_error its deviation.
+    Attributes
+    ----------
+    estimate : float
+        Estimate of the full gain (1).
+    low, high : float
+        Interval at ``level``, for all points of the path together.
+    noise, sampling : float
+        Standard deviations due to privacy and to sampling of users (both after the split).
+    revisits, revisits_error : float
+        r and its standard deviation.
     """
 
     estimate: float
@@ -139,28 +147,44 @@ class Gain:
 class _Half(NamedTuple):
     """Visits and returns with errors of a given size, and gains of rows over the behaviour policy."""
 
-    used: Bools  # (R,) rows whose visits exceed the noise
-    visits: Floats  # (S + 1,)
-    share: Floats  # (R,) of the decisions in its state
-    q: Floats  # (R,)
-    value: Floats  # (S + 1,) V_b
-    gain: Floats  # (R,) q - value
-    variance: Floats  # (R,) of gain
-    noise: Floats  # (R,) the part of the variance due to privacy
+    used: Bools  # (R,) rows whose visits exceed the noise.
+    visits: Floats  # (S + 1,).
+    share: Floats  # (R,) share of the decisions in its state.
+    q: Floats  # (R,).
+    value: Floats  # (S + 1,) V_b.
+    gain: Floats  # (R,) q - value.
+    variance: Floats  # (R,) variance of gain.
+    noise: Floats  # (R,) part of the variance due to privacy.
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
     """Policies with more and more changed states, in one order, and their estimates.
 
-    order : (K,) states, the first ones first. action : (S + 1,) the action that each state offers. expected :
-    (K,) gain of the first k + 1 states that the choosing half expects, in units of the range. estimate,
-    deviation : (K,) of (2) by the judging half; risk : that deviation as estimated by the choosing half
-    alone.
-    band : quantile of the simultaneous band. visits : (S + 1,) first visits per
-    episode. share : (R,) of the decisions in its state.
-    shrunk : (S + 1,) expected gain of each state's offered action; spread : its deviation; prior : variance
-    of such gains. supported : (R,) True if the visits exceed their noise.
+    Attributes
+    ----------
+    order : (K,)
+        States in the order in which they are changed.
+    action : (S + 1,)
+        The action that each state offers.
+    expected : (K,)
+        Gain of the first k + 1 states that the choosing half expects, in units of the range.
+    estimate, deviation : (K,)
+        Estimate of (2) by the judging half, and its standard deviation.
+    risk : (K,)
+        The same standard deviation, estimated by the choosing half alone.
+    band : float
+        Quantile of the simultaneous band.
+    visits : (S + 1,)
+        First visits per episode.
+    share : (R,)
+        Share of the decisions in its state.
+    shrunk, spread : (S + 1,)
+        Expected gain of each state's offered action, and its standard deviation.
+    prior : float
+        Variance of such gains.
+    supported : (R,)
+        True if the visits exceed their noise.
     """
 
     __repr__ = brief

@@ -156,12 +156,15 @@ class FirstVisits:
     def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """Return the same episodes as records of H + 1 steps, with the remaining returns as rewards.
 
-        people : states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1].
-
-        group : (n,) integers in [0, G); None if there is one group.
-
         Raises ``ValueError`` if the arrays do not have these shapes, or a state, a reward or a group is out
         of range; actions are checked when they are counted.
+
+        Parameters
+        ----------
+        people : Trajectories
+            States (n, H + 1), actions (n, H) and rewards (n, H) in [0, 1].
+        group : (n,) integers in [0, G), optional
+            None if there is one group.
         """
         horizon, n = self.spec.horizon, len(people)
         begun = self._begun(group, n)
@@ -260,8 +263,16 @@ class _Noise(NamedTuple):
 class Told:
     """Release of first visits, by rows (R) of :attr:`FirstVisits.layout`.
 
-    visits (R,), moves (R, S + 1), returns (R,) of G_h - 1/2. people : number of users in the sums. episodes :
-    number of episodes, by the noisy count of the start state. heavy : the noise is Laplace noise.
+    Attributes
+    ----------
+    visits, moves, returns : (R,), (R, S + 1) and (R,)
+        Sums; ``returns`` are of G_h - 1/2.
+    people : float
+        Number of users in the sums.
+    episodes : float
+        Number of episodes, by the noisy count of the start state.
+    heavy : bool
+        Whether the noise is Laplace noise.
     """
 
     __repr__ = brief

@@ -1,18 +1,18 @@
 """Outcome and gain of public groups of users, from a release of first visits.
 
 A group is an action of the start state (:mod:`discreet.learners.ope.first_visit_query`), so a release holds
-how many users are of it, where they began, and the sum of their returns. From these follow, for each group,
+the number of its users, their first states, and the sum of their returns. From these follow, for each group,
 
-* the outcome q = 1/2 + G / N of what people did, with the interval of
+* the outcome q = 1/2 + G / N of the behaviour policy, with the interval of
   :mod:`discreet.learners.ope.mean_outcomes`;
-* the same outcome as the states tell it, sum_t P_g(t) y(t), with y of
+* the same outcome computed from the states, sum_t P_g(t) y(t), with y of
   :mod:`discreet.learners.ope.consistency_test`. Both differ by the group's level, which is tested there;
 * the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, by the half of the information that did not choose it
   (:mod:`discreet.learners.ope.transition_gains`). V is that of all users. If an action has
   another effect in a group, from the same state, the gain of that group is wrong, and its level can be right.
 
-The gain of a group is reported only if the gain of all users is read off transitions. A policy chosen by
-returns depends on both halves of the transitions, so neither half can evaluate it.
+The gain of a group is reported only if the gain of all users is estimated from transitions. A policy chosen
+by returns depends on both halves of the transitions, so neither half can evaluate it.
 
 Intervals hold for all groups together, those of outcomes and those of gains each (Bonferroni), and for one
 policy.
@@ -48,7 +48,7 @@ class GroupResult(NamedTuple):
     share : float
         Share of all users.
     mean, low, high : float
-        Outcome of what people did, with its interval.
+        Outcome of the behaviour policy, with its interval.
     expected : float
         The same outcome, computed from the states where these users began.
     apart : float

@@ -5,41 +5,42 @@ from the recorded odds by a factor in [1/L, L]. Both bounds below give the large
 cause of strength L; L* is the largest L at which the whole interval of the gain, less that loss, stays above
 0. Sharp bounds for one decision: Dorn and Guo 2021 (arXiv 2102.04543).
 
-Each step (bound A): u is drawn again at each step given the recorded state. With e the share of action a in
-state s, P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a), where
-h(t) = E[recorded odds / odds given u | s, a, t] lies in [1/L, L] and sum_t h(t) P(t | s, a) = 1. The least
-value of the policy is found by backward induction,
+Each step (bound A): u is drawn again at each step given the recorded state. Let e be the share of action a in
+state s. Then P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a). The factor h(t) = E[recorded odds /
+odds given u | s, a, t] is in [1/L, L], with sum_t h(t) P(t | s, a) = 1. The least value of the policy is
+found by backward induction,
 
     V_h(s) = e P_a y + (1 - e) min_h sum_t h(t) P_a(t) y(t),    y = w + V_h+1,                          (1)
 
-in changed states, and V_h(s) = P_b(s) y elsewhere. The minimum takes h = L on the lowest y, up to the mass
-1 / (1 + L), and 1/L above. The true h is feasible at each step and state and the operators are monotone, so
-by induction V_h is at most the true value; the behaviour policy's value is identified, since u is drawn
-again. The loss is J(policy) - J_low(L), and 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith
-2021, arXiv 2204.00956).
+in changed states, and V_h(s) = P_b(s) y elsewhere. The minimum takes h = L on the lowest y, up to the mass 1
+/ (1 + L), and 1/L above. The true h is feasible at each step and state and the operators are monotone. By
+induction V_h is therefore at most the true value. The behaviour policy's value is identified, since u is
+drawn again. The loss is J(policy) - J_low(L), and 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518;
+Bruns-Smith 2021, arXiv 2204.00956).
 
-One decision (bound B): u may be any cause, also one that lasts. The mean return q in [0, 1] of first visits
-to s with action a becomes, had the others taken a, at least l(q) = max(q / L, 1 - L (1 - q)): it is E[h Y |
-a] with h in [1/L, L] and E h = 1, so h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single
-changes at first visits is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), with r the factor for later visits. Of
-repeated changes under a cause that lasts nothing useful is bounded (Namkoong et al. 2020, arXiv 2003.05623).
+One decision (bound B): u may be any cause, also one that lasts. Let q in [0, 1] be the mean return of first
+visits to s with action a. If the others had taken a, their mean return would be at least
+l(q) = max(q / L, 1 - L (1 - q)). It is E[h Y | a] with h in [1/L, L] and E h = 1. Therefore h Y >= Y / L and
+1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single changes at first visits is
+max(r, 1) sum_s x(s) (1 - e) (q - l(q)), with r the factor for later visits. Repeated changes under a cause
+that lasts have no useful bound (Namkoong et al. 2020, arXiv 2003.05623).
 
 Censored ends. Their outcome may be any in the range of returns
 (:mod:`discreet.learners.ope.transition_gains`), also for users who would have left under another action. The
 loss is compared with the gain at the worst outcomes. In (1) the counterfactual part, (1 - e) h P_a, takes the
 lowest outcome. The recorded part takes one outcome per state and action, the same under the policy and under
-what people did. It is low where the policy under the cause visits more often than people did. The outcomes
-change the worst cause, and the cause changes the visits, so both are improved in turn until neither changes.
-The loss is the gain with the worst outcomes without a cause, less the gain with the cause and the outcomes
-found. In bound B, q may be off by half the probability that an episode ends censored, and the loss is the
-largest over such q.
+the behaviour policy. It is low where the policy under the cause visits more often than the behaviour policy.
+The outcomes change the worst cause, and the cause changes the visits, so both are improved in turn until
+neither changes. The loss is the gain with the worst outcomes without a cause, less the gain with the cause
+and the outcomes found. In bound B, q may be off by half the probability that an episode ends censored, and
+the loss is the largest over such q.
 
-Errors. The loss is estimated, too. Its standard deviation follows by the delta method with the worst h held
-fixed (envelope theorem: the derivative of the minimum in (1) by P_a(t) is h(t) (y(t) - m), m the y at which h
-changes), and is added to that of the gain by squares.
+Errors. The loss is estimated too. Its standard deviation follows by the delta method with the worst h held
+fixed, and is added to that of the gain by squares. By the envelope theorem, the derivative of the minimum in
+(1) by P_a(t) is h(t) (y(t) - m), where m is the y at which h changes.
 
-With one state, one decision and an outcome of 0 or 1, no noise and no errors, L* of bound B is the ratio of
-Cornfield: max(q_a / q_rest, (1 - q_rest) / (1 - q_a)).
+With one state, one decision, an outcome of 0 or 1, and neither noise nor errors, L* of bound B is Cornfield's
+ratio max(q_a / q_rest, (1 - q_rest) / (1 - q_a)).
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class _OpenEnds:
     end : int
         The censored state.
     visits : (S + 1,) floats
-        Expected visits under what users did.
+        Expected visits under the behaviour policy.
     own : (K,) ints
         Changed states.
     state : (S + 1,) floats
@@ -275,7 +276,8 @@ def _loss(
             low[h][own] += share[:, 0] * of_new + (1.0 - share[:, 0]) * ((worst[h] * laws) @ shift)
     lost = float(value[0, start] - low[0, start])
 
-    # slopes in the law of a changed row, in a state's usual law, and in the share of the action
+    # Slopes in the distribution of a changed row, in a state's usual distribution, and in the share of the
+    # action.
     reached, least = np.zeros((2, steps, states))
     reached[0, start] = least[0, start] = 1.0
     changed, of_share = np.zeros((count, states)), np.zeros(count)
@@ -298,7 +300,7 @@ def _loss(
     usual[own] = 0.0
     if ends is not None and alone is not None:
         ours, end = reached.sum(axis=0), ends.end
-        moved, of_moved = ends.state - alone.state, ends.new - alone.new  # of what users did
+        moved, of_moved = ends.state - alone.state, ends.new - alone.new  # of the behaviour policy
         changed[:, end] += ours[own] * alone.new - share[:, 0] * visits[own] * ends.new
         changed[:, end] += share[:, 0] * ends.visits[own] * of_moved
         usual[:, end] += ours * alone.state - visits * ends.state + ends.visits * moved
@@ -319,7 +321,7 @@ def _loss(
 
 
 def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
-    """Return (S + 1, S + 1) how a sum of payments at visits to states depends on where these go next."""
+    """Return (S + 1, S + 1) slopes of a sum of rewards on arrival in next-state probabilities."""
     steps, states = told.layout.horizon, told.layout.states
     worth = np.zeros((steps + 1, states))
     for h in range(steps - 1, -1, -1):
@@ -357,7 +359,7 @@ def _variance(
     squared = np.square(centred)
     of_rows = episodes * (laws * squared).sum(axis=1) / taken[rows]
     of_rows += noise.moves**2 * squared.sum(axis=1) / taken[rows] ** 2
-    of_rows = np.minimum(of_rows, np.square(np.ptp(changed, axis=1)))  # a law: wrong by its range at most
+    of_rows = np.minimum(of_rows, np.square(np.ptp(changed, axis=1)))  # a mean errs by at most its range
     usual = usual - (model.usual * usual).sum(axis=1, keepdims=True)
     usual[model.terminal] = 0.0
     squared = np.square(usual)

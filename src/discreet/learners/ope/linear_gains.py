@@ -1,19 +1,19 @@
-r"""What a policy from sums of features gains over what people did, judged by people it was not learned from.
+r"""Gain of a policy from linear sums over the behaviour policy, estimated on the holdout half of the users.
 
-Halves. The policy is learned from the answers about one half of the people. About the other half a model
-of each step is asked (Gram matrix L = sum phi phi^T, next states M = sum phi (e_{s'} - 1/S)^T, rewards r
-= sum phi (R - 1/2)), and, once the policy is known, sum V(s_0) over where people began. A person is in
-one half, so each half has the whole budget; and as the halves are of different people and have noise of
-their own, nothing that was chosen for its luck in one is judged by it. What is judged is one policy: that
-of the first planning. Another one, planned from the same release, could be chosen for what this half says
-of it, and gets no judgement.
+Halves. The policy is learned from the answers about one half of the users. About the other half (the holdout
+half), a model of each step is queried. It has the Gram matrix L = sum phi phi^T, next states
+M = sum phi (e_{s'} - 1/S)^T, and rewards r = sum phi (R - 1/2). Once the policy is known, sum V(s_0) over
+first states is queried too. A user is in one half, so each half has the whole budget. The halves have
+different users and independent noise, so the estimate has no selection bias from the learning half. One
+policy is estimated, that of the first planning. Another policy planned from the same release could be
+selected by the holdout answers, so it gets no estimate.
 
 Estimate. With phi^T c = 1 and K = L^-1, backward from V_H = 0,
 
     w_h = K_h (r_h + M_h (V_h+1 - v)),   Q_h = 1/2 + v + phi^T w_h,   V_h(s) = Q_h(s, pi_h(s)),           (1)
 
-v the mean of V_h+1 over states. What people did needs no model, as sum (R - 1/2) = c^T r. With N the mean
-of c^T L_h c over steps, which is the number of episodes, and H/2 taken off both,
+where v is the mean of V_h+1 over states. The behaviour policy needs no model, as sum (R - 1/2) = c^T r. Let N
+be the mean of c^T L_h c over steps, which is the number of episodes. With H/2 subtracted from both,
 
     gain = (sum V_0(s_0) - H/2 N - sum_h c^T r_h) / N.                                                   (2)
 
@@ -22,39 +22,42 @@ average over episodes,
 
     d gain = sum_h u_h^T (dr_h + dM_h V_h+1 - dL_h w_h) - c^T dr_h,                                       (3)
 
-and what moves N. Where the policy does as people did u_h = c, and noise of rewards cancels. Noise of the
-release has known laws. One episode contributes to (2) the sum over steps of
+plus the terms that move N. If the policy equals the behaviour policy, u_h = c, and the noise of rewards
+cancels. The noise distributions of the release are known. One episode contributes to (2) the sum over steps
+of
 
     (u_h^T phi - 1) (R + V_h+1(s') - Q_h(s, a))   and   V_h(s) - Q_h(s, a).                              (4)
 
-The first ones are martingale differences: their variance is the sum of E (u_h^T phi - 1)^2 Var(R + V_h+1
-| s, a), of which the first factor is read off L and the second is at most the largest of the model. The
-second ones can go together at all steps: their deviations, each at most sqrt((b - m)(m - a)) for a number
-between a and b of mean m, are added up, and to that of the first. So what is said of sampling is an upper
-bound.
+The first terms are martingale differences. Their variance is the sum of
+E (u_h^T phi - 1)^2 Var(R + V_h+1 | s, a). The first factor is computed from L, and the second is at most the
+largest of the model. The second terms may be correlated over all steps. Each has standard deviation at most
+sqrt((b - m)(m - a)), for a number between a and b with mean m. These are added up, and added to that of the
+first terms. The stated sampling error is therefore an upper bound.
 
-Noise in an inverse is no error of the first order alone: with noise E of variance s^2, and twice that on
-the diagonal,
+Noise in an inverse has effects beyond the first order. With noise E of variance s^2, and twice that on the
+diagonal,
 
-    mean of (L + E)^-1  =  K + s^2 (tr(K) K^2 + K^3)  and higher orders,
+    mean of (L + E)^-1  =  K + s^2 (tr(K) K^2 + K^3)  and higher orders.
 
-so that w_h is inflated at every step, while what people did, c^T r, is not: where everything pays well each
-policy would seem to gain. K in (1) is therefore the inverse less that term, at the inverse that is known
-(Laplace noise has s^2 on the diagonal, too, and the term is less there). By how much this moves (2) is
-added to both sides of the interval, for what higher orders do.
+Therefore w_h is inflated at every step, while the return of the behaviour policy, c^T r, is not. With high
+rewards everywhere, each policy would seem to have a gain. K in (1) is therefore the inverse minus that term,
+evaluated at the known inverse. (Laplace noise has variance s^2 on the diagonal too, so the term is smaller.)
+The change of (2) by this correction is added to both sides of the interval, for higher orders.
 
-What nobody did. Directions of features whose eigenvalue of L does not stand out of its noise (two edges of
-its spectrum, and ten episodes) are left out of K, and held to be worth half of what can still be earned. Say
-the policy's own features x_h have a part e there. A pair is worth no more than half of the rest more or
-less, |phi^T w| <= (H - h) / 2, so that |e^T w| is at most that times the least sum of |a_i| with
-e = sum a_i phi_i over all pairs: it is added to both sides of the interval. Noise tilts directions, so that
-x_h seems to have a part there where it has none; to first order this cancels with what noise does to the
-rest. So |e|^2 is what is seen less what noise alone shows in the mean, and four standard deviations of that
-more, which noise may have hidden. Where the policy goes far from what people did this is most of the
-interval.
+Unvisited features. A direction of features is left out of K if its eigenvalue of L does not exceed its noise
+(two edges of the noise's spectrum) and ten episodes. It is assumed to have half of the largest remaining
+return. Let e be the part of the policy's own features x_h in these directions. The value of a pair differs
+from half of the remaining steps by at most half of them: |phi^T w| <= (H - h) / 2. Therefore |e^T w| is at
+most that times the least sum of |a_i| with e = sum a_i phi_i over all pairs. This is added to both sides of
+the interval.
 
-What is supposed: the world is a linear MDP with these features, and they hold what matters for action and
-outcome. No release can test it.
+Noise rotates directions, so x_h seems to have a part there even if it has none. To first order this cancels
+with the effect of noise on the rest. The estimate of |e|^2 is therefore the measured value minus its mean
+under noise alone, plus four standard deviations, which noise may have hidden. If the policy deviates far from
+the behaviour policy, this is most of the interval.
+
+Assumption: the environment is a linear MDP with these features, and they contain all variables that affect
+both actions and outcomes. No release can test it.
 """
 
 from __future__ import annotations
@@ -75,22 +78,35 @@ from discreet.mechanisms.linear.adaptive_queries import Answer
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_CLEAR = 2.0  # edges of the noise's spectrum that an eigenvalue must exceed
+_CLEAR = 2.0  # Edges of the noise's spectrum that an eigenvalue must exceed.
 _REWEIGHTED = 8
-_LEAST = 10.0  # and so many episodes whose features are all of it
-_RARELY = 4.0  # standard deviations of what noise shows in hidden features that are held to be there
+_LEAST = 10.0  # An eigenvalue must also exceed this number of episodes with all features in its direction.
+_RARELY = 4.0  # Standard deviations of the noise in unvisited features that are counted as signal.
 
 __all__ = ["Follow", "LinearGain", "followed", "ones_of"]
 
 
 @dataclass(frozen=True)
 class LinearGain:
-    """What a policy gains over what people did, in rewards of [0, 1] a step, with a two-sided interval.
+    """Gain of a policy over the behaviour policy, in rewards of [0, 1] per step, with a two-sided interval.
 
-    estimate, low, high : at ``level``. noise, sampling : standard deviations due to privacy, and (at most) to
-    who was in the data. lacking : what both ends were moved by for features that nobody had. bent : the same
-    for what noise does to inverses beyond the first order, which was taken off the estimate. usual : the
-    value of what people did, usual_error its deviation. episodes : of the half that judged, about.
+    Attributes
+    ----------
+    estimate, low, high : float
+        Estimate and interval at ``level``.
+    level : float
+        Level of the interval.
+    noise, sampling : float
+        Standard deviations due to privacy, and (at most) due to the sample of users.
+    lacking : float
+        Amount by which both ends were moved for unvisited features.
+    bent : float
+        Amount by which both ends were moved for the effect of noise on inverses beyond the first order. The
+        estimate is corrected for this effect.
+    usual, usual_error : float
+        Value of the behaviour policy, and its standard deviation.
+    episodes : float
+        Approximate number of episodes in the holdout half.
     """
 
     estimate: float
@@ -107,42 +123,42 @@ class LinearGain:
 
     @property
     def shown(self) -> bool:
-        """Is the whole interval above 0?"""
+        """True if the whole interval is above 0."""
         return self.low > 0.0
 
     @property
     def unseen(self) -> bool:
-        """Is the interval wide for features that nobody had, or for bent inverses, more than for all else?
+        """True if unvisited features and biased inverses widen the interval more than noise and sampling.
 
-        Then no point is told.
+        Then no point estimate is reported.
         """
         return self.lacking + self.bent > -float(ndtri((1.0 - self.level) / 2)) * math.hypot(
             self.noise, self.sampling
         )
 
     def at(self, level: float, most: float) -> LinearGain:
-        """The same with another interval, within [-most, most]."""
+        """Return the gain with an interval at ``level``, within [-most, most]."""
         width = -float(ndtri((1.0 - level) / 2)) * math.hypot(self.noise, self.sampling)
         width += self.lacking + self.bent
         low, high = max(self.estimate - width, -most), min(self.estimate + width, most)
         return replace(self, low=low, high=high, level=level)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; the estimate is None where no point is told."""
+        """Return plain values; the estimate is None if no point estimate is reported."""
         told = None if self.unseen else self.estimate
         return asdict(self) | {"estimate": told, "shown": self.shown, "unseen": self.unseen}
 
 
 class _Step(NamedTuple):
-    """One step's model."""
+    """Model of one step."""
 
-    gram: Floats  # (d, d)
-    inverse: Floats  # (d, d) of what stands out, as it is
-    seen: Floats  # (d, d) projection to that
-    rewards: Floats  # (d,)
-    moved: Floats  # (d, S), 0 at the last step
-    weights: Floats  # (d,) w of (1)
-    hidden: int  # dimensions that do not stand out
+    gram: Floats  # (d, d).
+    inverse: Floats  # (d, d), uncorrected, on the directions that exceed the noise.
+    seen: Floats  # (d, d), projection onto these directions.
+    rewards: Floats  # (d,).
+    moved: Floats  # (d, S), 0 at the last step.
+    weights: Floats  # (d,), w of (1).
+    hidden: int  # Number of other directions.
     answer: Answer
 
 
@@ -150,8 +166,19 @@ class _Step(NamedTuple):
 class Follow:
     """Values (1) of one policy in the model of one half.
 
-    policy : (H, S). values : (H + 1, S). bent : (S,) of step 0 with inverses as they are. steps : H models.
-    ones : (d,) c. pairs : (d, S A) a right inverse of the features of admissible pairs, in their span.
+    Attributes
+    ----------
+    policy : (H, S)
+    values : (H + 1, S)
+    bent : (S,)
+        Values of step 0 with uncorrected inverses.
+    steps : tuple of H models
+    ones : (d,)
+        The vector c.
+    admissible : (rows, d)
+        Features of admissible pairs.
+    pairs : (d, rows)
+        Right inverse of these features, in their span.
     """
 
     layout: Layout
@@ -165,10 +192,10 @@ class Follow:
     pairs: Floats
 
     def gain(self, begun: Answer, level: float, episodes: int, pure: bool) -> LinearGain | None:
-        """(2), once it is known where people began; None where the half is too small to say anything.
+        """Return (2) from the distribution of first states; None if the half is too small for an estimate.
 
-        begun : of the start question. level : in (0, 1). episodes : of a person at most. pure : noise is
-        Laplace's.
+        begun : answer to the start question. level : in (0, 1). episodes : largest number of episodes of one
+        user. pure : whether the noise is Laplace noise.
         """
         horizon, c = self.layout.horizon, self.ones
         assert begun.vector is not None
@@ -191,7 +218,7 @@ class Follow:
         return found.at(level, float(horizon))
 
     def _reached(self, begun: Answer, many: float) -> Iterator[tuple[_Step, Floats, Floats]]:
-        """Step by step: the model, x_h, u_h."""
+        """Yield (model, x_h, u_h) for each step."""
         assert begun.vector is not None
         states, actions = self.layout.states, self.layout.actions
         chance = begun.vector / many
@@ -202,12 +229,12 @@ class Follow:
             chance = (u @ step.moved) / many + chance.sum() / states
 
     def _noise(self, begun: Answer, many: float, of_many: float, pure: bool) -> tuple[float, float]:
-        """Deviation of (2) by noise; and what features that nobody had may be worth."""
+        """Return the standard deviation of (2) due to noise, and the margin for unvisited features."""
         c, horizon, first = self.ones, self.layout.horizon, self.values[0]
         total = begun.vector_scale**2 * float(np.square(first - first.mean()).sum())
         lacking = 0.0
         for h, (step, x, u) in enumerate(self._reached(begun, many)):
-            # what dL moves: the model, and how many episodes there are
+            # dL changes the model and the number of episodes.
             slope = of_many / horizon * np.outer(c, c) - np.outer(u, step.weights)
             total += _of_gram(step.answer, slope, pure)
             total += step.answer.successors_scale**2 * float(u @ u) * self._spread(h)
@@ -216,7 +243,7 @@ class Follow:
         return math.sqrt(total) / many, lacking
 
     def _hidden(self, step: _Step, x: Floats, u: Floats, many: float) -> float:
-        """How much of what a pair can be worth is in the features of x that are not seen."""
+        """Return the margin for unvisited features of x, as a multiple of the largest |phi^T w|."""
         part = x - step.seen @ x
         size = float(part @ part)
         each = (step.answer.gram_scale / many) ** 2 * float(u @ u)
@@ -226,13 +253,14 @@ class Follow:
         return math.sqrt((max(0.0, size - each * step.hidden) + luck) / size) * self._mixture(part)
 
     def _mixture(self, x: Floats) -> float:
-        """About the least sum of sizes of numbers by which features of pairs add up to x: an upper bound of
-        |x^T w| wherever |phi^T w| is at most 1.
+        """Return about the least sum of |a_i| with x = sum a_i phi_i over pairs.
+
+        It is an upper bound of |x^T w| if |phi^T w| is at most 1.
         """
         rows = self.admissible
         found = self.pairs.T @ x
         least = float(np.abs(found).sum())
-        for _ in range(_REWEIGHTED):  # least squares, with weights that make it least absolute values
+        for _ in range(_REWEIGHTED):  # reweighted least squares, to approach least absolute values
             size = np.abs(found)
             weight = size + 1e-3 * size.max() + 1e-300
             found = weight * (rows @ (np.linalg.pinv((rows.T * weight) @ rows, hermitian=True) @ x))
@@ -253,11 +281,11 @@ class Follow:
         return math.sqrt(total) / many
 
     def _deviation(self, begun: Answer, many: float) -> float:
-        """At most: of what one episode contributes (4)."""
+        """Return an upper bound of the standard deviation of one episode's contribution (4)."""
         assert begun.vector is not None
         layout, rows, c = self.layout, self.features.rows, self.ones
         admissible = layout.row_index.ravel() >= 0
-        usual = begun.vector / many  # where people are
+        usual = begun.vector / many  # state distribution of users
         martingale = together = 0.0
         for h, (step, _, u) in enumerate(self._reached(begun, many)):
             after = self.values[h + 1]
@@ -272,7 +300,7 @@ class Follow:
             martingale += far * float(of_both[admissible].max())
             q = 0.5 + after.mean() + rows @ step.weights
             less = (self.values[h][:, None] - q.reshape(layout.states, -1)).ravel()[admissible]
-            # mean of V over where people are, less that of Q over what they did
+            # mean of V over the users' states, minus the mean of Q over their state-action pairs
             mean_less = float(usual @ self.values[h]) - float(
                 c @ step.gram @ step.weights / many + usual.sum() * (0.5 + after.mean())
             )
@@ -288,16 +316,16 @@ def _rewards_scale(answer: Answer) -> float:
 
 
 def _of_gram(answer: Answer, slope: Floats, pure: bool) -> float:
-    """Variance of tr(slope^T noise) for the symmetric noise of a Gram matrix."""
+    """Return the variance of tr(slope^T noise) for the symmetric noise of a Gram matrix."""
     both = slope + slope.T
     found = 0.5 * float((both * both).sum())
-    if pure:  # all entries alike, where GOE's diagonal has twice the variance
+    if pure:  # all entries have equal variance; the diagonal of GOE has twice the variance
         found -= float(np.square(np.diag(slope)).sum())
     return answer.gram_scale**2 * found
 
 
 def ones_of(features: Features) -> Floats:
-    """(d,) c with phi^T c = 1, the shortest. Raises ``ValueError`` where 1 is not in their span."""
+    """Return the shortest (d,) c with phi^T c = 1; ``ValueError`` if 1 is not in the span of the features."""
     if not features.constant:
         raise ValueError("judged = True: needs 1 in the span of the features")
     return np.asarray(np.linalg.lstsq(features.rows, np.ones(len(features.rows)), rcond=None)[0], np.float64)
@@ -306,13 +334,13 @@ def ones_of(features: Features) -> Floats:
 def followed(
     layout: Layout, features: Features, policy: Ints, told: Sequence[Answer], pure: bool = False
 ) -> Follow:
-    """Values of a policy (H, S) in the model of one half; told : H answers, of the last step a pair.
+    """Return the values of a policy (H, S) in the model of one half.
 
-    pure : noise is Laplace's.
+    told : H answers; that of the last step is a pair. pure : whether the noise is Laplace noise.
     """
     states, actions, horizon = layout.states, layout.actions, layout.horizon
     values, c = np.zeros((horizon + 1, states)), ones_of(features)
-    bent = np.zeros(states)  # values with inverses as they are
+    bent = np.zeros(states)  # values with uncorrected inverses
     admissible: Floats = features.rows[layout.row_index.ravel() >= 0]
     pairs = np.asarray(np.linalg.pinv(admissible, rcond=1e-9), np.float64)  # (d, rows)
     span = np.linalg.svd(admissible, full_matrices=False)
@@ -326,7 +354,7 @@ def followed(
         assert rewards is not None
         inverse, seen, hidden = _seen(answer, span_basis, features.bound)
         own = features.rows[np.arange(states) * actions + policy[h]]
-        # what nobody had is held to be worth half of what can still be earned
+        # Unvisited features are assumed to have half of the largest remaining return.
         rest, unseen = 0.5 * (horizon - h), hidden @ (hidden.T @ c)
         unbent = _unbent(inverse, answer.gram_scale, pure)
         middle = float(values[h + 1].mean())
@@ -340,7 +368,7 @@ def followed(
 
 
 def _unbent(inverse: Floats, scale: float, pure: bool) -> Floats:
-    """The inverse of a noisy matrix less what noise adds to it in the mean, to second order."""
+    """Return the inverse of a noisy matrix minus its bias due to noise, to second order."""
     of_noise = np.trace(inverse) * np.eye(len(inverse)) + inverse
     if pure:
         of_noise -= np.diag(np.diag(inverse))
@@ -348,8 +376,10 @@ def _unbent(inverse: Floats, scale: float, pure: bool) -> Floats:
 
 
 def _seen(answer: Answer, span: Floats, bound: float) -> tuple[Floats, Floats, Floats]:
-    """The inverse of a Gram matrix where it stands out of its noise, the projection to there, and a basis of
-    what is left of the span of the features.
+    """Return (inverse, projection, basis of the rest) for a noisy Gram matrix.
+
+    The inverse and the projection are on directions whose eigenvalue exceeds the noise. The basis spans the
+    remaining directions in the span of the features.
     """
     assert answer.gram is not None
     edge = 2.0 * answer.gram_scale * math.sqrt(len(answer.gram))

@@ -1,6 +1,6 @@
 """Mean outcome of users by state and action, with intervals, from a release of first visits.
 
-The mean return of first visits to a state after an action, q = 1/2 + G / N, has variance
+Let q = 1/2 + G / N be the mean return of first visits to a state after an action. Its variance is
 (sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term is that of outcomes 0 and 1, which
 have the largest variance. A second estimate uses the next states of these users
 (:mod:`discreet.learners.ope.consistency_test`). Intervals are per cell: among many, some miss the true value.

@@ -1,16 +1,16 @@
-r"""Gain of a brought policy from a release of first visits, and comparison of a learned policy with it.
+r"""Gain of an external policy from a release of first visits, and comparison of a learned policy with it.
 
-A brought policy is one that the operator supplies, such as a rule in use. The policy pi is stationary and
-stochastic: it has weights pi(a | s) by rows in the states that it names. In all other states people go on as
-before. Its gain is estimated by the direct method, in one chain of the transitions of first visits,
+An external policy is supplied by the operator, for example a rule in use. The policy pi is stationary and
+stochastic: it has weights pi(a | s) by rows in the states that it names. In all other states it follows the
+behaviour policy. Its gain is estimated by the direct method, in one chain of the transitions of first visits,
 
     gain = J(P_pi) - J(P_b),   P_pi(s) = sum_a pi(a | s) P_a(s) + u(s) P_b(s),                          (1)
 
-with J(P) = sum_h e_start P^h (P w) as in :mod:`discreet.learners.ope.transition_gains`. P_b is what people
-did, and u = 1 in states that are not named. With counts by state and action, marginalised importance sampling
-and the doubly robust estimate are this same number (Xie, Ma and Wang 2019, arXiv 1906.03393; Yin and Wang
-2020, arXiv 2001.10742). Counts of states and rows that stand out of noise enter as released. All other counts
-are projected first.
+with J(P) = sum_h e_start P^h (P w) as in :mod:`discreet.learners.ope.transition_gains`. P_b is the
+distribution of next states under the behaviour policy, and u = 1 in states that are not named. With counts by
+state and action, marginalised importance sampling and the doubly robust estimate are this same number (Xie,
+Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv 2001.10742). Counts of states and rows that
+exceed the noise enter as released. All other counts are projected first.
 
 Variance, by the delta method. Let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of pi, with d_h(s) the
 probability that pi is in s at step h. The cell M(s, a, t) moves J(P_pi) by
@@ -18,23 +18,23 @@ probability that pi is in s at step h. The cell M(s, a, t) moves J(P_pi) by
     pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s)                   (2)
 
 and J(P_b) by the same with u = 1. The slopes of a difference are differences of slopes, so errors cancel
-where both sides do the same. The variance of a cell is sigma^2 + M. Three rules are those of
+where both policies act in the same way. The variance of a cell is sigma^2 + M. Three rules are those of
 :mod:`discreet.learners.ope.transition_gains`. The error of a projected row is at most its range. The variance
-of a few equal outcomes is at least that of all people in the state. A few people with other outcomes are
-added. Errors are not doubled: the policy was not chosen by this release.
+of a few equal outcomes is at least that of all users in the state. A few users with other outcomes are added.
+Errors are not doubled: the policy was not chosen by this release.
 
-Rows that do not stand out. If pi asks for an action whose count is within six deviations of noise (nine of
-Laplace noise, or ten people), P_b replaces it. Up to the first such decision an episode has the same
-distribution, and returns have a range of 1. So the gain is off by at most the probability of one such
-decision, which is at most their expected number. The interval is widened by that number on either side. If
-they are more than one twentieth of the decisions, no gain is reported.
+Rows that do not exceed the noise. If pi takes an action whose count is within six standard deviations of
+noise (nine of Laplace noise), or ten users, P_b replaces it. Up to the first such decision an episode has the
+same distribution, and returns have a range of 1. The error of the gain is therefore at most the probability
+of one such decision, which is at most their expected number. The interval is widened by that number on either
+side. If they are more than one twentieth of the decisions, no gain is reported.
 
-Learned less brought. The learned policy L was chosen by M + e. The added errors e have the same distribution
-as the errors x of the release. Given the choice, x is not centred: E[x | x + e] = (x + e) / 2. So L must be
-evaluated by the judging half, M - e, for which E[x - e | x + e] = 0. The brought policy R was not chosen, but
-L was chosen *rather than R*: where R's actions looked worse than they are, L differs from R. Given the
-choice, the value of R from all of M would be too low by half of that error, and the difference too high. So
-both are evaluated by the judging half, in one chain:
+Learned minus external. The learned policy L was chosen by M + e. The added errors e have the same
+distribution as the errors x of the release. Given the choice, x is not centred: E[x | x + e] = (x + e) / 2.
+Therefore L must be evaluated by the judging half, M - e, for which E[x - e | x + e] = 0. The external policy
+R was not chosen, but L was chosen *rather than R*: where R's actions had too low an estimate, L differs from
+R. Given the choice, the value of R from all of M would be too low by half of that error, and the difference
+too high. Therefore both are evaluated by the judging half, in one chain:
 
     D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
 
@@ -42,9 +42,9 @@ The larger of the variances by both halves is taken. Where both policies act in 
 the release and the added errors cancel, so doubling costs nothing there. The default point of the path has
 0.8 of the failure probability. The other points share the rest evenly.
 
-The gain of L may be read off returns. Returns and transitions are correlated, and the released sums do not
-show how. The interval of D is then that of L less that of R, each at half of the failure probability. It
-holds whatever the correlation is.
+The gain of L may be estimated from returns. Returns and transitions are correlated, and the released sums do
+not determine the correlation. The interval of D is then that of L minus that of R, each at half of the
+failure probability. It holds for any correlation.
 
 Hidden causes. A difference of two policies has separate bounds. Consider causes at each step of strength
 lambda (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the robust values of each policy, and
@@ -59,8 +59,9 @@ Here P_+ and P_- are the parts in which the policies differ, and m -+ r is the i
 step. The bound follows from V_L - V_R = P_L (V_L' - V_R') + (P_L - P_R)(w + V_R'). No P_a moves by more than
 (1 - e)(lambda - 1) P_a. By induction W is below the true difference; at lambda = 1 it is the difference.
 Causes that last are bounded for single changes at first visits, as in that module. The outcome of the learned
-action is bounded from below, that of the brought policy from above. The error of the first bound is measured
-by refits to releases drawn from the fitted model. The error of the second follows by the delta method.
+action is bounded from below, and that of the external policy from above. The error of the first bound is
+measured by refits to releases drawn from the fitted model. The error of the second follows by the delta
+method.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ __all__ = [
     "state_values",
 ]  # fmt: skip
 
-_LACKING = 0.05  # share of decisions in rows that do not stand out; no gain is reported above it
-_LEAST = 10.0  # people that a row must have besides
+_LACKING = 0.05  # Share of decisions in rows that do not exceed the noise; no gain is reported above it.
+_LEAST = 10.0  # Number of users that a row must exceed too.
 _REFITS = 8
 
 
@@ -103,7 +104,7 @@ class Policy(NamedTuple):
     """A stationary stochastic policy.
 
     weights : (R,) probabilities by rows of :attr:`FirstVisits.layout`, 0 in states that are not named.
-    named : (S + 1,) bool. In other states people go on as before.
+    named : (S + 1,) bool. Other states follow the behaviour policy.
     """
 
     weights: Floats
@@ -111,11 +112,11 @@ class Policy(NamedTuple):
 
 
 def policy_of(question: FirstVisits, table: Floats, named: Bools) -> Policy:
-    """Return a policy as the question has it.
+    """Return a policy in the layout of the query.
 
-    table : (S, A) probabilities, each row of a named state with sum 1. named : (S,) bool. States in which
-    there is nothing to choose, terminal ones among them, are left to people. Raises ``ValueError`` if a
-    probability is negative or not admissible, or a row does not sum to 1 within 1e-9.
+    table : (S, A) probabilities, each row of a named state with sum 1. named : (S,) bool. States without a
+    choice, including terminal ones, follow the behaviour policy. Raises ``ValueError`` if a probability is
+    negative or not admissible, or a row does not sum to 1 within 1e-9.
     """
     own, layout = question.spec.layout, question.layout
     table = checks.floats("table", table, (own.states, own.actions))
@@ -127,7 +128,7 @@ def policy_of(question: FirstVisits, table: Floats, named: Bools) -> Policy:
     chosen = np.zeros(layout.states, bool)
     chosen[:-1] = named & (np.diff(layout.state_ptr)[:-1] > 1)
     whole = np.zeros((layout.states, layout.actions))
-    whole[:-1, : own.actions] = table  # groups of users can be more than actions
+    whole[:-1, : own.actions] = table  # there may be more groups of users than actions
     weights = np.where(chosen[layout.row_state], whole[layout.row_state, layout.row_action], 0.0)
     return Policy(weights, chosen)
 
@@ -142,17 +143,17 @@ def learned_policy(path: Path, count: int) -> Policy:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Gain of a policy over what people did, from one release.
+    """Gain of a policy over the behaviour policy, from one release.
 
     Attributes
     ----------
     gain, value : Gain, optional
         With intervals, in the user's units; None if more than 5 % of the decisions lack support.
     lacking : float
-        Share of the policy's decisions for an action whose count does not stand out of noise, among
-        decisions with a choice.
+        Share of the policy's decisions for an action whose count does not exceed the noise, among decisions
+        with a choice.
     effective : float
-        Number of people's decisions that carry the estimate (Kish's effective sample size).
+        Number of users' decisions that determine the estimate (Kish's effective sample size).
     """
 
     gain: Gain | None
@@ -191,17 +192,17 @@ class _Part(NamedTuple):
     value: float
     deviation: float
     noise: float
-    off: float  # what rows that lack support can add, to either side
+    off: float  # margin on either side for rows that lack support
 
 
 def known_rows(told: Told) -> Bools:
-    """Return (R,) the rows whose count stands out of noise."""
+    """Return (R,) the rows whose count exceeds the noise."""
     out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
     return np.asarray(told.visits > max(out * told.noise.visits, _LEAST))
 
 
 def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
-    """Return value and slopes of a policy in this chain; None is what people did."""
+    """Return value and slopes of a policy in this chain; None is the behaviour policy."""
     told, layout = chain.told, chain.told.layout
     state = layout.row_state
     live = np.ones(layout.states)
@@ -280,7 +281,7 @@ def _check_paid(told: Told) -> None:
 
 
 def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
-    """Return what a policy gains over what people did (module docstring).
+    """Return the gain of a policy over the behaviour policy (module docstring).
 
     policy : a policy that was not made from this release. level : level of the intervals, in (0, 1).
 
@@ -308,14 +309,12 @@ def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
 
 
 def _free(told: Told) -> Bools:
-    """Return (S + 1,) the states in which there is a choice."""
+    """Return (S + 1,) the states with a choice."""
     return np.asarray(told.per_state(told.decided.astype(np.float64)) > 0.0)
 
 
 def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> float:
-    """Return (sum N rho)^2 / sum N rho^2 with rho = d(s) pi(a | s) / N(s, a), over decisions where there is a
-    choice.
-    """
+    """Return (sum N rho)^2 / sum N rho^2 over decisions with a choice, rho = d(s) pi(a | s) / N(s, a)."""
     layout, counts, free = told.layout, np.maximum(told.visits, 0.0), _free(told)
     seen = np.maximum(told.per_state(counts), 1.0)
     weights = np.where(policy.named[layout.row_state], np.where(known, policy.weights, 0.0), 0.0)
@@ -342,11 +341,12 @@ class StateValues(NamedTuple):
 def state_values(path: Path, count: int, within: float = math.inf) -> StateValues:
     """Return sum_h f_h(s) V_h(s) / x(s) in the changed states s, in the chain of the policy.
 
-    f_h(s) is the chance that the first visit to s is at step h, and x is its sum over h. V_h is the value of
-    the policy that changes the first ``count`` states of the path. ``value`` uses the projected counts of the
-    whole release. The changes were chosen by these counts, so the interval is that of the judging half
-    (module docstring of :mod:`discreet.learners.ope.transition_gains`), with the larger deviation of both
-    halves. It is widened to hold ``value``. Deviations are by the delta method, with f and x held fixed.
+    f_h(s) is the probability that the first visit to s is at step h, and x is its sum over h. V_h is the
+    value of the policy that changes the first ``count`` states of the path. ``value`` uses the projected
+    counts of the whole release. The changes were chosen by these counts, so the interval is that of the
+    judging half (module docstring of :mod:`discreet.learners.ope.transition_gains`), with the larger
+    deviation of both halves. It is widened to hold ``value``. Deviations are by the delta method, with f and
+    x held fixed.
 
     within : the largest deviation, as a share of the range of returns, of a value that is returned.
 
@@ -389,13 +389,13 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
     moves = chain.usual.copy()
     moves[own] = taken
     worth, _ = chain.followed(moves)
-    # noise can make chances negative; a state's weights must stay those of a mean over steps
+    # noise can make probabilities negative; a state's weights must stay those of a mean over steps
     first = np.maximum(first_visits(moves, np.eye(size)[told.question.start], own, steps), 0.0)
     once = first.sum(axis=0)
     weight = np.where(once > 1e-12, first / np.where(once > 1e-12, once, 1.0), np.nan)
     value = (weight * worth[:-1, own]).sum(axis=0)
 
-    # variances of a cell's share by state, from the row of the new action, else from all that people did
+    # variances of a cell's share by state, from the row of the new action, else from all users
     every = told.per_state(chain.luck + chain.noise)
     seen, clear, law = chain.seen.copy(), chain.clear.copy(), chain.usual.copy()
     every[own], seen[own], clear[own] = chain.luck[rows] + chain.noise[rows], chain.taken[rows], False
@@ -430,16 +430,16 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
 # ------------------------------------------------------------------------ learned less brought
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A learned policy beside one that was brought.
+    """Comparison of a learned policy with an external one.
 
     Attributes
     ----------
     policy : Policy
-        The brought policy.
+        The external policy.
     rule : Judgement
-        Gain of the brought policy over what people did.
+        Gain of the external policy over the behaviour policy.
     difference : Gain, optional
-        Value of the learned policy less that of the brought one. None if nothing is changed or the brought
+        Value of the learned policy minus that of the external one. None if nothing is changed or the external
         policy lacks support.
     differs : (S + 1,) bool
         States in which the two act differently.
@@ -467,7 +467,7 @@ class Comparison:
 
 
 def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: float) -> Comparison:
-    """Compare the policy that changes the first ``count`` states of a path with one that was brought.
+    """Compare the policy that changes the first ``count`` states of a path with an external one.
 
     verdict : the verdict on the learned policy. policy : a policy that was not made from this release.
     level : level of the intervals, in (0, 1).
@@ -482,7 +482,7 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     if count and rule.gain is not None:
         same = Gain(
             0.0, 0.0, 0.0, level, 0.0, 0.0, 1.0, 0.0
-        )  # of a policy less itself, whatever it is read off
+        )  # the difference of a policy and itself, which is exactly 0
         found = _difference(path, count, learned, policy, level) if differs.any() else same
     if found is None or not verdict.shown or found.low <= 0.0:
         return Comparison(policy, rule, found, differs, 1.0, 1.0, "not shown")
@@ -512,7 +512,7 @@ def _differ(told: Told, one: Policy, other: Policy) -> Bools:
 
 
 def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: float) -> Gain:
-    """Return learned less brought with its interval: by (3), or by returns from two intervals."""
+    """Return learned minus external with its interval: by (3), or by returns from two intervals."""
     told = path.told
     if not isinstance(path, TransitionPath):
         half = 0.5 * (1.0 + level)
@@ -543,7 +543,7 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
 def _with_errors(
     path: Path, loss: Callable[[Model, float], float], found: Gain, model: Model
 ) -> Callable[[float], Loss]:
-    """Return a loss with its deviation, measured by refits at the strength that uses the gain up."""
+    """Return a loss with its deviation, measured by refits at the strength that reduces the gain to 0."""
     told = path.told
     plain = largest_strength(found, path, lambda s: Loss(loss(model, s), 0.0))
     at = max(plain, 1.0 + 1e-3)
@@ -567,7 +567,7 @@ def _refitted(told: Told, moves: Floats, visits: Floats) -> Model:
 
 
 def _lost(told: Told, model: Model, one: Policy, other: Policy, strength: float) -> float:
-    """Return the difference of two policies less W_0 of the module docstring, at the start."""
+    """Return the difference of two policies minus W_0 of the module docstring, at the start."""
     layout, arrival, start = told.layout, told.question.arrival, told.question.start
     known = known_rows(told)
     rows = np.flatnonzero(known & ((one.weights > 0.0) | (other.weights > 0.0)))

@@ -7,10 +7,11 @@ transitions,
 
     gain(P) = J(P_pi) - J(P_b),   J(P) = sum_h e_start P^h (P w),                                      (1)
 
-where w is the reward of an arrival, P_b(s, .) the next states of all users in s, and P_pi(s, .) =
-P(s, a(s), .) in changed states. Both come from the released counts M of first visits. Each transition sums
-over all users who took it, so an interval is often a third as wide. But noise counts once for each next state
-instead of once for each action, so that with many states and a small budget returns are more informative.
+where w is the reward of an arrival. P_b(s, .) is the distribution of next states of all users in s, and
+P_pi(s, .) is P(s, a(s), .) in changed states. Both come from the released counts M of first visits. Each
+transition sums over all users who took it, so an interval is often a third as wide. But noise counts once for
+each next state instead of once for each action, so that with many states and a small budget returns are more
+informative.
 
 Estimates. Noise has mean zero as long as nothing is truncated at zero, and (1) is nearly linear if errors
 are small. Rows and states whose count exceeds four times the norm of the noise in their cells are used as
@@ -19,10 +20,10 @@ projection). All others are used after the projection of
 :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
 
 Variance, by the delta method. Let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of a policy, with d its
-probability of s at step h. A cell M(s, a, t) moves J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s), for every a,
-and J(P_pi) in the same way. In changed states it moves J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)),
-in the row of the new action only. The variance of a cell is sigma^2 + M (times the episodes per user). A
-projected row is a distribution, so that the error of a mean over it is at most its range. Few users with
+probability of s at step h. For every a, a cell M(s, a, t) moves J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s).
+It moves J(P_pi) in the same way. In changed states it moves J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s,
+a(s)), in the row of the new action only. The variance of a cell is sigma^2 + M (times the episodes per user).
+A projected row is a distribution, so that the error of a mean over it is at most its range. Few users with
 equal outcomes have M of variance 0, and are selected most easily. The variance of a selected row is therefore
 at least that of all users in its state. In addition, 1.5 unobserved users of a half with a different outcome
 are added, b each, with b the range of a slope. Over many rows b is the mean that determines a sum's skewness,
@@ -86,10 +87,10 @@ __all__ = [
     "Chain", "Counts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
 ]  # fmt: skip
 
-_CLEAR = 4.0  # norms of the noise in a row's cells above which its count is used as released
-UNSEEN = 1.5  # unobserved users of a half, with an outcome different from all observed ones
-_SINGLE, _MORE = 8, 1.5  # points of the path: each number of changes up to this, then by this factor
-_DRAWS = 4000  # of the path's errors, for the band
+_CLEAR = 4.0  # Norms of the noise in a row's cells above which its count is used as released.
+UNSEEN = 1.5  # Unobserved users of a half, with an outcome different from all observed ones.
+_SINGLE, _MORE = 8, 1.5  # Points of the path: each number of changes up to this, then by this factor.
+_DRAWS = 4000  # Draws of the path's errors, for the band.
 
 
 class Counts(NamedTuple):

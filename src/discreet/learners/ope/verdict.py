@@ -16,7 +16,7 @@ Causes at each step leave no trace in a release. Only the factor limits them, an
 ``asked``. Lasting causes that act on later steps leave a trace that the consistency test can detect. If the
 gain is computed from returns, noise is large compared with the transitions and the test has little power. A
 hint, p below 0.05 of either comparison, then prevents the claim. Some lasting causes are still not detected:
-benchmarks/decision_points.md says how many, and in which environments (``benchmarks/studies/hidden_causes.py``).
+docs/decision-points.md states how many, and in which environments (``benchmarks/studies/hidden_causes.py``).
 
 Everything is computed from one release, without data and without budget.
 """
@@ -40,10 +40,10 @@ from discreet.learners.ope.hidden_cause import (
 
 __all__ = ["ASKED", "COVERED", "KINDS", "Verdict", "kind_of", "verdict_of", "would_show"]
 
-ASKED = 1.1  # L that a gain must survive by default
-COVERED = 0.5  # share of changed decisions whose contrast must be testable
-_HINT = 0.05  # p below which the result of a test with little power counts as a hint
-_SIZES = 10.0  # a contradiction invalidates a gain up to this multiple of its size
+ASKED = 1.1  # L that a gain must survive by default.
+COVERED = 0.5  # Share of changed decisions whose contrast must be testable.
+_HINT = 0.05  # p below which the result of a test with little power counts as a hint.
+_SIZES = 10.0  # A contradiction invalidates a gain up to this multiple of its size.
 
 KINDS = (
     "unchanged", "not shown", "contradicted", "state incomplete", "fragile", "unchecked", "shown",
@@ -55,15 +55,14 @@ class Verdict:
     """Verdict on the policy that changes some states.
 
     - kind : one of ``KINDS``.
-    - gain : over what users did.
+    - gain : over the behaviour policy.
     - asked : strength of a hidden cause at each step that the gain must survive.
     - cause : strengths that it survives.
     - consistency : the test of the release.
     - covered : share of first visits to changed states at which the test looks.
     - hinted : True if a test of little power finds a hint of a contradiction.
     - censored : largest share of episodes with unknown outcome, None without censored ends. Gain and cause
-      allow
-      for the worst outcomes.
+      allow for the worst outcomes.
     """
 
     __repr__ = brief

@@ -1,5 +1,4 @@
-"""From a mechanism to its session, and the uses of the kernel's sessions that a plain stream has no need of.
+"""Sessions of a trusted server that a plain stream of counts does not need.
 
-Group returns, cut rewards, clocks of rows, batches with questions of their own, people who are stored and
-asked once, and what goes into a file and out of it.
+They release returns of groups, clipped rewards, and rows on their own schedules.
 """

@@ -1,7 +1,7 @@
-"""The session of cut rewards: each user's rewards up to a total C, which plans may raise, or centred ones.
+"""Session of clipped rewards: each user's rewards up to a total C, or centred rewards.
 
-A release holds one of the two, with noise of its own scale (:mod:`discreet.core.clipped_returns`). What
-privacy rests on is that C never decreases, and stands while a batch is open.
+A release holds one of the two, with its own noise scale (:mod:`discreet.core.clipped_returns`). Plans may
+raise C. Privacy requires that C never decreases and does not change while a batch is open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CutSession"]
 
 
 class CutSession(DecayingSession):
-    """As :class:`~discreet.core.fresh_noise_session.DecayingSession`, of a query with a cut."""
+    """A :class:`~discreet.core.fresh_noise_session.DecayingSession` for a query with clipped rewards."""
 
     _kind = "cut counts"
     _streams = ("exact", "decaying")
@@ -30,11 +30,11 @@ class CutSession(DecayingSession):
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
-        self._cut = self._query.cut  # C of the newest batch; infinite: centred rewards are released instead
+        self._cut = self._query.cut  # C of the newest batch; if infinite, centred rewards are released
 
     def _admitted(self, plan: Plan, users: int) -> Plan:
         plan = super()._admitted(plan, users)
-        self._cut = self._cut if plan.cut is None else plan.cut  # it stands, even if an interrupt comes now
+        self._cut = self._cut if plan.cut is None else plan.cut  # valid even after an interrupt here
         return plan
 
     def _plain(self, plan: Plan) -> Plan:
@@ -42,23 +42,23 @@ class CutSession(DecayingSession):
 
     @property
     def cut(self) -> float:
-        """C, to which the rewards of the newest plan's users are counted.
+        """Clipping threshold C of the rewards of the newest plan's users.
 
-        Infinite once centred rewards are released in their place.
+        Infinite as soon as centred rewards are released instead.
         """
         return self._cut
 
     def _wanted_scales(self, scales: Floats) -> Floats:
-        """Those of the reward family whose turn it is."""
+        """Return the scales, with those of the reward family that is released at present."""
         return steered.taking_turns(self._query, scales, self._cut)
 
     @property
     def _up_to(self) -> float:
-        """The total to which a user's rewards are added to the family of cut ones, which may be over."""
+        """Total up to which a user's rewards are added to the clipped family; 0 after that family."""
         return 0.0 if math.isinf(self._cut) else self._cut
 
     def _plain_cut(self, given: float | None) -> float | None:
-        """A plan's C, checked: a plain number. What privacy rests on is that it never decreases."""
+        """Check a plan's C and return it as a plain number. Privacy requires that C never decreases."""
         if given is None:
             return None
         stands, cut = self._cut, math.inf

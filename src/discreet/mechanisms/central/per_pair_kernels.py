@@ -1,4 +1,4 @@
-"""When rows are measured by clocks of their own: :mod:`discreet.core.correlated_noise.per_pair_schedule`."""
+"""Schedule on which each row is measured: :mod:`discreet.core.correlated_noise.per_pair_schedule`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 @inlined
 def tick_rows(growth: float, pending: Floats, counted: Floats, fresh: Floats) -> None:
-    """Which rows are measured now (``fresh`` 1 or 0), by assigned users alone; their clocks move on."""
+    """Mark the rows to measure (``fresh`` 1 or 0) by assigned users alone, and advance their clocks."""
     for c in range(pending.shape[0]):
         fresh[c] = 0.0
         if pending[c] > 0.0 and pending[c] >= growth * counted[c]:
@@ -23,5 +23,5 @@ def tick_rows(growth: float, pending: Floats, counted: Floats, fresh: Floats) ->
 
 @kernel
 def tick(growth: float, pending: Floats, counted: Floats, fresh: Floats) -> None:
-    """Door to :func:`tick_rows`."""
+    """Call :func:`tick_rows`."""
     tick_rows(growth, pending, counted, fresh)

@@ -20,7 +20,7 @@ __all__ = ["ClockSession", "played_rows"]
 
 
 class ClockSession(DecayingSession):
-    """As :class:`~discreet.core.fresh_noise_session.DecayingSession`, under clocks of rows."""
+    """A :class:`~discreet.core.fresh_noise_session.DecayingSession` with a separate schedule per row."""
 
     _kind = "clocked counts"
     _streams = ("decaying",)
@@ -30,9 +30,9 @@ class ClockSession(DecayingSession):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
         rows = self._query.slots * self._query.layout.rows
-        self._pending = np.zeros(rows)  # per row: users assigned since it was measured, and before
-        self._counted = np.zeros(rows)
-        self._played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in
+        self._pending = np.zeros(rows)  # per row: users assigned since its last measurement
+        self._counted = np.zeros(rows)  # per row: users assigned before its last measurement
+        self._played: NDArray[np.bool_] | None = None  # rows that users of the open plan may visit
 
     def _admitted(self, plan: Plan, users: int) -> Plan:
         plan = super()._admitted(plan, users)
@@ -40,7 +40,7 @@ class ClockSession(DecayingSession):
         return plan
 
     def _assign(self, plan: Plan, users: int) -> None:
-        """Clocks count a plan's users for every row that its policy may play: public, before they act."""
+        """Count a plan's users for every row that its policy may play: public, before the users act."""
         played = played_rows(self._query.layout, plan.policy)
         played = played[self._query.counted]
         counts = users * (played if self._query.slots > 1 else played.sum(axis=0)).ravel()
@@ -53,7 +53,7 @@ class ClockSession(DecayingSession):
             raise ValueError("sums: must be 0 at pairs that the plan's policy does not play")
 
     def _row_of(self) -> Ints:
-        """(cells,) which row (step, pair) each cell belongs to."""
+        """Return the (cells,) row (step, pair) that each cell belongs to."""
         rows, states = self._query.slots * self._query.layout.rows, self._query.layout.states
         return np.concatenate(
             [
@@ -75,7 +75,7 @@ class ClockSession(DecayingSession):
     def _closed_batch(
         self, due: Floats | None, fresh: Floats, filtered: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Rows that are not due keep what they hold, and nothing is said of them."""
+        """Close the batch for due rows only; other rows keep their sums and release nothing."""
         if due is None:
             return super()._closed_batch(due, fresh, filtered)
         told = due[self._row_of()] > 0
@@ -87,9 +87,10 @@ class ClockSession(DecayingSession):
 
 
 def played_rows(layout: Layout, policy: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(H, R): may the policy, (H, S) actions or (H, S, A) probabilities, play the row's pair?
+    """Return (H, R) booleans: whether the policy may play the row's pair.
 
-    Raises ``ValueError`` where it plays an action that does not exist or is not admissible.
+    policy : (H, S) actions or (H, S, A) probabilities. Raises ``ValueError`` if it plays an action that does
+    not exist or is not admissible.
     """
     given = np.asarray(policy)
     if given.ndim == 3:

@@ -1,7 +1,7 @@
-"""The session of group returns: clipped returns, summed over public groups of users, beside the counts.
+"""Session of group returns: clipped returns summed over public groups of users, in addition to the counts.
 
-Their sensitivity stands in :mod:`discreet.core.count_query`, and how the budget of a release is split between
-them and the counts in :mod:`discreet.core.clipped_returns`.
+Their sensitivity is defined in :mod:`discreet.core.count_query`. The split of a release's budget between them
+and the counts is defined in :mod:`discreet.core.clipped_returns`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["GroupSession"]
 
 
 class GroupSession(DecayingSession):
-    """As :class:`~discreet.core.fresh_noise_session.DecayingSession`, of a query with groups."""
+    """A :class:`~discreet.core.fresh_noise_session.DecayingSession` for a query with groups."""
 
     _kind = "group counts"
     _streams = ("exact", "decaying")
@@ -28,7 +28,7 @@ class GroupSession(DecayingSession):
 
     @property
     def open_group(self) -> int:
-        """The group of the newest plan."""
+        """Group of the newest plan."""
         return 0 if self._plan is None or self._plan.group is None else int(self._plan.group)
 
     def _plain(self, plan: Plan) -> Plan:
@@ -42,13 +42,13 @@ class GroupSession(DecayingSession):
         return replace(plan, group=group, return_share=share, forget=forget)
 
     def _wanted_scales(self, scales: Floats) -> Floats:
-        """The budget split anew, by the share of the plan that closed the batch."""
+        """Return the scales after splitting the budget by the share of the plan that closed the batch."""
         share = None if self._plan is None else self._plan.return_share
         return steered.at_share(self._mechanism, scales, share)
 
     @property
     def _cell(self) -> int:
-        """Where returns of the newest plan's users are summed."""
+        """Index of the cell that sums the returns of the newest plan's users."""
         return self._query.cells - self._query.groups + self.open_group
 
     def _put(self, record: Trajectory) -> None:

@@ -1,1 +1,1 @@
-"""Trusted: what sums of randomized reports and of noise on devices mean, and what a report costs."""
+"""Local privacy (trusted code): sums of randomized reports and of device noise, and their privacy loss."""

@@ -1,26 +1,31 @@
-"""Which randomized reports meet a budget best, and when they beat noise in sums: public arithmetic.
+"""Choice of the randomized reports for a budget, and comparison with noise in sums: public arithmetic.
 
-Noise of a fresh sum has a scale 2 H / epsilon, whatever the number n of users. Noise of reports has a
-standard deviation u sqrt(n) in a transition count, u being
-:meth:`~discreet.mechanisms.local.randomized_response.StepReports.unit_std`, which falls steeply while
-e^epsilon grows to S^2. Reports are less noisy for few users, a noisy sum for many. What matters is who is
-less noisy while the learner does not yet know what to do:
+The noise of a fresh sum has scale 2 H / epsilon, for any number n of users. The noise of reports has
+standard deviation u sqrt(n) in a transition count, where u is
+:meth:`~discreet.mechanisms.local.randomized_response.StepReports.unit_std`. u falls steeply while e^epsilon
+grows to S^2. Reports are less noisy for few users, and a noisy sum for many. The choice depends on which is
+less noisy while the learner does not know yet which actions are good:
 
-- :func:`weighed_error` weighs reports where a rate's standard deviation, u / sqrt(n), has fallen to 1 %
-  (their noise is then 100 u^2) or at a twentieth of the users if that is later, or at the last release if
-  that is earlier. Of many users few are there while the learner knows nothing; the others pay for what it
-  does not know later on.
-- :func:`reports_pay` is the same rule for who must decide before there is a query: 100 u^2, or what it is at
-  a twentieth of the users, against the noise of batches that grow by 2 %, 10 sqrt(2) 2 H / (0.8 epsilon). For
-  few users that is u^2 epsilon <= 0.35 H, with a margin.
+- :func:`weighed_error` compares where the standard deviation of a rate, u / sqrt(n), has fallen to 1 % (the
+  noise of reports is then 100 u^2). If a twentieth of the users is later, it compares there. If the last
+  release is earlier, it compares at the last release. If there are many users, only a few arrive while the
+  learner knows nothing; the others bear the cost of what it does not know later.
+- :func:`reports_pay` is the same rule for a decision before the query is known. It compares 100 u^2, or the
+  value at a twentieth of the users, with the noise of batches that grow by 2 %, 10 sqrt(2) 2 H / (0.8
+  epsilon). For few users the rule is u^2 epsilon <= 0.35 H, with a margin.
 
-The 1 % was measured: over the training worlds (``benchmarks.leaderboard.env_suites.TRAINING``), at epsilon 1
-to 14 and 20,000 users, no other bound on u^2 epsilon / H did better by regret than 0.375, for a learner that
-else asks for counts pooled over steps (:mod:`discreet.learners.online.noise_aware`). So was the twentieth, at
-epsilon 10: over those worlds and four random lakes noisy sums have 1.05 times the regret of reports at 20,000
-users, 1.03 times at 200,000 (.66 times in the last quarter), .65 times at two million (.27 times).
+The 1 % was measured on the training environments (:data:`benchmarks.leaderboard.env_suites.TRAINING`), at epsilon 1
+to 14 and 20,000 users. No other bound on u^2 epsilon / H had lower regret than 0.375. The learner was one
+that otherwise asks for counts pooled over steps (:mod:`discreet.learners.online.noise_aware`).
 
-Learners may call this: it sees sizes and epsilon only.
+The twentieth was measured at epsilon 10 on the same environments and four random FrozenLake environments. The
+regret of noisy sums, relative to reports, is
+
+* 1.05 times at 20,000 users,
+* 1.03 times at 200,000 users (0.66 times in the last quarter),
+* 0.65 times at two million users (0.27 times in the last quarter).
+
+Learners may call this module: it sees sizes and epsilon only.
 """
 
 from __future__ import annotations
@@ -38,16 +43,19 @@ __all__ = ["NAMES", "best_reports", "report_candidates", "reports_of", "reports_
 NAMES: Mapping[str, str] = {
     "subset": "subset selection", "oue": "unary encoding", "krr": "randomized response",
 }  # fmt: skip
-_REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query states none
-_KNOWN_RATE = 0.01  # standard deviation of a rate from which on its noise decides nothing, if users are few
-_OF_USERS = 1 / 20  # where noise is weighed if they are many
-_PAYS = 0.33  # bound on u^2 epsilon / H
+_REWARD_SHARE = 0.15  # Share of the reports that are about rewards, if the query states none.
+_KNOWN_RATE = 0.01  # With few users, noise is compared where a rate's standard deviation has fallen to this.
+_OF_USERS = 1 / 20  # With many users, noise is compared at this share of them.
+_PAYS = 0.33  # Bound on u^2 epsilon / H.
 
 
 def reports_of(
     query: CountQuery, kind: Kind, epsilon: float, steps: int, reward_share: float | None = None
 ) -> StepReports:
-    """Reports of so many steps; the share of rewards is the one given, else the query's, else 0.15."""
+    """Return reports of ``steps`` steps.
+
+    The share of rewards is ``reward_share``; if None, the query's; if that is None, 0.15.
+    """
     return StepReports.of(query, kind, epsilon, steps, reward_share or query.reward_share or _REWARD_SHARE)
 
 
@@ -59,9 +67,10 @@ def report_candidates(
     steps: int | None = None,
     reward_share: float | None = None,
 ) -> Iterator[StepReports]:
-    """Reports of 1, 2, ... steps until their noise is far past the least; of ``steps`` alone if given.
+    """Yield reports of 1, 2, ... steps until their noise exceeds 1.5 times the least so far.
 
-    Raises ``ValueError`` if there are not so many steps.
+    If ``steps`` is given, only reports of that number of steps. Raises ``ValueError`` if ``steps`` exceeds
+    the number of counted steps.
     """
     horizon = query.counted_steps
     if steps is not None and steps > horizon:
@@ -78,19 +87,19 @@ def report_candidates(
 
 
 def best_reports(query: CountQuery, epsilon: float, stochastic: bool) -> StepReports:
-    """The reports with the least noise in a transition count, of all kinds and numbers of steps.
+    """Return the reports with the least noise in a transition count, over all kinds and numbers of steps.
 
-    Raises ``ValueError`` where epsilon is too small for the grid of their coins (below about 1e-14).
+    Raises ``ValueError`` if epsilon is too small for the grid of their probabilities (below about 1e-14).
     """
     every = [one for kind in KINDS for one in report_candidates(query, kind, epsilon, stochastic)]
     return min(every, key=lambda one: one.unit_std(stochastic))
 
 
 def weighed_error(reports: StepReports, query: CountQuery, schedule: Schedule) -> float:
-    """Noise of a transition count where it is weighed against noise in sums: see the module's head.
+    """Return the noise of a transition count at the comparison with noise in sums; see the module.
 
-    The count is one of n users, who all were assigned its action, or of their H n records where the query
-    pools steps (whose reports are as good as independent). An open-ended schedule has no last release.
+    The count is over n users who were all assigned its action. If the query pools steps, it is over their H n
+    records, whose reports are nearly independent. An open-ended schedule has no last release.
     """
     one = reports.unit_std(schedule.plans == "stochastic")
     each = reports.horizon if query.stationary else 1
@@ -99,17 +108,23 @@ def weighed_error(reports: StepReports, query: CountQuery, schedule: Schedule) -
 
 
 def _learning(unit: float, users: int | None) -> float:
-    """Users at whom noise is weighed: of a report's unit of noise, and of how many there will be."""
+    """Return the number of users at which noise is compared.
+
+    unit : noise std of a report per square root of a user. users : total number of users, or None.
+    """
     return max((unit / _KNOWN_RATE) ** 2, 0.0 if users is None else _OF_USERS * users)
 
 
 def reports_pay(
     layout: Layout, epsilon: float, reward_share: float | None = None, users: int | None = None
 ) -> bool:
-    """Do reports of public policies beat batches with noise of their own, where learning takes place?"""
+    """Return whether reports of public policies are less noisy than batches with fresh noise.
+
+    The comparison is made at the number of users given in the module.
+    """
     query = CountQuery(layout, visits=False, reward_share=reward_share)
     try:
         one = best_reports(query, epsilon, stochastic=False).unit_std()
-    except ValueError:  # an epsilon too small for the grid of their coins
+    except ValueError:  # epsilon is too small for the grid of their probabilities
         return False
     return one * math.sqrt(_learning(one, users)) * _KNOWN_RATE * epsilon <= _PAYS * layout.horizon

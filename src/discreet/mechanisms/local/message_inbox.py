@@ -1,12 +1,12 @@
-"""Messages of people's devices at a local session: opened, checked, and each counted once.
+"""Inbox of a local session: opens and checks the messages of users' devices and counts each once.
 
-A message comes as the bytes that a device made (:mod:`discreet.device.message_envelope`), or, in simulations
-and within one process, as the bare numbers of the session's own encoder, which have no nonce and stand for
-one message each time. Of a plan every nonce counts once; what is late is refused before its nonce is looked
-at, so the nonces of plans that are over need not be kept. They are part of what a session saves.
+A message consists of the bytes that a device made (:mod:`discreet.device.message_envelope`). In simulations
+and within one process it may also be the bare numbers of the session's own encoder. These have no nonce, and
+each one counts as a new message. Within a plan every nonce counts once. Late messages are refused before
+their nonce is read, so the nonces of closed plans need not be kept. The nonces are part of the saved state.
 
-A nonce is taken before its sender is counted: an interrupt between the two loses a message, and its place is
-still open (``absent`` closes it), where the other order could count one person twice.
+A nonce is recorded before its sender is counted. An interrupt between the two loses a message, whose place
+stays open (``absent`` closes it). The other order could count one user twice.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from discreet.device.message_envelope import NONCE, MessageRejected
 
 __all__ = ["REACH", "FromDevices", "local_message", "session_number"]
 
-REACH = 40.0  # scales of noise: a Laplace draw is beyond with probability 4e-18
+REACH = 40.0  # in noise scales; a Laplace draw is larger with probability 4e-18
 
 
 def local_message(message: Any, reach: Floats) -> Floats:
-    """(cells,) a local user's noisy cells, or ``ValueError`` where no honest device sends so much.
+    """Return the (cells,) noisy cells of a local user; ``ValueError`` if no honest device sends such values.
 
-    reach : (cells,) what a contribution is at most, and :data:`REACH` scales of noise. Without it one message
-    could drown everybody's.
+    reach : (cells,) largest contribution plus :data:`REACH` noise scales. Without this bound one message
+    could dominate the sum of all users.
     """
     message = checks.floats("message.message", message, reach.shape)
     far = np.flatnonzero(np.abs(message) > reach)
@@ -47,11 +47,11 @@ def local_message(message: Any, reach: Floats) -> Floats:
 
 
 def session_number(key: Key | None) -> int:
-    """Which session a message is for, in [0, 2^64); no secret.
+    """Return the number in [0, 2^64) that identifies a session in its messages; it is not secret.
 
-    key : of a seeded run's noise, None: drawn by the system. Equal seeds have equal numbers; other seeds,
-    runs and batches of a run have others, so that a message to one of them is foreign to the rest. The number
-    is a hash: it does not show the key.
+    key : key of a seeded run's noise; None: the operating system draws the number. Equal seeds give equal
+    numbers. Different seeds, runs and batches of a run give different numbers, so that a message to one of
+    them is foreign to the others. The number is a hash and does not reveal the key.
     """
     if key is None:
         return secrets.randbits(64)
@@ -62,18 +62,18 @@ def session_number(key: Key | None) -> int:
 class FromDevices(StreamSession):
     """Base of sessions whose users' devices may send bytes."""
 
-    _SAVED = ("_messages",)  # of its attributes
-    _OWN = ("_made_device", "_number_of_session", "_came")  # the last two stand in ``_messages``
+    _SAVED = ("_messages",)  # attribute that is saved
+    _OWN = ("_made_device", "_number_of_session", "_came")  # ``_messages`` contains the last two
 
     def _take_no_messages_yet(self) -> None:
-        """To be called by the constructor: nobody has sent anything."""
+        """Initialize without messages; called by the constructor."""
         self._number_of_session = session_number(self._key)
-        self._came: tuple[int, set[bytes]] = (0, set())  # a plan, and the nonces that came to it
+        self._came: tuple[int, set[bytes]] = (0, set())  # a plan, and the nonces received for it
         self._made_device: Any = None
 
     @property
     def _messages(self) -> tuple[int, int, NDArray[np.uint8]]:
-        """For a saved file: the session's number, the plan that messages came to, (n, 16) their nonces."""
+        """State for a saved file: session number, plan of the received messages, (n, 16) their nonces."""
         plan, nonces = self._came
         rows = np.frombuffer(b"".join(sorted(nonces)), np.uint8).reshape(-1, NONCE)
         return self._number_of_session, plan, rows
@@ -89,18 +89,18 @@ class FromDevices(StreamSession):
 
     @abstractmethod
     def _device_for(self, session: int) -> Any:
-        """What the devices of a session with this number run."""
+        """Return the program that devices of a session with this number run."""
 
     @property
     def _device(self) -> Any:
-        """Made once for each number; a restored session has that of the saved one."""
+        """Device program, created once for each session number; a restored session has the saved number."""
         if self._made_device is None or self._made_device.session != self._number_of_session:
             self._made_device = self._device_for(self._number_of_session)
         return self._made_device
 
     @property
     def device(self) -> Any:
-        """What a local user's device must know and does, to be published once (a copy).
+        """Copy of the program and parameters of a local user's device, to be published once.
 
         Raises ``ValueError`` unless the session is local.
         """
@@ -110,7 +110,10 @@ class FromDevices(StreamSession):
         return type(own).from_bytes(own.to_bytes())
 
     def _check_in_time(self, message: Message) -> None:
-        """Bytes are answered by a reason, also once all users of the plan have come: a copy is a copy."""
+        """Refuse bytes, with a reason, if they are late or all users of the plan have sent a message.
+
+        In the second case a copy is still refused as a copy.
+        """
         if self._plan is None or not isinstance(message.message, bytes):
             return super()._check_in_time(message)
         if message.plan != self._plans:
@@ -120,7 +123,7 @@ class FromDevices(StreamSession):
             raise MessageRejected("full", "all users of the plan have come")
 
     def _sent(self, message: Message) -> tuple[Any, bytes | None]:
-        """The numbers that a local user sent, and their nonce; bare numbers have none.
+        """Return the numbers that a local user sent, and their nonce; bare numbers have no nonce.
 
         Raises :class:`~discreet.device.message_envelope.MessageRejected` on bytes that do not count.
         """
@@ -134,7 +137,7 @@ class FromDevices(StreamSession):
 
     @staticmethod
     def _payload(message: Message) -> Any:
-        """What a local user sent."""
+        """Return what a local user sent: bytes or bare numbers."""
         if message.message is None:
             raise ValueError(f"message.message = None: takes randomized messages only, {ON_DEVICE}")
         if message.trajectory is not None:
@@ -142,14 +145,14 @@ class FromDevices(StreamSession):
         return message.message
 
     def _read(self, plan: int, message: bytes) -> tuple[bytes, Any]:
-        """Nonce and numbers of a message to the open plan."""
+        """Return the nonce and the numbers of a message to the open plan."""
         found: tuple[bytes, Any] = self._device.read(plan, message)
         return found
 
     def _count_sender(self, nonce: bytes | None) -> None:
-        """Her message is taken, then she is counted: before anything of hers is added."""
+        """Record the nonce, then count the sender; both before the message is added to the sums."""
         if nonce is not None:
-            if self._came[0] != self._plans:  # those of the last plan are late now
+            if self._came[0] != self._plans:  # messages to the previous plan are late now
                 self._came = self._plans, set()
             self._came[1].add(nonce)
         self._count(1)

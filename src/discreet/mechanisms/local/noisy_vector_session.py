@@ -1,8 +1,8 @@
-"""The session of local privacy in every counter: each user's own counters, with noise from her device.
+"""Session of local privacy in every counter: the device adds noise to each of the user's own counters.
 
-The server adds up messages; it sees no trajectory and draws nothing. A message costs what one noisy sum of
-one user does (:class:`~discreet.core.count_mechanism.OnDevice`). What devices run, in this process and on
-people's own machines, is :class:`~discreet.device.count_device.CountDevice`.
+The server adds up messages; it sees no trajectory and draws nothing. A message has the privacy loss of one
+noisy sum of one user (:class:`~discreet.core.count_mechanism.OnDevice`). Devices, in this process and on
+users' own machines, run :class:`~discreet.device.count_device.CountDevice`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["DeviceSession", "NoisyVectorEncoder", "device_of"]
 
 
 def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> CountDevice:
-    """What people's devices must know of a mechanism of noisy counters, and what they do."""
+    """Return the program that users' devices run for noisy counters, with its public parameters."""
     layout = query.layout
     return CountDevice(
         layout.states,
@@ -52,10 +52,10 @@ def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> Cou
 
 @dataclass(frozen=True, eq=False)
 class NoisyVectorEncoder:
-    """Local privacy: the user's own counters, each with independent noise, leave the device.
+    """Encoder of local privacy: the message holds the user's own counters, each with independent noise.
 
-    Every (h, s, a) and (h, s, a, s') gets noise, visited or not. The message's law for any two
-    trajectories differs by at most the sensitivity over the scale, which is the local guarantee.
+    Every visit and transition counter gets noise, visited or not. The privacy loss between the message
+    distributions of any two trajectories is at most the sensitivity over the scale: the local guarantee.
     """
 
     __repr__ = brief
@@ -66,7 +66,7 @@ class NoisyVectorEncoder:
 
     @property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away."""
+        """Privacy guarantee of one message."""
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
@@ -78,7 +78,7 @@ class NoisyVectorEncoder:
 
 
 class DeviceSession(FromDevices, MeasuredSession):
-    """As :class:`~discreet.core.count_sessions.MeasuredSession`, but users send noisy counters."""
+    """A :class:`~discreet.core.count_sessions.MeasuredSession` whose users send noisy counters."""
 
     _kind = "device counts"
     _streams = ("local",)
@@ -88,7 +88,7 @@ class DeviceSession(FromDevices, MeasuredSession):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
         self._take_no_messages_yet()
-        # of a user's cells: what an honest device sends is inside
+        # bound on a user's cells; what an honest device sends is inside
         reach = self._query.layout.horizon + REACH * self._scales
         self._reach = np.repeat(reach, np.diff(self._query.offsets))
 
@@ -96,7 +96,7 @@ class DeviceSession(FromDevices, MeasuredSession):
         return device_of(self._query, self._mechanism, session)
 
     def _encoder(self) -> Encoder:
-        # copies: its arrays are its own
+        # copies, so that the encoder shares no array
         return NoisyVectorEncoder(self._query.copy(), replace(self._device), self._plans)
 
     def _add(self, message: Message) -> None:
@@ -112,4 +112,4 @@ class DeviceSession(FromDevices, MeasuredSession):
             self._mechanism.family, key, self._users, users, self._query.offsets, self._scales, noise
         )
         self._count(users)
-        np.add(self._cells + cells, noise, out=self._cells)  # sums never stand there without their noise
+        np.add(self._cells + cells, noise, out=self._cells)  # the sums never lack their noise

@@ -1,52 +1,60 @@
-r"""Local privacy by reports of a few random steps: what one device sends, and what the server makes of it.
+r"""Local privacy by reports of a few random steps: the message of a device and the estimates of the server.
 
-A device draws m of the H steps uniformly without replacement and, for each of them, with probability
-q whether to report the reward or the move. Then it randomizes one element of a finite alphabet:
+A device draws m of the H steps uniformly without replacement. For each of them it draws, with probability q,
+whether to report the reward or the move. Then it randomizes one element of a finite alphabet:
 
-- a move: the triple (s, pi_h(s), s'), S^2 elements where the policy is deterministic and therefore
-  public; (s, a, s') over all admissible pairs where the action is sampled;
+- a move: the triple (s, pi_h(s), s'), S^2 elements if the policy is deterministic and therefore public;
+  (s, a, s') over all admissible pairs if the action is sampled;
 - a reward: (s, pi_h(s)) with one bit, the reward rounded at random without bias.
 
-A user who did not follow pi holds a triple outside the alphabet; she reports a uniform element
-instead. (Sending nothing would tell that she did not follow. Her report adds 1 / d to the expectation
-of each of the d cells: the estimates are unbiased for users who follow their policy.)
+A user who did not follow pi holds a triple outside the alphabet and reports a uniform element instead.
+Sending nothing would reveal that the user did not follow pi. The uniform report adds 1 / d to the expectation
+of each of the d cells: the estimates are unbiased for users who follow their policy.
 
 Privacy
 -------
-Steps and types are drawn by coins that see no data. Given them, each randomizer sees one record and has
-likelihood ratio at most e^(epsilon/m) between any two elements, also for a uniform one (a mixture); the
-m randomizers use independent coins, so the whole message (steps, types, elements) has ratio at most
-e^epsilon between any two trajectories. Nothing else is sent. It is *not* private to choose a step or
-a type by looking at the data, to keep quiet where the triple is outside the alphabet, or to send
-anything beside the elements that depends on the record.
+Steps and types are drawn by randomness that does not depend on data. Given them, each randomizer sees one
+record and has likelihood ratio at most e^(epsilon/m) between any two elements, also for a uniform one (a
+mixture). The m randomizers use independent randomness, so the whole message (steps, types, elements) has
+ratio at most e^epsilon between any two trajectories. Nothing else is sent.
 
-*Subset selection* (Ye and Barg 2018; Wang et al. 2016). The report is a set Z of w of the d elements: with
-probability p one that holds the own element x, else one that does not; uniform among these. P(Z | x) is p /
-C(d-1, w-1) or (1 - p) / C(d-1, w), ratio p (d - w) / ((1 - p) w), which is e^epsilon for p = w e^epsilon /
-(w e^epsilon + d - w). *k-ary randomized response* is w = 1. *Optimised unary encoding* (Wang et al. 2017):
-the own bit is reported 1 with probability 1/2, every other one with q' = 1 / (e^epsilon + 1), all
-independent; two elements differ in two bits and the ratio is (1 - q') / q' = e^epsilon at most.
+It is *not* private to choose a step or a type by looking at the data, or to send nothing if the triple is
+outside the alphabet. Nor is it private to send, besides the elements, anything that depends on the record.
 
-*Exactness.* e^epsilon is irrational. Every coin here has a probability on the grid of 2^-53, decided by 53
-uniform random bits; p is rounded *down* and q' *up* to the grid, in integers, with a bound on
-e^-epsilon from above (and from below for q'), so that the ratios of the probabilities actually used are
+*Subset selection* (Ye and Barg 2018; Wang et al. 2016). The report is a set Z of w of the d elements. With
+probability p the set contains the user's element x, else it does not; it is uniform among such sets. P(Z | x)
+is p / C(d-1, w-1) or (1 - p) / C(d-1, w). The ratio is p (d - w) / ((1 - p) w), which is e^epsilon for
+p = w e^epsilon / (w e^epsilon + d - w). *k-ary randomized response* is w = 1.
+
+*Optimised unary encoding* (Wang et al. 2017). The user's own bit is reported as 1 with probability 1/2, and
+every other bit with q' = 1 / (e^epsilon + 1), all independent. Two elements differ in two bits, and the ratio
+is at most (1 - q') / q' = e^epsilon.
+
+*Exactness.* e^epsilon is irrational. Every binary draw here has a probability on the grid of 2^-53, decided
+by 53 uniform random bits. In integers, p is rounded *down* and q' *up* to the grid, with a bound on
+e^-epsilon from above (and from below for q'). The ratios of the probabilities actually used are therefore
 below e^(epsilon/m), not merely close to it. Debiasing uses these probabilities, so it is unbiased too. A
-uniform integer is drawn exactly by secure coins; seeded ones have a bias of 2^-64 n (simulation).
+uniform integer is drawn exactly by secure random generators; seeded ones have a bias of 2^-64 n (simulation).
 
 Estimates and their noise
 -------------------------
-With b_e whether e is reported, P(b_e | x = e) = p, P(b_e | x != e) = q and F = H / (m (1 - q_rewards)), the
-estimate of one user's count of e at step h is X_e = F 1{h reported, as a move} (b_e - q) / (p - q): unbiased.
-Its variance is F v_0 where she is not in the cell, F (v_1 + 1) - 1 where she is; v_0 = q (1 - q) / (p - q)^2
-and v_1 = p (1 - p) / (p - q)^2. It depends on the data through the cell she is in; but she is in exactly one
-cell of a step, so the *mean over the d cells of a step*, F ((1 - 1/d) v_0 + v_1 / d) + (F - 1) / d, does not.
-Its root is ``std``. Visits are the sums of the moves over s' of the same reports. For rewards, X_1 - X_0
-over 2 estimates r - 1/2 (centred), and X_1 estimates r, with F = H / (m q_rewards).
+Let b_e be 1 if e is reported, with P(b_e | x = e) = p and P(b_e | x != e) = q.
 
-Cells that no user's policy assigns hold exact zeros. The sums of a batch's noise are independent of other
-batches'. ``bound`` is Bernstein's inequality for sums of n independent centred variables with the largest
-variance V and the largest size M that any data give: P(|sum| > t) <= 2 exp(-t^2 / (2 (n V + M t / 3))), with
-the union over cells and releases; or n M, if that is less.
+Let F = H / (m (1 - q_rewards)). The estimate of one user's count of e at step h is X_e = F 1{h reported, as a
+move} (b_e - q) / (p - q). It is unbiased.
+
+Its variance is F v_0 if the user is not in the cell and F (v_1 + 1) - 1 if the user is. Here
+v_0 = q (1 - q) / (p - q)^2 and v_1 = p (1 - p) / (p - q)^2. The variance depends on the data through the cell
+of the user. The user is in exactly one cell of a step, so the *mean over the d cells of a step* does not
+depend on the data. It is F ((1 - 1/d) v_0 + v_1 / d) + (F - 1) / d, and its root is ``std``.
+
+Visits are the sums of the moves over s' of the same reports. For rewards, F = H / (m q_rewards):
+(X_1 - X_0) / 2 estimates r - 1/2 (centred), and X_1 estimates r.
+
+Cells that no user's policy assigns hold exact zeros. The noise of a batch's sums is independent of that of
+other batches. ``bound`` is Bernstein's inequality for sums of n independent centred variables:
+P(|sum| > t) <= 2 exp(-t^2 / (2 (n V + M t / 3))). V is the largest variance and M the largest size for any
+data, with the union over cells and releases. If n M is less, the bound is n M.
 """
 
 from __future__ import annotations
@@ -85,7 +93,7 @@ from discreet.device.randomized_response_device import (
 Kind = Literal["subset", "oue", "krr"]
 KINDS: tuple[Kind, ...] = ("subset", "oue", "krr")
 
-_WORK_BITS = 160  # e^-epsilon to so many bits before it is rounded to the grid
+_WORK_BITS = 160  # precision of e^-epsilon before it is rounded to the grid
 
 __all__ = [
     "GRID", "KINDS", "MOVES", "REWARDS_BIT", "Kind", "Randomizer", "ReportEncoder", "ReportLaw",
@@ -97,7 +105,7 @@ __all__ = [
 
 
 def _own_probability(epsilon: Fraction, elements: int, size: int) -> int:
-    """floor(2^53 w / (w + (d - w) e^-epsilon)), e^-epsilon from above: ratio at most e^epsilon."""
+    """Return floor(2^53 w / (w + (d - w) e^-epsilon)), e^-epsilon from above: ratio at most e^epsilon."""
     _, high = exp_minus(epsilon, _WORK_BITS)
     top = size << _WORK_BITS
     return int((top << 53) // (top + (elements - size) * high))
@@ -105,9 +113,10 @@ def _own_probability(epsilon: Fraction, elements: int, size: int) -> int:
 
 @lru_cache(maxsize=256)
 def randomizer(kind: Kind, epsilon: Fraction, elements: int) -> Randomizer:
-    """The randomizer of ``elements`` with ratio at most e^epsilon; of subsets, the size of least variance.
+    """Return the randomizer of ``elements`` with ratio at most e^epsilon.
 
-    Raises ``ValueError`` where epsilon is too small for the grid of 2^-53.
+    For subsets, the size has the least variance. Raises ``ValueError`` if epsilon is too small for the grid
+    of 2^-53.
     """
     if elements == 1:  # nothing to hide
         return Randomizer(False, 1, 1, GRID, 0)
@@ -134,12 +143,24 @@ def randomizer(kind: Kind, epsilon: Fraction, elements: int) -> Randomizer:
 
 @dataclass(frozen=True, eq=False)
 class StepReports:
-    """Everything public about the reports of one query: bound before anybody comes.
+    """Public parameters of the reports of one query, fixed before the first user.
 
-    kind : mechanism. steps : m. share : numerator over 2^53 of the probability that a report is about the
-    reward (0: there is no reward family). moves, rewards : randomizers of a deterministic and of a
-    stochastic policy. shift : what is subtracted from a reward. step : the one step that is asked for (then
-    ``horizon`` is 1, and devices cut their records to it), or None.
+    Attributes
+    ----------
+    kind : "subset", "oue" or "krr"
+        Mechanism of the randomizers.
+    steps : int
+        m, the number of steps that a user reports.
+    share : int
+        Numerator over 2^53 of the probability that a report is about the reward; 0 without a reward family.
+    horizon : int
+        Number of steps that may be reported.
+    shift : float
+        Number that is subtracted from a reward.
+    moves, rewards : pairs of Randomizer
+        Randomizers under a deterministic and under a stochastic policy.
+    step : int or None
+        The step of a query of one step (then ``horizon`` is 1, and devices cut their records to it).
     """
 
     __repr__ = brief
@@ -157,10 +178,10 @@ class StepReports:
     def of(
         cls, query: CountQuery, kind: Kind, epsilon: float, steps: int, reward_share: float
     ) -> StepReports:
-        """The reports that answer ``query`` at ``epsilon``: m = ``steps`` of them at epsilon / m each.
+        """Return the reports that answer ``query`` at ``epsilon``: m = ``steps`` reports at epsilon / m each.
 
-        kind : of the randomizers, as in the class. reward_share : how often a report is of rewards, in
-        (0, 1); without effect where rewards are known.
+        kind : mechanism of the randomizers, as in the class. reward_share : probability in (0, 1) that a
+        report is about the reward; without effect if rewards are known.
         """
         layout = query.layout
         each = Fraction(epsilon) / steps
@@ -172,7 +193,7 @@ class StepReports:
         return cls(kind, steps, share, query.counted_steps, query.reward_shift, moves, rewards, query.step)
 
     def check(self, query: CountQuery) -> None:
-        """Raise ``ValueError`` unless these reports tell of what ``query`` asks, and hide it."""
+        """Raise ``ValueError`` unless these reports answer ``query`` and are private."""
         facts = {
             "kind": (self.kind, KINDS), "horizon": (self.horizon, (query.counted_steps,)),
             "shift": (self.shift, (query.reward_shift,)), "step": (self.step, (query.step,)),
@@ -184,7 +205,7 @@ class StepReports:
                 raise ValueError(f"reports.{name} = {value!r}: does not fit the query")
         layout = query.layout
         for name in ("moves", "rewards"):
-            if type(getattr(self, name)) is not tuple:  # a list could hold weaker ones once people come
+            if type(getattr(self, name)) is not tuple:  # a list could get weaker randomizers later
                 raise ValueError(f"reports.{name}: must be a tuple of two Randomizers")
         for randomizers, times in ((self.moves, layout.states), (self.rewards, 2)):
             for one, pairs in zip(randomizers, (layout.states, layout.rows), strict=True):
@@ -197,12 +218,15 @@ class StepReports:
                     raise ValueError(f"reports: {one!r} has probabilities that hide nothing")
 
     def randomizer(self, about: int, stochastic: bool) -> Randomizer:
-        """Of moves (0) or rewards (1), under a deterministic or a stochastic policy."""
+        """Return the randomizer of moves (``about`` = 0) or rewards (1).
+
+        stochastic : whether it is the one for stochastic policies.
+        """
         return (self.moves, self.rewards)[about][int(stochastic)]
 
     @property
     def counted(self) -> int:
-        """How many steps may be reported: those of ``horizon``."""
+        """Number of steps that may be reported: ``horizon``."""
         return self.horizon
 
     @property
@@ -211,20 +235,21 @@ class StepReports:
         return self.share / GRID
 
     def factor(self, about: int) -> float:
-        """F: one over the probability that a given step is reported, and about this."""
+        """Return F: one over the probability that a given step is reported, and about ``about``."""
         share = self.reward_share if about else 1.0 - self.reward_share
         return self.horizon / (self.steps * share)
 
     def unit_std(self, stochastic: bool = False) -> float:
-        """Noise of a transition count per square root of a user: root mean square over a step's cells.
+        """Return the noise std of a transition count per square root of a user (RMS over a step's cells).
 
-        Of a sum of rewards in [-1/2, 1/2] where a move has nothing to hide: in the only state, by plan.
+        If the moves have one element (a single state and public actions), it is the noise std of a sum of
+        rewards in [-1/2, 1/2]. stochastic : whether the policy is stochastic.
         """
         one, factor = self.randomizer(MOVES, stochastic), self.factor(MOVES)
         if one.elements > 1 or not self.share:
             return math.sqrt(factor * one.spread + (factor - 1.0) / one.elements)
         bit, factor = self.randomizer(REWARDS_BIT, stochastic), self.factor(REWARDS_BIT)
-        apart = 2.0 if bit.unary else 4.0  # of one element drawn: one bit's noise is the other's, negated
+        apart = 2.0 if bit.unary else 4.0  # if one element is drawn, one bit's noise is minus the other's
         return math.sqrt((apart * factor * bit.spread + (factor - 1.0)) / 4.0)
 
     @cached_property
@@ -242,12 +267,12 @@ class StepReports:
         return np.array(codes, np.int64), np.array(values)
 
     def arrays(self) -> tuple[Ints, Floats]:
-        """(codes, values) for :mod:`discreet.mechanisms.local.randomized_response_kernels`: copies."""
+        """Return copies of (codes, values), :mod:`discreet.mechanisms.local.randomized_response_kernels`."""
         codes, values = self._arrays
         return codes.copy(), values.copy()
 
     def words(self) -> str:
-        """What the devices do, for the guarantee."""
+        """Describe in words what the devices do, for the guarantee."""
         name = {"subset": "subset selection", "oue": "optimised unary encoding", "krr": "randomized response"}
         which = "1 random step" if self.steps == 1 else f"{self.steps} random steps"
         which = "the one step" if self.horizon == 1 else f"{which} of {self.horizon}"
@@ -256,9 +281,9 @@ class StepReports:
 
 
 def policy_table(plan: Plan, layout: Layout) -> tuple[bool, Ints]:
-    """(stochastic, rows (H, S)): the public rows of a deterministic policy, zeros for a stochastic one.
+    """Return (stochastic, rows (H, S)): public rows of a deterministic policy, zeros for a stochastic one.
 
-    Raises ``ValueError`` if the policy plays what is not admissible.
+    Raises ``ValueError`` if the policy plays an action that is not admissible.
     """
     policy = np.asarray(plan.policy)
     if policy.ndim == 3:
@@ -275,7 +300,7 @@ def policy_table(plan: Plan, layout: Layout) -> tuple[bool, Ints]:
 def device_of(
     layout: Layout, reports: StepReports, plans: Plans, session: int, shuffled: bool = False
 ) -> ReportDevice:
-    """What people's devices must know of these reports, and what they do."""
+    """Return the program that users' devices run for these reports, with its public parameters."""
     rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
     sizes = layout.states, layout.actions, layout.horizon
     return ReportDevice(
@@ -286,14 +311,13 @@ def device_of(
 
 @dataclass(frozen=True, eq=False)
 class ReportEncoder:
-    """Do what a device does (:mod:`discreet.device.randomized_response_device`). A pure function of its
-    arguments.
+    """Encoder that runs the device's program; a pure function of its arguments.
 
-    Where one step is asked for, everything is as in a problem of that step alone: it is step 0, and
-    ``policy_rows`` are (1, S).
+    The program is :mod:`discreet.device.randomized_response_device`. If the query has one step, the encoder
+    treats the problem as having that step alone: it is step 0, and ``policy_rows`` are (1, S).
 
-    The message is int64: for each reported step, ascending, (step, 0 for a move or 1 for a reward,
-    how many elements, the elements ascending).
+    The message is int64. For each reported step, ascending, it contains (step, 0 for a move or 1 for a
+    reward, number of elements, the elements in ascending order).
     """
 
     __repr__ = brief
@@ -303,11 +327,11 @@ class ReportEncoder:
     stochastic: bool
     policy_rows: Ints
     number: int
-    secure: bool = False  # the guarantee promises exact coins
+    secure: bool = False  # whether the guarantee requires exact randomness
 
     @property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away under a policy of the open plan's kind."""
+        """Privacy guarantee of one message under a policy of the open plan's kind."""
         plans: Plans = "stochastic" if self.stochastic else "deterministic"
         return device_of(self.layout, self.reports, plans, 0).guarantee
 
@@ -326,10 +350,10 @@ class ReportEncoder:
 
 
 def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any], users: int) -> list[Ints]:
-    """(T, R, S) and (T, R, 2) what simulated users' reports were about before they were randomized.
+    """Return (T, R, S) and (T, R, 2) counts of what simulated users reported, before randomization.
 
     Raises ``ValueError`` unless ``sums`` holds the tables of
-    :func:`discreet.envs.rollouts.rollout.reported_counts`, of so many users.
+    :func:`discreet.envs.rollouts.rollout.reported_counts` for ``users`` users.
     """
     pair = (reports.horizon, layout.states, layout.actions)
     tables: list[Ints] = []
@@ -350,9 +374,9 @@ def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any
 
 
 def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[int, int, NDArray[np.int64]]]:
-    """(step, about, marks (d,)) of each report of a message.
+    """Return (step, about, marks (d,)) of each report of a message.
 
-    Raises ``ValueError`` on anything that no device makes: other dtypes, steps, types, sizes or order.
+    Raises ``ValueError`` on a message that no device makes: other dtypes, steps, types, sizes or order.
     """
     words = np.array(message)
     if words.ndim != 1 or words.dtype.kind not in "iu":
@@ -360,19 +384,19 @@ def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[i
     return decoded(reports, stochastic, words.astype(np.int64))
 
 
-# ------------------------------------------------------------------------------ the noise's law
+# -------------------------------------------------------------------------- noise distribution
 
 
 def _unit(
     variance: float, cross: float, idle: float, visit: float, worst: float, reach: float, row_worst: float,
     row_reach: float,
 ) -> ReportLaw:  # fmt: skip
-    """The law of one user in one cell."""
+    """Return the noise distribution of one user in one cell."""
     return ReportLaw(variance, cross, idle, visit, worst, reach, row_worst, row_reach, 1, 1, 1, 1)
 
 
 def _most(one: ReportLaw, other: ReportLaw) -> ReportLaw:
-    """A law whose bounds hold for both, with the moments of the noisier."""
+    """Return a distribution whose bounds hold for both, with the moments of the noisier one."""
     first = one if one.variance >= other.variance else other
     bounds = ("worst", "reach", "row_worst", "row_reach")
     return replace(first, **{name: max(getattr(one, name), getattr(other, name)) for name in bounds})
@@ -381,11 +405,14 @@ def _most(one: ReportLaw, other: ReportLaw) -> ReportLaw:
 def _indicator(
     reports: StepReports, pooled: bool, out: float, own: float, high: float, low: float
 ) -> tuple[float, float]:
-    """(worst, reach) of an estimated indicator with debiased variance ``out`` (record elsewhere) or ``own``.
+    """Return (worst, reach) of an estimated indicator.
 
-    ``high``, ``low`` : most and least that a debiased bit sum can be. One step: F out, or F (own + 1) -
-    1. Pooled steps with c records in the cell: the m steps drawn are a sample without replacement, so
-    the variance is F ((H - c) out + c own) + (F - H/m) c + (H/m) c (1 - c/H) (H - m) / (H - 1).
+    The debiased variance is ``own`` if the record is in the cell, else ``out``. ``high`` and ``low`` are the
+    largest and smallest possible debiased bit sum.
+
+    For one step, the variance is F out or F (own + 1) - 1. For pooled steps with c records in the cell, the m
+    steps drawn are a sample without replacement. Their variance is
+    F ((H - c) out + c own) + (F - H/m) c + (H/m) c (1 - c/H) (H - m) / (H - 1).
     """
     factor, horizon, m = reports.factor(MOVES), reports.horizon, reports.steps
     if not pooled:
@@ -422,7 +449,10 @@ def _move_unit(reports: StepReports, stochastic: bool, size: int, pooled: bool) 
 
 
 def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> ReportLaw:
-    """Second moments of w1 X_1 + w0 X_0, (w1, w0) = (1/2, -1/2) centred or (1, 0): bounds on the variance."""
+    """Return bounds on the variance: second moments of w1 X_1 + w0 X_0.
+
+    (w1, w0) is (1/2, -1/2) if centred, else (1, 0).
+    """
     one, factor = reports.randomizer(REWARDS_BIT, stochastic), reports.factor(REWARDS_BIT)
     gap, own, other, both, others = one.moments
     high, low, square, q = 1.0 - reports.shift, -reports.shift, gap * gap, float(one.q)
@@ -446,7 +476,7 @@ def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> Report
 
 @lru_cache(maxsize=64)
 def _units(reports: StepReports, size: int, pooled: bool, plans: str) -> tuple[ReportLaw, ReportLaw]:
-    """(moves, rewards) under the plans that the schedule allows."""
+    """Return the distributions (moves, rewards) under the plans that the schedule allows."""
     allowed = {"deterministic": (False,), "stochastic": (True,)}.get(plans, (False, True))
     moves = [_move_unit(reports, stochastic, size, pooled) for stochastic in allowed]
     bits = [_reward_unit(reports, stochastic, pooled) for stochastic in allowed] if reports.share else moves
@@ -456,7 +486,7 @@ def _units(reports: StepReports, size: int, pooled: bool, plans: str) -> tuple[R
 def law(
     reports: StepReports, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
 ) -> ReportLaw:
-    """The law of one family after ``terms`` users reported."""
+    """Return the noise distribution of one family after ``terms`` users reported."""
     size = query.layout.states
     moves, rewards = _units(reports, size, query.stationary, plans)
     rows = query.slots * query.layout.rows

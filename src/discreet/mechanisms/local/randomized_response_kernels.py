@@ -1,8 +1,8 @@
 """Compiled parts of local reports: one report, its debiased cells, the sum of many reports.
 
-The law and the order of draws of one report are
-:class:`discreet.mechanisms.local.randomized_response.ReportEncoder`'s; drawn from the same stream, both give
-the same bits. ``codes`` and ``values`` are the arrays of
+The distribution and the order of draws of one report are those of
+:class:`discreet.mechanisms.local.randomized_response.ReportEncoder`. From the same stream both draw the same
+bits. ``codes`` and ``values`` are the arrays of
 :meth:`discreet.mechanisms.local.randomized_response.StepReports.arrays`.
 """
 
@@ -45,13 +45,13 @@ class ReportArrays(NamedTuple):
 
 @inlined
 def flip(state: Words, numerator: int) -> bool:
-    """True with probability numerator / 2^53, exactly."""
+    """Return True with probability exactly numerator / 2^53."""
     return np.int64(next_word(state) >> _S11) < numerator
 
 
 @inlined
 def choose_steps(state: Words, steps: int, chosen: Ints) -> None:
-    """Mark a uniform subset of ``steps`` places (Floyd's algorithm)."""
+    """Mark a uniform subset of ``steps`` places in ``chosen`` (Floyd's algorithm)."""
     size = chosen.shape[0]
     for h in range(size):
         chosen[h] = 0
@@ -66,7 +66,7 @@ def choose_steps(state: Words, steps: int, chosen: Ints) -> None:
 def randomize(
     state: Words, kind: int, elements: int, size: int, own: int, other: int, element: int, marks: Ints
 ) -> None:
-    """One randomized element of the alphabet: marks[e] = 1 where e is reported."""
+    """Randomize one element of the alphabet: marks[e] = 1 if e is reported, else 0."""
     if kind == UNARY:
         for e in range(elements):
             marks[e] = 1 if flip(state, own if e == element else other) else 0
@@ -127,7 +127,7 @@ def report_episode(
     policy_rows: Ints, state: Words, states: int, rows: int, slots: int, begins: Ints, shift: float,
     cells: Floats,
 ) -> None:  # fmt: skip
-    """Randomize one user's episode (she followed the policy) and add the debiased reports."""
+    """Randomize the episode of one user who followed the policy, and add the debiased reports."""
     codes, values, chosen, marks = arrays.codes, arrays.values, arrays.chosen, arrays.marks
     kind, share = codes[KIND], codes[SHARE]
     choose_steps(state, codes[STEPS], chosen)
@@ -158,12 +158,12 @@ def randomize_sum(
     state: Words, kind: int, elements: int, size: int, own: int, other: int, counts: Ints, marks: Ints,
     hits: Ints,
 ) -> int:  # fmt: skip
-    """hits[e] = how many of the users report e, when counts[e] of them hold e: exact joint law.
+    """Draw hits[e], the number of users who report e if counts[e] users hold e: exact joint distribution.
 
-    Unary bits are independent: binomials. Subsets of few users are drawn one by one; those of many users
-    with one element e together: own bits are binomial, and the uniform subsets of the other elements
-    are filled element by element, where a user with k places left and r elements to go takes the next
-    one with probability k / r (``marks[k]`` users have k places left). Returns the number of users.
+    Unary bits are independent, so their sums are binomial. Subsets of few users are drawn one by one. Subsets
+    of many users with one element e are drawn together: the own bits are binomial, and the uniform subsets of
+    the other elements are filled element by element. A user with k places left and r elements to go takes the
+    next one with probability k / r (``marks[k]`` users have k places left). Returns the number of users.
     """
     users = 0
     for e in range(elements):
@@ -188,7 +188,7 @@ def randomize_sum(
         kept = binomial(state, many, own / _GRID)
         hits[e] += kept
         marks[size - 1] = kept
-        if size < elements:  # else nobody can leave her own element out
+        if size < elements:  # else every subset contains the user's own element
             marks[size] = many - kept
         left = elements - 1
         for x in range(elements):
@@ -208,7 +208,7 @@ def add_batch(
     arrays: ReportArrays, stochastic: bool, policy_rows: Ints, key: Words, first_user: int, state: Words,
     states: int, rows: int, slots: int, begins: Ints, shift: float, cells: Floats,
 ) -> None:  # fmt: skip
-    """Randomize and debias the reported records of a batch, stream (noise, first user, 1)."""
+    """Randomize and debias the reported records of a batch, from stream (noise, first user, 1)."""
     codes, values, moves, bits = arrays.codes, arrays.values, arrays.moves, arrays.bits
     counts, marks, hits = arrays.counts, arrays.marks, arrays.hits
     open_stream(key, ROLE_NOISE, first_user, 1, state)
@@ -245,7 +245,7 @@ def add_reported(
     arrays: ReportArrays, stochastic: bool, policy_rows: Ints, key: Words, first_user: int,
     states: int, rows: int, slots: int, begins: Ints, shift: float, cells: Floats,
 ) -> None:  # fmt: skip
-    """Door to :func:`add_batch`."""
+    """Allocate the stream state, then call :func:`add_batch`."""
     add_batch(
         arrays, stochastic, policy_rows, key, first_user, np.empty(4, np.uint64), states, rows, slots, begins,
         shift, cells,
@@ -257,7 +257,7 @@ def draw_sums(
     state: Words, kind: int, elements: int, size: int, own: int, other: int, counts: Ints, draws: int,
     singly: bool,
 ) -> Ints:  # fmt: skip
-    """(draws, elements) sums of hits, by their joint law or user by user: for tests."""
+    """Return (draws, elements) sums of hits, from their joint distribution or user by user; for tests."""
     out = np.zeros((draws, elements), np.int64)
     marks, hits = np.zeros(elements, np.int64), np.zeros(elements, np.int64)
     for i in range(draws):

@@ -1,6 +1,6 @@
-"""The session of randomized reports: of a few steps of each user, from her device or drawn by the server.
+"""Session of randomized reports of a few steps of each user, drawn by the device or by the server.
 
-What is reported, what it costs and what the sums of it mean:
+The reports, their privacy and the meaning of their sums:
 :mod:`discreet.mechanisms.local.randomized_response`.
 """
 
@@ -36,10 +36,10 @@ __all__ = ["ReportedSession", "report_arrays"]
 
 
 class ReportedSession(FromDevices, MeasuredSession):
-    """A :class:`~discreet.core.count_sessions.MeasuredSession` to whose sums debiased reports are added.
+    """A :class:`~discreet.core.count_sessions.MeasuredSession` whose sums are of debiased reports.
 
-    On the device (``by`` of :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`), or
-    drawn by a trusted server, who keeps nothing else of a trajectory.
+    The reports are drawn on the device or by a trusted server that keeps nothing else of a trajectory (``by``
+    of :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`).
     """
 
     _kind = "reported counts"
@@ -54,7 +54,7 @@ class ReportedSession(FromDevices, MeasuredSession):
 
     @property
     def reports(self) -> StepReports:
-        """What users, or the server for them, report of their steps."""
+        """Reports that users send, or that the server draws for them."""
         reports = self._mechanism.reports
         assert reports is not None
         return reports
@@ -76,22 +76,25 @@ class ReportedSession(FromDevices, MeasuredSession):
 
     @property
     def open_randomizer(self) -> Encoder:
-        """What makes of a trajectory of the open plan what enters the sums, wherever it runs; pure, public.
+        """Randomizer that turns a trajectory of the open plan into a contribution to the sums; pure, public.
 
-        The encoder of devices, or, where a trusted server randomizes, what it runs on each trajectory. Audits
-        take it apart. Raises ``RuntimeError`` if no plan is open.
+        It is the encoder of devices, or the function that a trusted server runs on each trajectory. Audits
+        examine it. Raises ``RuntimeError`` if no plan is open.
         """
         _ = self.open_plan
         return self._randomizer(self._query.copy())
 
     def _randomizer(self, query: CountQuery) -> Encoder:
-        """What makes of a trajectory of the newest plan what enters the sums; it holds this query."""
+        """Return the randomizer of trajectories of the newest plan; it keeps a reference to ``query``."""
         stochastic, rows = self._policy
         secure = self._key is None
         return ReportEncoder(query.layout, self.reports, stochastic, rows.copy(), self._plans, secure=secure)
 
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
-        """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
+        """Return the alphabet of the reports: (stochastic, rows).
+
+        If stochastic, it is over all rows, else over the rows that the policy plays.
+        """
         stochastic, rows = policy_table(plan, self._query.layout)
         rows = rows[self._query.counted]
         declared = self._schedule.plans
@@ -100,7 +103,7 @@ class ReportedSession(FromDevices, MeasuredSession):
                 "plan.policy is stochastic: must be deterministic, as schedule.plans declares, since the "
                 "noise laws were computed for that"
             )
-        if declared == "stochastic":  # one alphabet for all plans
+        if declared == "stochastic":  # the same alphabet for all plans
             return True, np.zeros_like(rows)
         return stochastic, rows
 
@@ -108,7 +111,7 @@ class ReportedSession(FromDevices, MeasuredSession):
         nonce = None
         if self._trust == "local":
             found, nonce = self._sent(message)
-        else:  # a trusted server draws it: from here on nothing holds the trajectory
+        else:  # a trusted server draws it; after this nothing keeps the trajectory
             found = self._drawn(self._record(message), self._users)
         self._add_reports([found], nonce)
 
@@ -116,18 +119,18 @@ class ReportedSession(FromDevices, MeasuredSession):
         self._add_reports([self._drawn(record, self._users + i) for i, record in enumerate(records)])
 
     def _drawn(self, record: Trajectory, user: int) -> Any:
-        """The message that a trusted server draws for one user, with coins that serve nobody else.
+        """Draw the message of one user as a trusted server, with randomness that no other user shares.
 
-        Seeded ones are those of her device in a local session. Nothing of a draw is seen before the user is
-        counted, so one that an interrupt ended may be drawn again.
+        A seeded generator is that of the user's device in a local session. No part of a draw is visible
+        before the user is counted, so a draw that was interrupted may be repeated.
         """
         coins = SecureRng() if self._key is None else SeededRng(self._key, user)
         return self._randomizer(self._query)(record, self.open_plan, coins).message
 
     def _add_reports(self, messages: Sequence[Any], nonce: bytes | None = None) -> None:
-        """Users' reports, one message each, debiased, into the cells: all of them or none.
+        """Add users' debiased reports, one message each, to the cells: all of them or none.
 
-        nonce : of the message, where there is one alone.
+        nonce : nonce of the message, if there is a single message.
         """
         reports = self.reports
         stochastic, policy_rows = self._policy
@@ -148,11 +151,18 @@ class ReportedSession(FromDevices, MeasuredSession):
         self._cells = cells
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add simulated users at once, from the counts of what they report: noise from its exact law.
+        """Add simulated users at once, from the counts of what they report; the noise distribution is exact.
 
-        ``sums`` are ``reported_moves`` (H, S, A, S) and ``reported_bits`` (H, S, A, 2), since sums over
-        everybody do not determine their joint law: :func:`discreet.envs.rollouts.rollout.reported_counts`.
         For simulation only: raises ``ValueError`` under secure randomness.
+
+        Parameters
+        ----------
+        sums : mapping
+            ``reported_moves`` (H, S, A, S) and ``reported_bits`` (H, S, A, 2), from
+            :func:`discreet.envs.rollouts.rollout.reported_counts`. Sums over all users' steps do not
+            determine the joint distribution of their reports.
+        users : int
+            Number of users.
         """
         super().submit_sum(sums, users)
 
@@ -181,7 +191,10 @@ class ReportedSession(FromDevices, MeasuredSession):
 def report_arrays(
     reports: StepReports, rows: int, states: int, stochastic: bool
 ) -> local_kernels.ReportArrays:
-    """Parameters and scratch of compiled reports, with room for a stochastic policy's alphabet or without."""
+    """Return parameters and scratch arrays of the compiled reports.
+
+    If ``stochastic``, they are large enough for a stochastic policy's alphabet.
+    """
     codes, values = reports.arrays()
     most = max(reports.randomizer(about, stochastic).elements for about in (0, 1))
     chosen, marks, hits, counts = (np.zeros(n, np.int64) for n in (reports.horizon, most + 1, most, most))

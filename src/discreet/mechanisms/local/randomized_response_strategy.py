@@ -1,4 +1,4 @@
-"""The strategy of randomized reports, as a mechanism of counts asks it: what fits, what it costs, its laws.
+"""Noise strategy of randomized reports for a count mechanism: checks, privacy loss, noise distributions.
 
 Derivations: :mod:`discreet.mechanisms.local.randomized_response`.
 """
@@ -21,9 +21,9 @@ __all__ = ["Reported"]
 
 @dataclass(frozen=True)
 class Reported:
-    """Randomized reports of a few steps of each user.
+    """Noise strategy of randomized reports of a few steps of each user.
 
-    reports : :class:`StepReports`, how many steps and by which randomizer. by : where they are drawn, on the
+    reports : :class:`StepReports`, the number of steps and the randomizer. by : where they are drawn, on the
     "device" (local privacy) or by the "server" that holds raw data (joint privacy with the same noise).
     """
 
@@ -31,8 +31,8 @@ class Reported:
     by: Literal["device", "server"]
 
     def plain(self) -> Reported:
-        """The same from plain parts, of exact classes. Raises ``ValueError`` on others."""
-        if type(self.reports) is not StepReports:  # a subclass could randomize otherwise than it says
+        """Return a copy whose parts have the exact classes. Raises ``ValueError`` on other classes."""
+        if type(self.reports) is not StepReports:  # a subclass could randomize differently than it states
             raise ValueError(f"strategy.reports = {self.reports!r}: must be StepReports, no subclass")
         return Reported(self.reports, checks.choice("strategy.by", self.by, ("device", "server")))
 
@@ -43,7 +43,7 @@ class Reported:
         self.reports.check(query)
 
     def record(self, schedule: Schedule) -> ReportRecord:
-        """The randomizers that the schedule's policies can lead to."""
+        """Return the record of the randomizers that the schedule's policies can lead to."""
         reports, alphabets = self.reports, {}
         plans = {"deterministic": (False,), "stochastic": (True,)}.get(schedule.plans, (False, True))
         for about, name in enumerate(("moves", "rewards")[: 2 if reports.share else 1]):
@@ -58,10 +58,19 @@ class Reported:
     def law(
         self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
     ) -> NoiseDistribution:
-        """The law of one family's noise after ``terms`` users reported.
+        """Return the noise distribution of one family after ``terms`` users reported.
 
-        query : whose families they answer. name : of the family. plans : "deterministic" (policies are public
-        functions of the state) or "stochastic". terms_bound : the most terms of any release up to it. share :
-        part of a failure probability that falls to this release, in (0, 1].
+        Parameters
+        ----------
+        query : CountQuery
+            Query whose families the reports answer.
+        name : str
+            Name of the family.
+        plans : "deterministic" or "stochastic"
+            Whether policies are public functions of the state, or stochastic.
+        terms, terms_bound : int
+            Users who reported, and the most of any release up to this one.
+        share : float
+            Part of a failure probability for this release, in (0, 1].
         """
         return local_reports.law(self.reports, query, name, plans, terms, terms_bound, share)

@@ -1,4 +1,4 @@
-"""A budget, a noise family and their calibration: what central and local privatizers share."""
+"""Common part of the central and local privatizers: budget, noise family and their calibration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted(Knobs):
-    """Budget, noise family and calibration: what central and local privatizers share."""
+    """Base of the central and local privatizers: budget, noise family and calibration."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -81,7 +81,7 @@ class Budgeted(Knobs):
 
     @property
     def budget(self) -> Budget:
-        """The stated budget: public, for learners that choose by it."""
+        """Stated budget; public, so that learners may choose by it."""
         return Budget(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
 
     # ------------------------------------------------------------------------- calibration
@@ -94,13 +94,13 @@ class Budgeted(Knobs):
         return shares_of(query, self.weights)
 
     def _unit_scales(self, query: CountQuery, norm: Norm) -> Floats:
-        """Scales, up to a factor, at which every family spends its share."""
+        """Return the scales, up to a common factor, at which every family spends its share."""
         own = [query.sensitivity(norm, {name: 1.0}) for name in query.row_families]
         power = 1.0 if norm == "l1" else 0.5
         return np.array([d / w**power for d, w in zip(own, self._shares(query), strict=True)])
 
     def _loss(self, query: CountQuery, norm: Norm, scales: Floats) -> float:
-        """Joint sensitivity in units of the noise: what one summand's exposure costs."""
+        """Return the joint sensitivity in units of the noise: the privacy loss of one noisy sum."""
         return query.sensitivity(norm, dict(zip(query.row_families, (1.0 / scales).tolist(), strict=True)))
 
     def _laplace(self, query: CountQuery, levels: int) -> Floats:
@@ -109,7 +109,10 @@ class Budgeted(Knobs):
         return scales * (levels * self._loss(query, "l1", scales) / self.epsilon)
 
     def _target_mu(self, discrete: bool) -> float | None:
-        """mu of the Gaussian noise, by the exact curve, or by zCDP for discrete noise; None without delta."""
+        """Return mu of the Gaussian noise, by the exact curve or, for discrete noise, by zCDP.
+
+        None if the budget is a pure epsilon.
+        """
         if self.mu is not None:
             return self.mu
         if self.rho is not None:
@@ -133,11 +136,11 @@ class Budgeted(Knobs):
         gaussian: bool = True,
         fresh: bool = True,
     ) -> list[tuple[int, Floats, float]]:
-        """(family, scales, std of one noise in a transition cell) of each noise that meets the budget.
+        """Return (family, scales, std of one noise in a transition cell) of each noise that meets the budget.
 
-        In a cell of rewards where all moves lead to the only state: noise in transitions hides nothing there.
+        With a single state the std is that in a cell of rewards, since transitions then carry no information.
 
-        ``fresh`` : is each noise drawn after the records that it hides are in (what accounting needs)?
+        ``fresh`` : whether each noise is drawn after the records that it hides; accounting needs this.
         """
         mu = self._target_mu(discrete)
         options: list[tuple[int, Floats, float]] = []
@@ -156,16 +159,19 @@ class Budgeted(Knobs):
         return options
 
     def _numerical(self, query: CountQuery, family: int, discrete: bool, fresh: bool) -> bool:
-        """Is the noise set by its privacy-loss distribution, since no closed form is as good?"""
+        """Return whether the noise is calibrated by its privacy-loss distribution.
+
+        It is if no closed form is as good.
+        """
         wanted = discrete if family == kernels.GAUSSIAN else self.noise == "laplace"
-        known = self.delta is not None and self.delta >= numerical.LEAST_DELTA  # below: closed forms
+        known = self.delta is not None and self.delta >= numerical.LEAST_DELTA  # below it: closed forms
         asked = self.epsilon is not None and known and self.calibration == "exact"
         return wanted and asked and fresh and calibration.shift_patterns(query, 1) is not None
 
     def _least(
         self, query: CountQuery, levels: int, family: int, scales: Floats, grid: int | None, guess: float
     ) -> float:
-        """The least factor on scales that meet the budget by a closed form."""
+        """Return the least factor with which scales from a closed form still meet the budget."""
         patterns = calibration.shift_patterns(query, levels)
         assert patterns is not None and self.epsilon is not None and self.delta is not None
         named = calibration.named(query, scales, grid)
@@ -174,7 +180,7 @@ class Budgeted(Knobs):
         )
 
     def _stated(self, query: CountQuery, family: int, randomness: Randomness, fresh: bool) -> Stated:
-        """How the loss of noise of this family is to be stated."""
+        """Return how the privacy loss of noise of this family is stated."""
         numerical = self._numerical(query, family, isinstance(randomness, Secure), fresh)
         numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
         return Stated(self.delta or _STATED_DELTA, self.epsilon, numerical)
@@ -188,12 +194,12 @@ class Budgeted(Knobs):
         stated: Stated,
         randomness: Randomness,
     ) -> Floats:
-        """The scales, made less where privacy-loss distributions of exact noise allow it."""
+        """Return the scales, reduced if privacy-loss distributions of exact noise allow it."""
         if not (stated.numerical and isinstance(randomness, Secure)):
             return scales
         assert self.epsilon is not None and self.delta is not None
         guess = 1.0
-        if family == kernels.GAUSSIAN:  # as much as continuous noise
+        if family == kernels.GAUSSIAN:  # the first guess is continuous noise
             guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
             guess /= budgets.gdp_mu(self.epsilon, self.delta)
         return scales * self._least(query, levels, family, scales, randomness.reward_grid, guess)
@@ -203,7 +209,7 @@ class Budgeted(Knobs):
 
 
 def checked_weights(weights: Any) -> tuple[float, ...] | None:
-    """Shares that sum to 1, or None where none are given. Raises ``ValueError`` on others."""
+    """Return the shares, which must sum to 1, or None if None is given; ``ValueError`` on others."""
     if weights is None:
         return None
     if not isinstance(weights, Iterable):
@@ -215,10 +221,12 @@ def checked_weights(weights: Any) -> tuple[float, ...] | None:
 
 
 def shares_of(query: CountQuery, weights: tuple[float, ...] | None = None) -> tuple[float, ...]:
-    """Shares of the budget per family, in their order; those of one release sum to 1.
+    """Return the shares of the budget per family, in their order; those of one release sum to 1.
 
-    weights : in place of the default ones, where with a cut both reward families have the share of rewards,
-    since a release holds one of them. Raises ``ValueError`` unless there is one for each family.
+    If rewards are clipped, both reward families have the share of rewards by default, since a release holds
+    one of them.
+
+    weights : replace the default shares. Raises ``ValueError`` unless there is one for each family.
     """
     names = list(query.row_families)
     if weights is not None:

@@ -1,4 +1,4 @@
-"""The central privatizer: a trusted server, whose choices of mechanism are computed before data.
+"""Central privatizer: a trusted server; its mechanism is chosen by computation before any data.
 
 Calibration and sources: :mod:`discreet.mechanisms.privatizers.no_privacy`.
 """
@@ -62,24 +62,36 @@ TreeEstimate = Literal["plain", "optimal"]
 
 _RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports")
 _WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
-DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)  # among which "auto" looks
+DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)  # tried by "auto"
 
 
 def _fresh(walk: Walk) -> bool:
-    """Is each of its noises drawn after the records that it hides, on a known number of equal levels?"""
+    """Return whether each noise is drawn after the records that it hides, on equal levels of known number."""
     return isinstance(walk, Tree | OptimalTree) and walk.leaves is not None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One mechanism that meets a budget: what it would do, and how large its noise would be.
+    """One mechanism that meets a budget, with the size of its noise.
 
-    release : as :class:`Central`'s option; decay : of the stream; levels : noisy sums that one user is in.
-    family, scales : of one noise; error : root mean square over the releases of the standard deviation of
-    a transition count (sums), or that of the equivalent count at the last release (measurements); of reports,
-    :func:`~discreet.mechanisms.local.choose_randomizer.weighed_error`.
-    walk : the program of the noise, for "tree", "signed-digits" and "square-root".
-    reports : what the server randomizes, for "reports" (then there is no noise beside it, and no scales).
+    Attributes
+    ----------
+    release : str
+        As the option of :class:`Central`.
+    decay : float
+        Decay of the stream.
+    levels : int
+        Number of noisy sums that one user is in.
+    family, scales
+        Family and scales of one noise.
+    error : float
+        For sums, the root mean square over the releases of the standard deviation of a transition count. For
+        measurements, the standard deviation of the equivalent count at the last release. For reports,
+        :func:`~discreet.mechanisms.local.choose_randomizer.weighed_error`.
+    walk : factorization, optional
+        Factorization mechanism, for "tree", "signed-digits" and "square-root".
+    reports : StepReports, optional
+        What the server randomizes, for "reports" (then there is no further noise, and no scales).
     """
 
     release: str
@@ -93,14 +105,14 @@ class Choice:
 
     @property
     def noise(self) -> str:
-        """Its family in words."""
+        """Noise family, in words."""
         if self.reports is not None:
             return NAMES[self.reports.kind]
         return "Laplace" if self.family == kernels.LAPLACE else "Gaussian"
 
     @property
     def name(self) -> str:
-        """The release, with its decay, its arity or its estimate."""
+        """Name of the release, with its decay, arity, steps or estimate."""
         if isinstance(self.walk, SignedDigits):
             return f"{self.release} (arity {self.walk.arity}, {self.levels} levels)"
         if isinstance(self.walk, OptimalTree):
@@ -116,7 +128,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Central(Budgeted, Proposes):
-    """Joint differential privacy: a trusted server releases noisy sums.
+    """Privatizer of joint differential privacy: a trusted server releases noisy sums.
 
     Parameters
     ----------
@@ -132,37 +144,37 @@ class Central(Budgeted, Proposes):
         (:mod:`discreet.core.correlated_noise.signed_digit_tree`). ``square-root``: Gaussian noise correlated
         by a Toeplitz matrix (:mod:`discreet.core.correlated_noise.square_root_toeplitz`). ``batches``: fresh
         noise on each scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
-        (:mod:`discreet.core.correlated_noise.decaying_sum`). ``reports``: the server itself draws, from each
+        (:mod:`discreet.core.correlated_noise.decaying_sum`). ``reports``: the server draws, from each
         trajectory, the randomized report of a few steps that a device would send under :class:`Local`, and
-        keeps nothing else of it; a pure epsilon, without delta, and less noise than Laplace's at a large one
-        (:mod:`discreet.core.count_mechanism`). ``auto`` (default): the least expected error for the learner's
-        schedule, computed from public numbers before any data (:meth:`choices`).
+        keeps nothing else of it; a pure epsilon, without delta, and less noise than Laplace noise at a large
+        epsilon (:mod:`discreet.core.count_mechanism`). ``auto`` (default): the least expected error for the
+        learner's schedule, computed from public numbers before any data (:meth:`choices`).
     decay : float, optional
-        Of ``decaying``, in [0, 1); None: the best of a grid for the schedule.
+        Decay of ``decaying``, in [0, 1); None: the best of a grid for the schedule.
     arity : int, optional
-        Of ``signed-digits``, 2 to 1024; None: the least root mean square error over the releases.
+        Arity of ``signed-digits``, 2 to 1024; None: the least root mean square error over the releases.
     tree_estimate : "plain" or "optimal"
-        Of ``tree``. ``plain`` (default): a prefix is the sum of its nodes' measurements. ``optimal``: of
-        their least-squares estimates, with less noise at the same loss (known number of users, seeded
-        randomness; :mod:`discreet.core.correlated_noise.optimal_tree`). ``auto`` tries both.
+        Estimate of ``tree``. ``plain`` (default): a prefix is the sum of its nodes' measurements.
+        ``optimal``: the sum of their least-squares estimates, with less noise at the same loss (known number
+        of users, seeded randomness; :mod:`discreet.core.correlated_noise.optimal_tree`). ``auto`` tries both.
     leaf : "batch" or "user"
-        A leaf of a tree or another walk is the users between two scheduled releases (default; the same
-        as a user where every user is followed by a release), or one user, as in the papers.
+        Time step of a tree or another factorization: the users between two scheduled releases (default; the
+        same as one user if every user is followed by a release), or one user, as in the papers.
     calibration : "exact" or "published"
         ``exact``: the stated budget is the true one. ``published``: the papers' 3 H log(K) / epsilon
-        per node of the tree; the guarantee states the epsilon that it really buys.
+        per node of the tree; the guarantee states the actual epsilon.
     clocks : "common" or "rows"
-        ``rows``: each (h, s, a) is measured by a clock of its own, which counts the users whose public
-        policy plays it (:mod:`discreet.core.correlated_noise.per_pair_schedule`); what no policy plays
-        carries no noise. For learners that read measurements.
+        ``rows``: each (h, s, a) is measured on its own schedule, after a number of users whose public policy
+        plays it (:mod:`discreet.core.correlated_noise.per_pair_schedule`); a pair that no policy plays has no
+        noise. For learners that read measurements.
     clock_growth : float
-        With clocks of rows: by which share a row's assigned users must have grown; 0: at every release.
+        With clocks of rows: share by which a row's assigned users must have grown; 0: at every release.
     log_base : 2 or e
-        Of the published scale, whose papers leave it open.
+        Base of the logarithm in the published scale; the papers do not state it.
     weights : tuple, optional
         Shares of the budget per family, in the order of the query; the query's own by default.
     preset : "default" or "paper"
-        ``paper``: calibration published, Laplace noise, tree, a leaf is a user.
+        ``paper``: calibration published, Laplace noise, tree, leaf = "user".
     """
 
     release: ReleaseName | None = None
@@ -184,7 +196,7 @@ class Central(Budgeted, Proposes):
 
     def __post_init__(self) -> None:
         if self.calibration == "published" and self.release is None:
-            object.__setattr__(self, "release", "tree")  # what the published scale belongs to
+            object.__setattr__(self, "release", "tree")  # the published scale is for a tree
         if self.leaf == "user" and self.release is None:
             object.__setattr__(self, "release", "tree")
         super().__post_init__()
@@ -238,7 +250,7 @@ class Central(Budgeted, Proposes):
         object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
 
     def _check_reports(self) -> None:
-        """Raise ``ValueError`` on options that the server's randomized reports cannot heed."""
+        """Raise ``ValueError`` on options that the server's randomized reports do not have."""
         if self.epsilon is None or self.delta is not None:
             raise ValueError(
                 "release = 'reports': its guarantee is a pure epsilon; give epsilon and no delta"
@@ -252,18 +264,18 @@ class Central(Budgeted, Proposes):
 
     @property
     def trust(self) -> Trust:
-        """The server is trusted with raw trajectories."""
+        """Trust model "joint": the server is trusted with raw trajectories."""
         return "joint"
 
     @property
     def budget(self) -> Budget:
-        """The stated budget, and whether counts may come, or always come, as randomized reports."""
+        """Stated budget, and whether counts are always, possibly or never randomized reports."""
         reports = True if self.release == "reports" else None if self._may_report else False
         return replace(super().budget, reports=reports)
 
     @property
     def _may_report(self) -> bool:
-        """Is the budget one of reports, and no option given that they cannot heed?"""
+        """True if budget and options allow reports."""
         pure = self.epsilon is not None and self.delta is None
         plain = self.noise == "auto" and self.weights is None and self.clocks == "common"
         return pure and plain and self.release in ("auto", "reports")
@@ -271,11 +283,12 @@ class Central(Budgeted, Proposes):
     def choices(
         self, query: Any, schedule: Schedule, randomness: Randomness
     ) -> list[Choice] | list[LinearChoice]:
-        """Every mechanism that meets the budget for this query and schedule, least error first.
+        """Return every mechanism that meets the budget for this query and schedule, least error first.
 
-        Computed from public numbers alone. A learner that reads measurements is offered no tree or other
-        walk, whose releases share noise. Where the schedule has queries of its own: for a batch that answers
-        ``query``. Raises ``ValueError`` if none fits.
+        The result depends on public numbers alone; the kind of ``randomness`` says whether noise must be
+        exact. A learner that reads measurements gets no tree or other factorization, whose releases share
+        noise. If each batch of ``schedule`` has its own query, the result is for a batch that answers
+        ``query``. Raises ``ValueError`` if no mechanism fits.
         """
         schedule = standing_batch(schedule)
         if is_linear(query):
@@ -313,14 +326,14 @@ class Central(Budgeted, Proposes):
         if self.release == "reports":
             found.append(self._reported(query, schedule))
         elif self._may_report and self._reports_fit(query, schedule):
-            with suppress(ValueError):  # an epsilon too small for the grid of their coins
+            with suppress(ValueError):  # epsilon is too small for the grid of their probabilities
                 found.append(self._reported(query, schedule))
-        # before a lone release there is nothing to correlate its noise with
+        # A single release has no earlier noise to correlate with.
         alone = schedule.final and schedule.releases == 1
         if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):
             leaves = leaves_of(schedule, self.leaf or "batch")
             for release, laplace, walk in self._walks(leaves, discrete):
-                # the signed digits' guarantee is pure; the square root's columns have a large l1 norm
+                # signed digits have a pure guarantee; the columns of the square root have a large l1 norm
                 for family, scales, std in self._options(
                     query,
                     walk.levels,
@@ -340,7 +353,7 @@ class Central(Budgeted, Proposes):
             sizes = np.diff(schedule.release_times)
             for decay in self._decays():
                 if decay and discrete and schedule.pooled_shares is not None:
-                    continue  # the rounding of fixed point is charged at one set of scales
+                    continue  # the rounding of fixed point is accounted at one set of scales
                 stream = Decaying(decay)
                 name = "batches" if decay == 0.0 else "decaying"
                 rates = schedule.reads == "measurements"
@@ -368,16 +381,17 @@ class Central(Budgeted, Proposes):
             )
 
     def _reports_fit(self, query: CountQuery, schedule: Schedule) -> bool:
-        """May ``auto`` weigh reports? Not of families that they do not hold, nor without a last release.
+        """Return whether ``auto`` considers reports.
 
-        Nor for a lone release, so that those of stored people (:meth:`stored`) and of sessions agree.
+        It does not if reports lack a family of the query, or if the number of users is unknown. It does not
+        for a single release either, so that :meth:`stored` (offline data) and sessions agree.
         """
         alone = schedule.final and schedule.releases == 1
         held = query.pooled == "none" and not query.steered and schedule.pooled_shares is None
         return held and schedule.users is not None and not alone
 
     def _reported(self, query: CountQuery, schedule: Schedule) -> Choice:
-        """The least noisy reports. Raises ``ValueError`` if the query or schedule asks what none holds."""
+        """Return the least noisy reports; ``ValueError`` if query or schedule ask for counts they lack."""
         assert self.epsilon is not None
         for name, value, nothing in (
             ("schedule.pooled_shares", schedule.pooled_shares, None), ("pooled", query.pooled, "none"),
@@ -393,7 +407,7 @@ class Central(Budgeted, Proposes):
         return Choice("reports", 0.0, 1, kernels.NO_NOISE, np.zeros(0), error, reports=reports)
 
     def _by_preset(self, option: str) -> str:
-        """Say that a preset chose an option's value, where it did: the user may not have typed it."""
+        """Return a note for errors if a preset chose the option's value, else an empty string."""
         chosen = self.preset != "default" and self.PRESETS[self.preset].get(option) == getattr(self, option)
         return f" (set by preset = {self.preset!r})" if chosen else ""
 
@@ -405,7 +419,10 @@ class Central(Budgeted, Proposes):
             )
 
     def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:
-        """(release, Laplace noise only or not at all or either, walk) of each walk that is asked for."""
+        """Yield (release, laplace, factorization) for each factorization mechanism that the options allow.
+
+        laplace : True for Laplace noise only, False for no Laplace noise, None for both families.
+        """
         auto, optimal = self.release == "auto", self.tree_estimate == "optimal"
         for wanted, name in (
             (optimal, "tree_estimate = 'optimal'"),
@@ -426,7 +443,7 @@ class Central(Budgeted, Proposes):
         if optimal or (auto and not discrete):
             yield "tree", None, OptimalTree(leaves)
         digits = best_digits(leaves, self.arity) if auto or self.release == "signed-digits" else None
-        if digits is not None and (not auto or digits.levels > 1):  # one level is what "batches" are
+        if digits is not None and (not auto or digits.levels > 1):  # one level is the same as "batches"
             yield "signed-digits", True, digits
         if self.release == "square-root" or (auto and not discrete and leaves <= MOST_LEAVES):
             yield "square-root", False, SquareRoot(leaves)
@@ -439,9 +456,10 @@ class Central(Budgeted, Proposes):
         return DECAYS if self.release == "auto" else DECAYS[1:]
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """What would be done to people, and what that costs: fixed before data.
+        """Return the mechanism and its privacy guarantee for ``query`` and ``schedule``, fixed before data.
 
-        Raises ``ValueError`` if query and schedule do not fit the budget.
+        The kind of ``randomness`` says whether noise must be exact. Raises ``ValueError`` if query and
+        schedule do not fit the budget.
         """
         check_source(randomness)
         if has_batches(schedule):
@@ -491,7 +509,7 @@ class Central(Budgeted, Proposes):
         )
 
     def _chosen(self, query: CountQuery, schedule: Schedule, randomness: Randomness) -> Choice:
-        """The best mechanism, or the published one."""
+        """Return the mechanism with the least error, or the published one."""
         if self.calibration != "published":
             return self._count_choices(query, schedule, randomness)[0]
         for name, given in (
@@ -508,10 +526,10 @@ class Central(Budgeted, Proposes):
         return Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
 
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
-        """One noisy sum over stored people, however many they are.
+        """Return the mechanism of one noisy sum over an offline data set, for any number of users.
 
-        Raises ``ValueError`` if the query cannot be released step by step, its noise cannot be drawn, or this
-        privatizer's options belong to many releases.
+        Raises ``ValueError`` if ``query`` cannot be released step by step, if its noise cannot be drawn from
+        ``randomness``, or if this privatizer has options for many releases.
         """
         from discreet.mechanisms.dataset.dataset_release import check_query
 
@@ -539,10 +557,10 @@ class Central(Budgeted, Proposes):
         )  # fmt: skip
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """A session for stored people: one noisy sum over all of them, released step by step.
+        """Return a session for an offline data set: one noisy sum over its users, released step by step.
 
-        Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so it
-        is not asked for. Each user has at most ``query.episodes`` episodes. Raises ``ValueError`` as
+        Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so n
+        is not an argument. Each user has at most ``query.episodes`` episodes. Raises ``ValueError`` as
         :meth:`stored_mechanism`.
         """
         from discreet.mechanisms.dataset.dataset_release import OneShotSession
@@ -550,11 +568,13 @@ class Central(Budgeted, Proposes):
         return OneShotSession(self.stored_mechanism(query, randomness), randomness)
 
     def _release_scales(self, query: CountQuery, schedule: Schedule, choice: Choice) -> Floats:
-        """(releases + 1, families) scales at the shares of every release; (0, families) if all are alike.
+        """Return (releases + 1, families) scales at the shares of every release.
 
-        Families of one kind share what their kind gets, so their scales change by one factor; the joint loss
-        is s / f + p / g (Laplace; squares for Gaussian) for factors f, g of the per-step and the pooled
-        scales, with s + p the budget: f = s / ((1 - share)(s + p)) and g = p / (share (s + p)) keep it.
+        The shape is (0, families) if all releases have the same scales. Families of one kind (per step or
+        pooled) divide the share of their kind, so their scales change by one factor. Let f and g be the
+        factors of the per-step and the pooled scales. The joint loss is s / f + p / g (Laplace; squares for
+        Gaussian), where s + p is the budget. The factors f = s / ((1 - share)(s + p)) and
+        g = p / (share (s + p)) keep it.
         """
         none = np.zeros((0, choice.scales.size))
         shares = schedule.pooled_shares
@@ -592,14 +612,14 @@ class Central(Budgeted, Proposes):
 
 
 def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:
-    """By how much the scales of a decaying stream in fixed point exceed those of exact arithmetic."""
+    """Return the factor on the scales of a decaying stream in fixed point, compared with exact arithmetic."""
     named = dict(zip(query.row_families, scales.tolist(), strict=True))
     rounding = stream.rounding(releases, query.layout.horizon)
     return joint_loss(query, "l2", named, rounding) / joint_loss(query, "l2", named)
 
 
 def _rms_sum(stream: Decaying, releases: int) -> float:
-    """Root mean square over the releases of the prefix sum's std, in units of one noise's."""
+    """Return the root mean square over the releases of the prefix sum's std, in units of one noise's std."""
     releases = max(1, releases)
     ends = (sum_terms(stream, i) for i in (1, releases))
     return math.sqrt(sum(ends) / 2)  # linear in i: the mean of the ends

@@ -1,20 +1,26 @@
-"""From a budget to a mechanism of linear sums: which stream, which noise, at which scale.
+"""Calibration of mechanisms of linear sums: choice of stream, noise and scale for a budget.
 
-Exact calibration. A user is in N noisy sums (one batch; a tree's nodes; her own message), each a
-family of units of loss l_u at scale 1; unit u gets share p_u of the budget. Gaussian: scale_u = l_u
-sqrt(N / p_u) / mu, so that N sum_u (l_u / scale_u)^2 = mu^2 exactly; Laplace: l_u N / (p_u epsilon). What is
-recorded is computed from the scales anew. Discrete Gaussian noise is accounted as zCDP, rho = mu^2 / 2.
+Exact calibration. A user is in N noisy sums (one batch, the nodes of a tree, or the user's own message). Each
+is a family of units of loss l_u at scale 1, and unit u gets share p_u of the budget.
 
-Which stream. A user of a batch sees releases before it. Over users the average variance of what they see is
-sum_j (t_{j+1} - t_j) terms_j / K times N: j for own sums, the walk's terms at leaf j else. "auto" takes the
-least: own sums, binary tree (also by least squares), and for Gaussian noise the square-root Toeplitz walk,
-which has the least from some ten releases on. With exact noise the walk's strategy is measured in integers
-(:mod:`discreet.mechanisms.linear.exact_square_root`).
+* Gaussian: scale_u = l_u sqrt(N / p_u) / mu, so that N sum_u (l_u / scale_u)^2 = mu^2 exactly.
+* Laplace: scale_u = l_u N / (p_u epsilon).
 
-Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11): their standard deviations, on every entry
-of a mirrored triangle and of the vectors, a tree whose leaf is a user. The guarantee is lemma 3 for the noise
-that is drawn, with the nodes and steps that are really touched. For batched LSVI (appendix E.1): GOE noise
-on a tree over batches, raw responses in their declared range.
+The recorded loss is computed again from the scales. Discrete Gaussian noise is accounted as zCDP,
+rho = mu^2 / 2.
+
+Choice of the stream. A user of a batch sees the releases before it. The average over users of the variance
+that they see is N sum_j (t_{j+1} - t_j) terms_j / K. For separate sums of batches terms_j is j, else it is
+the number of terms of the factorization at time step j. "auto" takes the least variance. The candidates are
+separate sums, the binary tree (also by least squares) and, for Gaussian noise, the square-root Toeplitz
+factorization, which has the least variance for about ten releases or more. With exact noise the strategy of
+that factorization is measured in integers (:mod:`discreet.mechanisms.linear.exact_square_root`).
+
+Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11). The standard deviations are those of the
+paper, on every entry of a mirrored triangle and of the vectors. The tree has one time step per user. The
+guarantee is lemma 3 for the noise that is drawn, with the number of nodes and steps that a user is actually
+in. Batched LSVI (appendix E.1) has GOE noise on a tree over batches, and raw responses in their declared
+range.
 """
 
 from __future__ import annotations
@@ -58,7 +64,7 @@ __all__ = [
 ]  # fmt: skip
 
 _STATED_DELTA = 1e-6
-_LISTED = 4096  # releases up to which terms are averaged over users, not over releases
+_LISTED = 4096  # up to this number of releases, terms are averaged over users, not over releases
 
 
 def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> tuple[LinearQuery, Schedule]:
@@ -78,8 +84,10 @@ def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> 
 
 @dataclass(frozen=True)
 class LinearChoice:
-    """A stream that meets the budget; nodes : N; error : root of the average variance, in units of a draw's
-    at N = 1.
+    """One stream of linear sums that meets the budget.
+
+    nodes : N, the number of noisy sums that a user is in. error : square root of the average variance, in
+    units of the std of one draw at N = 1.
     """
 
     release: str
@@ -91,7 +99,7 @@ class LinearChoice:
 
     @property
     def name(self) -> str:
-        """The release, with its estimate."""
+        """Name of the release, with its estimate."""
         return f"{self.release} (optimal estimate)" if isinstance(self.walk, OptimalTree) else self.release
 
     def __str__(self) -> str:
@@ -106,7 +114,7 @@ def linear_choices(
     discrete: bool,
     optimal: bool = False,
 ) -> list[LinearChoice]:
-    """Streams for a schedule, least average noise first; from public numbers alone."""
+    """Return the streams for a schedule, least average noise first; computed from public numbers alone."""
     if schedule.users is None:
         raise ValueError("schedule.users = None: linear sums with central noise need a known number of users")
     if release not in ("auto", "batches", "tree", "square-root"):
@@ -153,7 +161,7 @@ def _walks(
 
 
 def _average(schedule: Schedule, walk: Walk | None, leaf: Literal["batch", "user"]) -> float:
-    """Average over users of the variance of the release that they see, in units of one draw's."""
+    """Return the average over users of the variance of the release they see, in units of one draw's."""
     times = schedule.release_times
     assert schedule.users is not None
     seen = np.diff(np.append(times, schedule.users))  # users of release i
@@ -170,7 +178,7 @@ def _average(schedule: Schedule, walk: Walk | None, leaf: Literal["batch", "user
 
 
 def _noise_of(spec: Budgeted, discrete: bool) -> tuple[Noise, float]:
-    """The family, and mu or epsilon: Gaussian where the budget allows it."""
+    """Return (family, mu or epsilon): Gaussian if the budget allows it, else Laplace."""
     mu = spec._target_mu(discrete)
     if mu is not None and spec.noise != "laplace":
         return "goe", mu
@@ -181,7 +189,10 @@ def _noise_of(spec: Budgeted, discrete: bool) -> tuple[Noise, float]:
 def published_scales(
     query: MixtureQuery, epsilon: float, delta: float, users: int | None
 ) -> dict[str, Floats]:
-    """(H - 1,) standard deviations as printed: corollaries 5, 10 (``users`` = K) and 6, 11 (None: local)."""
+    """Return (H - 1,) standard deviations as published.
+
+    Corollaries 5 and 10 if ``users`` = K is given, corollaries 6 and 11 (local) if it is None.
+    """
     horizon, d = query.layout.horizon, query.features.dimension
     if users is not None:
         nodes = math.ceil(math.log2(users) + 1) if users > 1 else 1
@@ -209,7 +220,10 @@ def published_scales(
 
 
 def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) -> tuple[float, float]:
-    """(sigma of a Gram node, sigma of a response) as printed for batched LSVI, B = releases + 1 batches."""
+    """Return (sigma of a Gram node, sigma of a response) as published for batched LSVI.
+
+    There are B = releases + 1 batches.
+    """
     batches = releases + 1
     nodes = math.ceil(math.log2(batches) + 1)
     log = math.log(32 * horizon * nodes * batches / delta)
@@ -220,7 +234,7 @@ def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) ->
 def _published_lsvi(
     spec: Budgeted, query: GramQuery, schedule: Schedule
 ) -> tuple[LinearChoice, dict[str, Floats], list[Question]]:
-    """A tree over batches with GOE noise, and raw responses in their declared range."""
+    """Return a tree over batches with GOE noise, and raw responses in their declared range."""
     if query.centre or query.span != "declared":
         raise ValueError("calibration = 'published': needs a query with centre = False and span = 'declared'")
     if spec.epsilon is None or spec.delta is None:
@@ -257,7 +271,7 @@ def _stated(spec: Budgeted) -> Stated:
 
 
 def linear_none(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> LinearMechanism:
-    """Exact sums, no guarantee."""
+    """Return the mechanism of exact sums, without a guarantee."""
     query, schedule = _private(query, schedule, randomness)
     questions = _questions(query, schedule, None, 0.0)
     return LinearMechanism(query, schedule, randomness.kind, Exact(), questions=tuple(questions))
@@ -273,7 +287,7 @@ def linear_central(
     leaf: Literal["batch", "user"] = "batch",
     optimal: bool = False,
 ) -> LinearMechanism:
-    """What a trusted server does. Raises ``ValueError`` if query and schedule do not fit the budget."""
+    """Return a trusted server's mechanism; ``ValueError`` if query and schedule do not fit the budget."""
     query, schedule = _private(query, schedule, randomness)
     _check_options(spec)
     grid = randomness.reward_grid if isinstance(randomness, Secure) else None
@@ -298,7 +312,7 @@ def linear_central(
         for choice in central_choices(spec, schedule, randomness, release, leaf, optimal):
             scales = query.calibrated(noise, loss, choice.nodes)
             if grid is None or not LinearMechanism.inexact(query, noise, scales, grid, choice.walk):
-                break  # a walk in integers may need noise beyond what is sampled: then the next one
+                break  # a factorization in integers may need larger noise than the sampler has: try the next
     strategy = Prefixes(choice.walk, choice.leaf) if choice.walk else Batches()
     return LinearMechanism(
         query, schedule, randomness.kind, strategy, noise, scales, grid, tuple(questions), _stated(spec)
@@ -313,14 +327,14 @@ def central_choices(
     leaf: Literal["batch", "user"],
     optimal: bool,
 ) -> list[LinearChoice]:
-    """Streams that meet a budget, least average noise first."""
+    """Return the streams that meet a budget, least average noise first."""
     discrete = isinstance(randomness, Secure)
     noise, _ = _noise_of(spec, discrete)
     return linear_choices(schedule, release, leaf, noise == "laplace", discrete, optimal)
 
 
 def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) -> list[LinearChoice]:
-    """The one noise that a device draws: error per square root of a user, in units of its scale."""
+    """Return the single noise that a device draws; error per square root of a user, in units of its scale."""
     noise, _ = _noise_of(spec, isinstance(randomness, Secure))
     return [LinearChoice("every statistic", 1, 1.0, noise="Laplace" if noise == "laplace" else "Gaussian")]
 
@@ -328,7 +342,7 @@ def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) ->
 def linear_local(
     spec: Budgeted, query: LinearQuery, schedule: Schedule, randomness: Randomness
 ) -> LinearMechanism:
-    """What devices send."""
+    """Return the mechanism of users' devices."""
     query, schedule = _private(query, schedule, randomness)
     if query.requeries:
         raise ValueError(
@@ -354,10 +368,11 @@ def _check_options(spec: Budgeted) -> None:
 
 
 def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss: float) -> list[Question]:
-    """Rounds of responses, last step first; mu_h^2 (epsilon) in the shares of the query's steps.
+    """Return the rounds of responses, last step first.
 
-    A round at each release; or ``schedule.answers`` of them, at releases that the learner chooses by what was
-    released (the determinant's growth), the rest of them left unasked.
+    mu_h^2 (or epsilon) is proportional to the shares of the query's steps. There is a round at each release,
+    or ``schedule.answers`` rounds. In the second case the learner chooses their releases from earlier output
+    (the growth of the determinant), and may leave some rounds unused.
     """
     if not isinstance(query, GramQuery) or not query.requeries:
         return []

@@ -1,4 +1,4 @@
-"""The local privatizer: every user's device randomizes what it sends.
+"""Local privatizer: every user's device randomizes its message.
 
 Calibration and sources: :mod:`discreet.mechanisms.privatizers.no_privacy`.
 """
@@ -42,11 +42,19 @@ _VECTORS = ("laplace", "gaussian")
 class LocalChoice:
     """One local mechanism that meets a budget.
 
-    randomizer : "laplace" or "gaussian" (noise in every counter), or reports by "subset", "oue" or "krr".
-    steps : m, how many random steps a user reports; 0 for a vector. reward_share : of the reports.
-    error : noise of a transition count per square root of a user: its standard deviation, of reports the
-    root mean square over the cells of a step under a deterministic policy, which no data change.
-    scales : of a vector's noise.
+    Attributes
+    ----------
+    randomizer : str
+        "laplace" or "gaussian" (noise in every counter), or reports by "subset", "oue" or "krr".
+    steps : int
+        m, the number of random steps that a user reports; 0 for a vector.
+    reward_share : float
+        Share of the reports that are about rewards.
+    error : float
+        Noise std of a transition count per square root of a user. For reports it is the root mean square
+        over the cells of a step under a deterministic policy, which does not depend on data.
+    scales : (families,)
+        Scales of a vector's noise; empty for reports.
     """
 
     randomizer: str
@@ -57,14 +65,14 @@ class LocalChoice:
 
     @property
     def name(self) -> str:
-        """What a device sends."""
+        """Content of a message, in words."""
         if not self.steps:
             return "every counter"
         return f"{self.steps} random step{'s' if self.steps > 1 else ''}"
 
     @property
     def noise(self) -> str:
-        """How it is randomized."""
+        """Noise or randomizer, in words."""
         return {"laplace": "Laplace", "gaussian": "Gaussian", **NAMES}[self.randomizer]
 
     def __str__(self) -> str:
@@ -73,13 +81,13 @@ class LocalChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Budgeted, Proposes):
-    """Local differential privacy: each user's device randomizes what it sends; nobody sees raw data.
+    """Privatizer of local differential privacy: each user's device randomizes; no party sees raw data.
 
     Parameters
     ----------
     epsilon, delta, rho, mu, noise, calibration, weights
-        The budget, and the noise of a noisy vector of all counters, as :class:`Central` takes them. ``noise``
-        and ``weights`` belong to that vector, and to give one of them chooses it; the published scale is
+        Budget, and noise of a noisy vector of all counters, as for :class:`Central`. ``noise`` and
+        ``weights`` are options of that vector, and giving one of them chooses it; the published scale is
         3 H / epsilon per counter, which is 2 epsilon-LDP.
     randomizer : "auto", "laplace", "gaussian", "subset", "oue" or "krr"
         ``laplace``, ``gaussian``: noise in every counter of the user, as in the papers. ``subset``, ``oue``,
@@ -88,7 +96,7 @@ class Local(Budgeted, Proposes):
         (default): the least noise in a transition count, computed from public numbers before any data
         (:meth:`choices`).
     steps : int, optional
-        m of the H steps that a user reports, at epsilon / m each; None: the best.
+        Number m of the H steps that a user reports, at epsilon / m each; None: the best.
     reward_share : float, optional
         Probability in (0, 1) that a report is about the reward; None: the query's share of rewards, or 0.15.
     preset : "default" or "paper"
@@ -149,16 +157,18 @@ class Local(Budgeted, Proposes):
 
     @property
     def trust(self) -> Trust:
-        """Nobody is trusted with raw trajectories."""
+        """Trust model "local": no party is trusted with raw trajectories."""
         return "local"
 
     def choices(
         self, query: Any, schedule: Schedule, randomness: Randomness
     ) -> list[LocalChoice] | list[LinearChoice]:
-        """Every mechanism that meets the budget for ``query``, least noise first; of reports, the best m.
+        """Return every mechanism that meets the budget for ``query``, least noise first.
 
-        schedule : of releases. randomness : its kind says whether noise must be exact. Computed from public
-        numbers alone. Raises ``ValueError`` if none fits.
+        Reports have the best m. The result depends on public numbers alone.
+
+        schedule : schedule of releases. randomness : its kind says whether noise must be exact. Raises
+        ``ValueError`` if no mechanism fits.
         """
         if is_linear(query):
             from discreet.mechanisms.privatizers.linear_sums import local_choices
@@ -176,7 +186,7 @@ class Local(Budgeted, Proposes):
                 name = "laplace" if family == kernels.LAPLACE else "gaussian"
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.randomizer == "auto" else tuple(k for k in KINDS if k == self.randomizer)
-        if query.pooled != "none":  # reports say nothing of them: they would be zeros under a false law
+        if query.pooled != "none":  # reports lack them: they would be zeros with a false distribution
             if steps_only or self.randomizer in KINDS:
                 raise ValueError(
                     f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use "
@@ -202,7 +212,10 @@ class Local(Budgeted, Proposes):
             yield LocalChoice(kind, reports.steps, reports.reward_share, error, np.zeros(0))
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """What devices would send, and what that costs. Raises ``ValueError`` if the parts do not fit."""
+        """Return the mechanism of users' devices, with its privacy guarantee.
+
+        Raises ``ValueError`` if ``query``, ``schedule``, ``randomness`` and the options do not fit.
+        """
         check_source(randomness)
         if has_batches(schedule):
             from discreet.mechanisms.batch_queries import batch_mechanism

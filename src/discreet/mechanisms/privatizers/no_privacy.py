@@ -1,4 +1,4 @@
-"""No privacy: a baseline's exact sums, which say so."""
+"""Baseline without privacy: exact sums, marked as such."""
 
 from __future__ import annotations
 
@@ -30,25 +30,28 @@ __all__ = ["NoPrivacy"]
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy(Knobs, Proposes):
-    """Exact sums, no guarantee: the baseline, which every output says.
+    """Baseline privatizer: exact sums without a guarantee, which every output states.
 
-    preset : "default" or "paper", which are the same here; ``ValueError`` for others.
+    preset : "default" or "paper", which are the same here; others raise ``ValueError``.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": {}}
 
     @property
     def trust(self) -> Trust:
-        """Who is trusted with raw data: nobody promises anything."""
+        """Trust model "none": without a guarantee."""
         return "none"
 
     @property
     def budget(self) -> Budget:
-        """What learners may know of it: no privacy."""
+        """Budget that learners may read: no privacy."""
         return Budget("none")
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Exact sums. Raises ``ValueError`` if the query is of no known type."""
+        """Return the mechanism of exact sums (of ``query``, at the releases of ``schedule``).
+
+        No noise is drawn from ``randomness``. Raises ``ValueError`` if the query has an unknown type.
+        """
         check_source(randomness)
         if has_batches(schedule):
             from discreet.mechanisms.batch_queries import batch_mechanism
@@ -63,16 +66,16 @@ class NoPrivacy(Knobs, Proposes):
         return CountMechanism(query, schedule, randomness.kind, Exact())
 
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
-        """Exact sums (``query``) of stored people; ``randomness`` is not used."""
+        """Return the mechanism of exact sums (``query``) of an offline data set; draws no ``randomness``."""
         check_source(randomness)
         return CountMechanism(
             private_query(query), Schedule.one_shot(1), randomness.kind, Exact(), stored=True
         )
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """A session for stored people that releases exact sums (``query``), once, step by step.
+        """Return a session for an offline data set that releases exact sums (``query``) once, step by step.
 
-        randomness : as of other privatizers; none is drawn.
+        randomness : as for other privatizers; nothing is drawn from it.
         """
         from discreet.mechanisms.dataset.dataset_release import OneShotSession
 

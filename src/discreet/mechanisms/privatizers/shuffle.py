@@ -1,4 +1,4 @@
-"""Shuffle privacy as a frozen value: which flips, or which reports, a batch of users gets."""
+"""Privatizer of shuffle privacy, as a frozen value: chooses the flips or the reports of each batch."""
 
 from __future__ import annotations
 
@@ -34,30 +34,31 @@ ShuffleRandomizer = Literal["bits", "amplified"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle(Knobs, Proposes):
-    """Shuffle privacy: devices randomize, a shuffler lets out sums of batches, nobody sees a trajectory.
+    """Privatizer of shuffle privacy: devices randomize, a shuffler releases sums of batches.
 
-    Composes with every learner whose schedule is public and whose sums are bits a user and counter: not with
-    pooled steps or group returns. The larger the batches, the less their noise weighs.
+    No party sees a trajectory. The privatizer works with every learner whose schedule is public and whose
+    sums have one bit per user and counter: not with pooled steps or group returns. The relative noise falls
+    with the size of the batches.
 
     Parameters
     ----------
     epsilon : float
-        Above 0, of each batch, and of all (a user is in one).
+        Privacy loss, above 0, of each batch and of all batches together (a user is in one).
     delta : float
-        In [1e-10, 1).
+        Failure probability of the guarantee, in [1e-10, 1).
     randomizer : "bits" or "amplified"
-        ``bits`` (default): coin flips in every counter. ``amplified``: one locally private report of a few
-        random steps a user (:mod:`discreet.mechanisms.shuffle.amplified_session`), with more noise in the
-        sums and a handful of coins on a device; ``calibration`` and ``weights`` do not apply (rewards get the
-        query's share of the reports).
+        ``bits`` (default): random bits (flips) in every counter. ``amplified``: one locally private report of
+        a few random steps per user (:mod:`discreet.mechanisms.shuffle.amplified_session`), with more noise in
+        the sums and few random draws on a device; ``calibration`` and ``weights`` do not apply (rewards get
+        the query's share of the reports).
     calibration : "joint", "composed", "basic" or "published"
-        How many flips: :mod:`discreet.accounting.binomial_noise`.
+        Rule for the number of flips: :mod:`discreet.accounting.binomial_noise`.
     dishonest : float
-        Share in [0, 1) of the users of a batch who may add no flips, or not come, without cost to the
-        others' privacy. Noise grows as 1 / (1 - dishonest) in variance where all are honest.
+        Share in [0, 1) of the users of a batch who may add no flips, or be absent, without loss of privacy
+        for the others. If all users are honest, the noise variance grows as 1 / (1 - dishonest).
     weights : tuple of float
         Shares of the families, in the order of the query, that sum to 1; default: the query's. The variance
-        of an estimate's noise is as 1 / share (equal shares: equal noise in every cell).
+        of an estimate's noise is proportional to 1 / share (equal shares: equal noise in every cell).
     """
 
     epsilon: float | None = None
@@ -92,20 +93,20 @@ class Shuffle(Knobs, Proposes):
 
     @property
     def trust(self) -> Trust:
-        """Nobody sees a trajectory; the shuffler sees single messages."""
+        """Trust model "shuffle": no party sees a trajectory; the shuffler sees single messages."""
         return "shuffle"
 
     @property
     def budget(self) -> Budget:
-        """The stated budget: public, for learners that choose by it."""
+        """Stated budget; public, so that learners may choose by it."""
         return Budget("shuffle", self.epsilon, float(self.delta or 0.0))
 
     def honest(self, users: int) -> int:
-        """How many of so many users add flips at least: those the calibration rests on."""
+        """Return the number of honest users among ``users``, on whose flips the calibration rests."""
         return max(1, users - math.floor(float(self.dishonest or 0.0) * users + 1e-9))
 
     def noise(self, query: Any, users: int) -> Noise:
-        """The flips of a batch of so many users. Raises ``ValueError`` if the query does not fit."""
+        """Return the flips of a batch of ``users`` users; ``ValueError`` if ``query`` does not fit."""
         query = continual_query(query)
         shares = shares_of(query, self.weights)
         assert self.epsilon is not None and self.delta is not None and self.calibration is not None
@@ -114,9 +115,10 @@ class Shuffle(Knobs, Proposes):
         )
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Batches between scheduled releases, each with its own number of flips, and what that costs.
+        """Return the mechanism: batches between scheduled releases, each with its own number of flips.
 
-        Raises ``ValueError`` if the query is not of bits, or the times of release are not known.
+        Raises ``ValueError`` if ``query`` is not of bits, if the release times of ``schedule`` are not known,
+        or if noise cannot be drawn from ``randomness``.
         """
         check_source(randomness)
         if has_batches(schedule):
@@ -127,7 +129,7 @@ class Shuffle(Knobs, Proposes):
         assert self.epsilon is not None and self.delta is not None
         sizes = np.diff(batch_ends(schedule), prepend=0).tolist()
         if self.randomizer == "amplified":
-            # whose session is made of the one here
+            # imported here, since its session is built on the one of this module
             from discreet.mechanisms.shuffle.amplified_session import amplified_mechanism
 
             honest = [self.honest(size) for size in sizes]

@@ -1,1 +1,1 @@
-"""Trusted: shuffler and analyzer, and what a shuffled batch costs."""
+"""Shuffle privacy (trusted code): shuffler, analyzer and the privacy loss of a shuffled batch."""

@@ -1,34 +1,34 @@
-r"""Shuffle privacy without coin flips in every counter: local reports of a few steps, amplified by shuffling.
+r"""Shuffle privacy without flips in every counter: local reports of a few steps, amplified by shuffling.
 
-Each device sends one report that is epsilon0-locally private
-(:mod:`discreet.mechanisms.local.randomized_response`: a few random steps, randomized by subset selection or
-unary encoding). The shuffler strips what identifies a sender and lets out how often each report came; that is
-private at a far smaller epsilon, the more so the more users send one
-(:mod:`discreet.accounting.shuffle_amplification`).
+Each device sends one report that is epsilon0-locally private: a few random steps, randomized by subset
+selection or unary encoding (:mod:`discreet.mechanisms.local.randomized_response`). The shuffler removes what
+identifies a sender and releases the number of times that each report was sent. The output is private at a far
+smaller epsilon, which falls with the number of users (:mod:`discreet.accounting.shuffle_amplification`).
 
-- **One randomizer for a batch.** Amplification holds among users whose reports come from one randomizer.
-  Several plans may share a batch, so a report is about (s, a, s') over all admissible pairs, and not about
-  what the policy plays: then it does not depend on the plan, and the shuffler drops the plan's number with
-  the rest of the header.
-- **Calibration.** For a batch of n users, of whom at most the stated share is dishonest, epsilon0 is the
-  largest at which the reports of the honest ones meet (epsilon, delta) by the numerical bound. Small batches
-  are not amplified at all: there epsilon0 = epsilon.
-- **What is let out.** For each step and kind of report, how many came and how often each element was in one:
-  a function of the histogram of reports. Of a batch with fewer users than were accounted for, nothing.
-- **What holds without the shuffler.** A message is epsilon0-locally private; the guarantee states the
-  largest.
+- **One randomizer per batch.** Amplification holds among users whose reports come from one randomizer.
+  Several plans may share a batch, so a report is about (s, a, s') over all admissible pairs, not only about
+  the pairs that the policy plays. The report therefore does not depend on the plan, and the shuffler drops
+  the plan's number with the rest of the header.
+- **Calibration.** In a batch of n users, at most the stated share is dishonest. epsilon0 is the largest value
+  at which the reports of the honest users meet (epsilon, delta) by the numerical bound. Small batches are not
+  amplified: there epsilon0 = epsilon.
+- **Output.** For each step and kind of report, the number of reports and the number of reports that contain
+  each element: a function of the histogram of reports. A batch with fewer users than were accounted for is
+  not released.
+- **Guarantee without the shuffler.** A message is epsilon0-locally private; the guarantee states the largest
+  epsilon0.
 
-A message is the one envelope of all messages (:mod:`discreet.device.message_envelope`) around a report
-(:mod:`discreet.device.randomized_response_device`). Its length is a function of the report, and as private as
-that.
+A message is the common envelope of all messages (:mod:`discreet.device.message_envelope`) around a report
+(:mod:`discreet.device.randomized_response_device`). Its length is a function of the report, so it is as
+private as the report.
 
 A user is in one batch, and later batches are functions of earlier outputs: parallel composition, adaptively,
-as for the coin flips (:mod:`discreet.mechanisms.shuffle.shuffle_session`), whose session this is but for the
+as for the flips. The session is that of :mod:`discreet.mechanisms.shuffle.shuffle_session`, except for the
 messages.
 
-The noise of the sums is larger than that of the coin flips at every size (docs/shuffle.md), mostly since a
-device tells of one step in H: coin flips are the default. What reports have for them: a device draws some
-ten coins in place of one for each counter, and a message is some 60 bytes.
+The noise of the sums is larger than that of the flips at every size (docs/shuffle.md), mostly because a
+device reports one step in H. Flips are therefore the default. Reports have two advantages: a device draws
+about ten random numbers instead of one for each counter, and a message has about 60 bytes.
 
 Source: Feldman, McMillan and Talwar 2021.
 """
@@ -83,13 +83,13 @@ _KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset 
 
 
 def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
-    """The reports of least noise in a transition count at epsilon0, about all admissible pairs."""
+    """Return the reports over all admissible pairs with the least noise in a transition count at epsilon0."""
     return _reports_of(epsilon0, _Asked(query))
 
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A query as a key: equal where the same reports answer it."""
+    """Cache key of a query: queries that the same reports answer have equal keys."""
 
     query: CountQuery
 
@@ -125,7 +125,7 @@ def _reports_of(epsilon0: float, asked: _Asked) -> StepReports:
 
 @dataclass(frozen=True, eq=False)
 class AmplifiedEncoder:
-    """The device's encoder: a locally private report behind a header that depends on no trajectory."""
+    """Encoder of a device: a locally private report after a header that depends on no trajectory."""
 
     __repr__ = brief
 
@@ -134,11 +134,11 @@ class AmplifiedEncoder:
 
     @property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away without the shuffler."""
+        """Privacy guarantee of one message without the shuffler."""
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
+        """Make the message. Raises ``ValueError`` on a broken record or another plan: nothing is sent."""
         report = self.inner(trajectory, plan, coins)
         if not isinstance(coins, BitCoins):
             raise ValueError(f"coins = {coins!r}: must draw words of random bits")
@@ -148,10 +148,18 @@ class AmplifiedEncoder:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """What leaves the shuffler of a batch.
+    """Output of the shuffler for a batch.
 
-    users : whose report came. reports : (H, 2) how many about the move and the reward of each step. moves :
-    (H, R, S) and bits : (H, R, 2), how many of them hold each element. H is 1 where one step is asked for.
+    H is 1 if the query has one step.
+
+    Attributes
+    ----------
+    users : int
+        Number of users whose report arrived.
+    reports : (H, 2)
+        Number of reports about the move and the reward of each step.
+    moves, bits : (H, R, S) and (H, R, 2)
+        Number of reports that contain each element.
     """
 
     __repr__ = brief
@@ -163,12 +171,12 @@ class Histogram:
 
 
 class ReportShuffler(Inbox):
-    """Takes reports of one batch, and lets out a histogram without senders.
+    """Shuffler that takes the reports of one batch and releases a histogram without senders.
 
     Parameters
     ----------
-    layout, reports, session : what messages look like; public.
-    least : users that the batch was accounted for: with fewer, nothing comes out.
+    layout, reports, session : public parameters of the messages.
+    least : number of users that the batch was accounted for; with fewer, nothing is released.
     """
 
     _BOUND = ("layout", "reports", "session", "least")
@@ -182,12 +190,12 @@ class ReportShuffler(Inbox):
 
     @classmethod
     def of_batch(cls, mechanism: AmplifiedMechanism, batch: int, session: int) -> ReportShuffler:
-        """That of a scheduled batch, wherever it runs. session : the number of the session that it is for."""
+        """Create the shuffler of a scheduled batch, in any process. session : number of its session."""
         least, reports = mechanism.choices[batch]
         return cls(mechanism.query.layout, reports, session, least)
 
     def _forget(self) -> None:
-        self._received = self._left = 0  # before the sums: nobody is counted whose report is not in them
+        self._received = self._left = 0  # before the sums: no user is counted whose report is not in them
         shape = (self.reports.horizon, self.layout.rows)
         self._reports = np.zeros((self.reports.horizon, 2), np.int64)
         self._moves = np.zeros((*shape, self.layout.states), np.int64)
@@ -195,7 +203,7 @@ class ReportShuffler(Inbox):
         self._nonces = set()
 
     def receive(self, message: Any) -> None:
-        """Count one message, or count it as rejected and raise ``MessageRejected``."""
+        """Count one message, or raise :class:`~discreet.device.message_envelope.MessageRejected` (and count that)."""
         try:
             found, nonce = self._read(message)
         except MessageRejected as refusal:
@@ -205,9 +213,9 @@ class ReportShuffler(Inbox):
         for step, about, marks in found:
             reports[step, about] += 1
             tables[about][step] += marks.reshape(tables[about][step].shape)
-        self._nonces.add(nonce)  # an interrupt from here on loses a report: none is added twice
+        self._nonces.add(nonce)  # an interrupt after this line loses a report; none is added twice
         self._left -= 1
-        # one statement, no call: who is counted as received is in the sums
+        # One statement without a call: every user counted as received is in the sums.
         self._reports, (self._moves, self._bits), self._received = reports, tables, self._received + 1
 
     def _read(self, message: Any) -> tuple[Found, bytes]:
@@ -216,7 +224,7 @@ class ReportShuffler(Inbox):
         return found, nonce
 
     def receive_many(self, batch: Sequence[Any]) -> int:
-        """The same for many messages, bad ones counted and skipped; returns how many were good."""
+        """Count many messages; bad ones are recorded as refused. Returns the number of good ones."""
         before = self._received
         for message in batch:
             with suppress(MessageRejected):
@@ -230,7 +238,7 @@ class ReportShuffler(Inbox):
         self._bits = self._bits + bits
 
     def add_counted(self, counted: Histogram, most: int) -> int:
-        """As :meth:`discreet.mechanisms.shuffle.shuffle_session.Shuffler.add_counted`."""
+        """See :meth:`discreet.mechanisms.shuffle.shuffle_session.Shuffler.add_counted`."""
         if type(counted) is not Histogram:
             raise ValueError(f"counted is a {type(counted).__name__}: must be what a ReportShuffler lets out")
         tables = {"reports": self._reports, "moves": self._moves, "bits": self._bits}
@@ -252,7 +260,7 @@ class ReportShuffler(Inbox):
         return users
 
     def output(self) -> Histogram:
-        """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
+        """Return the batch, once. It is deleted, also if :class:`BatchTooSmall` is raised."""
         found = Histogram(self._received, self._reports, self._moves, self._bits)
         self._forget()
         self._check_enough(found.users)
@@ -260,9 +268,10 @@ class ReportShuffler(Inbox):
 
 
 def estimated(query: CountQuery, reports: StepReports, histogram: Histogram) -> Floats:
-    """(cells,) unbiased sums of the query's families, in their order: debiased, as one user's report is.
+    """Return (cells,) unbiased sums of the query's families, in their order.
 
-    Source and variance: :mod:`discreet.mechanisms.local.randomized_response`.
+    The debiasing is that of one user's report. Source and variance:
+    :mod:`discreet.mechanisms.local.randomized_response`.
     """
     values = reports.arrays()[1].reshape(2, 2, 2)  # (about, policy, (gain, miss)); policy 1: all pairs
     tables = []
@@ -283,9 +292,9 @@ def amplified_mechanism(
     epsilon: float,
     delta: float,
 ) -> AmplifiedMechanism:
-    """Amplified reports, for batches with so many honest users each.
+    """Return the mechanism of amplified reports for batches with the numbers ``honest`` of honest users.
 
-    Raises ``ValueError`` if the query asks for what no report holds.
+    Raises ``ValueError`` if the query asks for counts that no report holds.
     """
     if query.stationary or query.pooled != "none" or query.groups:
         raise ValueError(
@@ -301,12 +310,11 @@ def amplified_mechanism(
 
 
 class AmplifiedSession(ShuffleSession):
-    """One stream of releases of counts from shuffled reports; made by :meth:`Shuffle.start`.
+    """Stream of releases of counts from shuffled reports; created by :meth:`Shuffle.start`.
 
-    As :class:`~discreet.mechanisms.shuffle.shuffle_session.ShuffleSession`, errors included, but for the
-    messages. In simulation, ``submit_sum`` takes the counts of what users report
-    (:func:`discreet.envs.rollouts.rollout.reported_counts`, or ``reported_step`` where one step is asked
-    for).
+    It behaves as :class:`~discreet.mechanisms.shuffle.shuffle_session.ShuffleSession`, errors included,
+    except for the messages. In simulation, ``submit_sum`` takes the counts of what users report
+    (:func:`discreet.envs.rollouts.rollout.reported_counts`, or ``reported_step`` if the query has one step).
     """
 
     bits = False
@@ -316,7 +324,7 @@ class AmplifiedSession(ShuffleSession):
 
     @property
     def reports(self) -> StepReports:
-        """What users of the open plan report. Raises ``RuntimeError`` if none is open."""
+        """Reports that users of the open plan send. Raises ``RuntimeError`` if no plan is open."""
         _ = self.open_plan
         return self._mechanism.choices[self._batch][1]
 
@@ -331,7 +339,7 @@ class AmplifiedSession(ShuffleSession):
         return AmplifiedEncoder(inner, self._device())
 
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
-        """(reports, moves, bits) of so many users: the randomizers' exact joint law."""
+        """Draw (reports, moves, bits) of ``users`` users from the randomizers' exact joint distribution."""
         reports, layout = self._mechanism.choices[self._batch][1], self._query.layout
         tables = reported_tables(reports, layout, sums, users)
         state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)

@@ -1,9 +1,9 @@
-"""Mechanisms of the shuffle model: which flips, or which reports, the devices of each batch send.
+"""Mechanisms of the shuffle model: the flips or the reports that the devices of each batch send.
 
-As :class:`~discreet.core.count_mechanism.CountMechanism` is for trusted servers and single devices. A user is
-in one batch; what leaves the shuffler of it is as private as the batch's noise makes it
-(:mod:`discreet.accounting.binomial_noise`, :mod:`discreet.accounting.shuffle_amplification`), and all batches
-together are as private as the one that costs most.
+They correspond to :class:`~discreet.core.count_mechanism.CountMechanism`, which is for trusted servers and
+single devices. A user is in one batch, and its noise determines the privacy of the shuffler's output
+(:mod:`discreet.accounting.binomial_noise`, :mod:`discreet.accounting.shuffle_amplification`). The privacy
+loss of all batches together is the largest loss of one batch.
 
 Sources: Bai, Talebi, Zhao and Cheng 2024; Feldman, McMillan and Talwar 2021.
 """
@@ -52,7 +52,7 @@ _KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def batch_ends(schedule: Schedule) -> Ints:
-    """(batches,) users at the end of each batch. Raises ``ValueError`` where that is not known in advance."""
+    """Return (batches,) users at the end of each batch; ``ValueError`` if unknown in advance."""
     if schedule.pooled_shares is not None:
         raise ValueError("schedule.pooled_shares: must be None, there are no pooled counts here")
     if schedule.users is None:
@@ -61,13 +61,13 @@ def batch_ends(schedule: Schedule) -> Ints:
             "the number of users"
         )
     ends = schedule.release_times[1:]
-    if not schedule.final:  # those who come after the last release are protected too
+    if not schedule.final:  # users after the last release are protected too
         ends = np.append(ends, schedule.users)
     return np.asarray(ends, np.int64)
 
 
 def form_of(query: CountQuery, noise: Noise, session: int) -> Form:
-    """What devices and shuffler must know of a batch: public."""
+    """Return the public parameters of a batch, for devices and shuffler."""
     layout = query.layout
     rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
     families = tuple(Family(_KINDS[name], f.each, f.coin, f.paired) for name, f in noise)
@@ -75,14 +75,14 @@ def form_of(query: CountQuery, noise: Noise, session: int) -> Form:
 
 
 def flips_of(family: Family, users: int) -> Components:
-    """The flips behind a counter of a family, of so many users."""
+    """Return the flips in one counter of a family, for ``users`` users."""
     n, p = users * family.flips, family.coin / COIN
     return ((n // 2, p), (n // 2, 1.0 - p)) if family.paired else ((n, p),)
 
 
 @dataclass(frozen=True, eq=False)
 class ShuffledMechanism(ABC):
-    """What both kinds have in common: batches of known sizes, and one record of all of them."""
+    """Base of both mechanisms: batches of known sizes, and one record for all of them."""
 
     query: CountQuery
     schedule: Schedule
@@ -104,28 +104,28 @@ class ShuffledMechanism(ABC):
 
     @cached_property
     def ends(self) -> Ints:
-        """(batches,) users at the end of each batch."""
+        """(batches,) number of users up to the end of each batch."""
         return batch_ends(self.schedule)
 
     @property
     def sizes(self) -> list[int]:
-        """Users of each batch."""
+        """Number of users in each batch."""
         sizes: list[int] = np.diff(self.ends, prepend=0).tolist()
         return sizes
 
     @property
     def trust(self) -> Trust:
-        """Nobody sees a trajectory; the shuffler sees single messages."""
+        """Trust model "shuffle": no party sees a trajectory; the shuffler sees single messages."""
         return "shuffle"
 
     @property
     @abstractmethod
     def records(self) -> tuple[Record, ...]:
-        """The numbers that the guarantee is computed from."""
+        """Records that the guarantee is computed from."""
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What everybody who takes part is promised: computed from the records."""
+        """Privacy guarantee of every user, computed from the records."""
         return guarantee_of(
             "shuffle", self.records, randomness=self.source, delta=self.stated.delta,
             epsilon_nominal=self.stated.epsilon,
@@ -139,23 +139,25 @@ class ShuffledMechanism(ABC):
     @property
     @abstractmethod
     def batches(self) -> tuple[tuple[int, Any], ...]:
-        """(users, what they send) of every scheduled batch, in order."""
+        """(users, content of their messages) of every scheduled batch, in order."""
 
-    # -------------------------------------------------------------------------- noise laws
+    # ----------------------------------------------------------------- noise distributions
     @abstractmethod
     def scheduled(self, batch: int, users: int) -> list[Any]:
-        """What the noise of a scheduled batch is made of, by family, if all its users come."""
+        """Return the noise components of a scheduled batch, by family, if all its users send a message."""
 
     @abstractmethod
     def merged(self, old: Any, new: Any) -> Any:
-        """What the noise of two batches together is made of."""
+        """Return the noise components of two batches together."""
 
     @abstractmethod
     def law(self, family: int, components: Any) -> Any:
-        """The law of noise that is made of these."""
+        """Return the distribution of the noise with these components."""
 
     def laws_at(self, n: int) -> dict[str, Any]:
-        """The laws of the release after n users, by family, if all of them send their messages.
+        """Return the noise distributions of the release after n users, by family.
+
+        They hold if all users send their messages.
 
         Raises ``ValueError`` unless n is one of ``schedule.release_times``.
         """
@@ -172,24 +174,25 @@ class ShuffledMechanism(ABC):
 
 @dataclass(frozen=True, eq=False)
 class FlipMechanism(ShuffledMechanism):
-    """Bits and coin flips in every counter of every message (Bai, Talebi, Zhao and Cheng 2024, repaired).
+    """Mechanism with random bits (flips) in every counter of every message.
 
-    Proposed by ``Shuffle()``. Its ``guarantee`` is computed from the flips of each batch, over which the
-    largest loss counts, since a user is in one batch.
+    The source is Bai, Talebi, Zhao and Cheng 2024, repaired. ``Shuffle()`` proposes this mechanism. Its
+    ``guarantee`` is computed from the flips of each batch: the largest loss over batches, since a user is in
+    one batch.
 
     Parameters
     ----------
     query : CountQuery
-        What is summed; one episode a user.
+        Counts to sum; one episode per user.
     schedule : Schedule
-        Its times are the batches' ends, so the number of users must be known.
+        Its times are the ends of the batches, so the number of users must be known.
     source : "seeded" or "secure"
-        Where coins come from: a simulation's seed, or the devices' own systems.
+        Source of randomness: a simulation's seed, or the operating systems of the devices.
     stated : Stated
-        At which delta in (0, 1) epsilon is stated.
+        The delta in (0, 1) at which epsilon is stated.
     noises : tuple, one for each batch
-        (family, flips) in the order of the query; a batch is let out only if as many messages came as its
-        flips have ``users``.
+        (family, flips) in the order of the query; a batch is released only if at least as many messages
+        arrived as its flips have ``users``.
     words : str
         How the flips were chosen.
 
@@ -212,7 +215,7 @@ class FlipMechanism(ShuffledMechanism):
         query, sizes = self.query, self.sizes
         if query.steered or query.stationary or query.pooled != "none":
             raise ValueError("query: must be of bits, not with pooled steps, group returns or cut rewards")
-        # tuples all through: what a list holds could change once people come
+        # Tuples at every level: the content of a list could change after the first user.
         noises = tuple(tuple((name, flips) for name, flips in noise) for noise in self.noises)
         object.__setattr__(self, "noises", noises)
         if len(self.noises) != len(sizes):
@@ -233,7 +236,7 @@ class FlipMechanism(ShuffledMechanism):
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """The flips of every batch that no other one's dominate."""
+        """Flips of every batch that are not dominated by those of another batch."""
         return (BinomialRecord(self.words, undominated(self.noises), accountant.ways(self.query)),)
 
     @property
@@ -242,18 +245,18 @@ class FlipMechanism(ShuffledMechanism):
         return tuple(zip(self.sizes, self.noises, strict=True))
 
     def scheduled(self, batch: int, users: int) -> list[Any]:
-        """The flips of a batch."""
+        """Return the flips of a batch, by family."""
         families = form_of(self.query, self.noises[batch], 0).families
         return [flips_of(family, users) for family in families]
 
     def merged(self, old: Any, new: Any) -> Any:
-        """All flips, those of ``old`` (a tuple of numbers of flips with their odds) and of ``new``."""
+        """Return all flips of ``old`` and ``new``, both tuples of (number of flips, probability)."""
         return merged((*old, *new))
 
     def law(self, family: int, components: Any) -> BinomialLaw:
-        """The law of the flips in ``components`` (of :meth:`merged`), less their mean.
+        """Return the distribution of the flips in ``components`` (of :meth:`merged`), minus their mean.
 
-        family : the index of a family of the query, from 0 on.
+        family : index of a family of the query, starting at 0.
         """
         name = list(self.query.row_families)[family]
         shape = self.query.row_families[name]
@@ -269,7 +272,10 @@ class FlipMechanism(ShuffledMechanism):
 
 
 def undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
-    """Batches but for those with the same flips of more users: more of the same noise hides no less."""
+    """Keep, of all batches with the same flips, only the one with the fewest users.
+
+    More of the same noise gives at least as much privacy.
+    """
     least: dict[tuple[tuple[str, int, int], ...], Noise] = {}
     for noise in dict.fromkeys(noises):
         key = tuple((name, f.each, f.coin) for name, f in noise)
@@ -280,18 +286,19 @@ def undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
 
 @dataclass(frozen=True, eq=False)
 class AmplifiedMechanism(ShuffledMechanism):
-    """Reports of a few steps of each user, amplified by shuffling (Feldman, McMillan and Talwar 2021).
+    """Mechanism with reports of a few steps of each user, amplified by shuffling.
 
-    Proposed by ``Shuffle(randomizer="amplified")``. Its ``guarantee`` is computed from the reports and the
-    sizes of the batches, over which the largest loss counts, since a user is in one batch.
+    The source is Feldman, McMillan and Talwar 2021. ``Shuffle(randomizer="amplified")`` proposes this
+    mechanism. Its ``guarantee`` is computed from the reports and the sizes of the batches: the largest loss
+    over batches, since a user is in one batch.
 
     Parameters
     ----------
     query, schedule, source, stated : as for :class:`FlipMechanism`
-        The query's counts are per step: neither pooled over steps nor of group returns.
+        The query's counts are per step: not pooled over steps, and without group returns.
     choices : tuple of (int, StepReports), one for each batch
-        Honest users, from 1 to the batch's size, and what everybody reports; a batch is let out only if as
-        many reports came.
+        Number of honest users, from 1 to the batch's size, and what each user reports; a batch is released
+        only if at least that number of reports arrived.
 
     Raises
     ------
@@ -314,7 +321,7 @@ class AmplifiedMechanism(ShuffledMechanism):
                 "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
                 "pooled) and group returns are not"
             )
-        # tuples all through: what a list holds could change once people come
+        # Tuples at every level: the content of a list could change after the first user.
         object.__setattr__(self, "choices", tuple((honest, reports) for honest, reports in self.choices))
         if len(self.choices) != len(sizes):
             raise ValueError(
@@ -328,14 +335,14 @@ class AmplifiedMechanism(ShuffledMechanism):
 
     @cached_property
     def records(self) -> tuple[AmplifiedRecord, ...]:
-        """Of every batch, its honest users and what a message costs by itself."""
+        """Number of honest users of every batch, and the privacy loss of a message without the shuffler."""
         batches = tuple(sorted({(honest, _loss(reports)) for honest, reports in self.choices}))
         most, steps = max(reports.steps for _, reports in self.choices), self.query.counted_steps
         words = f"{'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of {steps}"
         return (AmplifiedRecord(f"amplified reports of {words if steps > 1 else 'the one step'}", batches),)
 
     def parts(self, reports: StepReports, users: int) -> list[Any]:
-        """The law of so many users' reports, by family."""
+        """Return the noise distributions of the reports of ``users`` users, by family."""
         share = 1.0 / (self.schedule.releases or 1)
         return [
             (local_reports.law(reports, self.query, name, "stochastic", users, users, share),)
@@ -348,24 +355,26 @@ class AmplifiedMechanism(ShuffledMechanism):
         return tuple(zip(self.sizes, (reports for _, reports in self.choices), strict=True))
 
     def scheduled(self, batch: int, users: int) -> list[Any]:
-        """The reports of a batch."""
+        """Return the noise distributions of the reports of a batch, by family."""
         return self.parts(self.choices[batch][1], users)
 
     def merged(self, old: Any, new: Any) -> Any:
-        """The law of all reports that ``old`` and ``new`` are laws of, a tuple of one; both empty: ()."""
+        """Return a tuple of one distribution, of all reports in ``old`` and ``new``; () if both are empty."""
         laws = (*old, *new)
         return (joined(laws),) if laws else ()
 
     def law(self, family: int, components: Any) -> Any:
-        """The law of reports: ``components`` is the tuple that :meth:`merged` made.
+        """Return the noise distribution in ``components``, a tuple made by :meth:`merged`.
 
-        Of nobody's where it is empty; ``family`` : the index of a family of the query, from 0 on.
+        An empty tuple gives the distribution for 0 users.
+
+        family : index of a family of the query, starting at 0.
         """
         return components[0] if components else self.parts(self.choices[0][1], 0)[family][0]
 
 
 def _loss(reports: StepReports) -> float:
-    """What one user's whole message really costs without the shuffler: m times ln of the largest ratio."""
+    """Return the privacy loss of one message without the shuffler: m times ln of the largest ratio."""
     alphabets = {}
     for about in range(2 if reports.share else 1):
         one = reports.randomizer(about, True)

@@ -1,28 +1,34 @@
-r"""The shuffle model: three parties, none of whom is trusted with raw data.
+r"""Shuffle model with three parties, none of which is trusted with raw data.
 
-1. **The device** (:mod:`discreet.device`) turns a trajectory into bits: her own and coin flips, for every
-   counter alike.
-2. **The shuffler** (:class:`Shuffler`) strips what identifies a sender, refuses what is not of the published
-   form, and lets out, for each counter, how many ones and how many bits came. A uniform permutation of
-   indistinguishable bits says neither more nor less, and counts leave no trace of an order. It lets out
-   nothing of a batch with fewer messages than were accounted for: who drops out takes her flips with her.
-3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips: unbiased sums, with binomial noise of
-   exactly known law.
+1. **The device** (:mod:`discreet.device`) turns a trajectory into bits: the user's own bits and random bits
+   (flips), for every counter in the same way.
+2. **The shuffler** (:class:`Shuffler`) removes what identifies a sender and refuses messages that do not have
+   the published form. For each counter it releases the number of ones and the number of bits. This is
+   equivalent to a uniform permutation of indistinguishable bits, and counts keep no trace of an order. A
+   batch with fewer messages than were accounted for is not released, since absent users add no flips.
+3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips. The sums are unbiased, with binomial
+   noise of exactly known distribution.
 
-:class:`ShuffleSession` plays the last two for a learner. Deployed, each is built from the same public
-:class:`~discreet.device.shuffle_payload.Form` where it runs.
+:class:`ShuffleSession` plays the last two for a learner. In a deployment each party is built, where it runs,
+from the same public :class:`~discreet.device.shuffle_payload.Form`.
 
-What is guaranteed. For every batch, (epsilon, delta)-indistinguishability of what leaves the shuffler, if
-any one user's trajectory is replaced; batches hold disjoint users, and policies are functions of earlier
-outputs, so the same holds for all of them together (parallel composition, adaptively). Trusted are the
-shuffler, not to keep or leak single messages; the transport before it, to know who is in the plan and to pass
-one message of each (a nonce tells a copy, not a second message: each one that a person sends beyond her first
-takes the place, and so the flips, of somebody else); and that at most the stated share of a batch's users
-adds no flips, or gives them away. Calibration rests on the others' flips alone. Who deviates can bias the
-counts, by no more than the bits that one user has in each.
+Guarantee. For every batch, the output of the shuffler is (epsilon, delta)-indistinguishable if the trajectory
+of one user is replaced. Batches hold disjoint users, and policies are functions of earlier outputs, so the
+same holds for all batches together (parallel composition, adaptively).
 
-Sensitivity. A trajectory has one bit in each counter (two for a centred reward): what replacing it can move
-is listed in :mod:`discreet.accounting.binomial_noise`, which accounts for all counters jointly.
+The guarantee rests on three assumptions:
+
+* the shuffler does not keep or leak single messages;
+* the transport before it knows who is in the plan and passes one message of each user. A nonce detects a
+  copy, not a second message. Each further message of a user replaces that of another user, whose flips are
+  then missing;
+* at most the stated share of a batch's users add no flips or disclose them.
+
+Calibration rests on the flips of the other users alone. A user who deviates can bias each count by at most
+the number of bits that one user has in it.
+
+Sensitivity. A trajectory has one bit in each counter (two for a centred reward). The changes that replacing
+it can cause are listed in :mod:`discreet.accounting.binomial_noise`, which accounts for all counters jointly.
 
 Source: Bai, Talebi, Zhao and Cheng 2024 (the printed protocol sends integers, which no noise makes private).
 """
@@ -71,7 +77,7 @@ _READ_AT_ONCE = 256  # messages whose digits are unpacked together
 
 
 class BatchTooSmall(RuntimeError):
-    """Too few messages came: the batch stays with the shuffler, which forgets it."""
+    """Too few messages arrived: the shuffler deletes the batch and releases nothing of it."""
 
 
 # -------------------------------------------------------------------------------- three parties
@@ -79,9 +85,9 @@ class BatchTooSmall(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class BitEncoder:
-    """The device's encoder in a session: checks the trajectory, and makes one message of it.
+    """Encoder of a device in a session: checks the trajectory and makes one message of it.
 
-    secure : the session promises exact noise, so that seeded coins are refused.
+    secure : whether the session promises exact noise; seeded random generators are then refused.
     """
 
     __repr__ = brief
@@ -91,11 +97,11 @@ class BitEncoder:
 
     @property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away without the shuffler."""
+        """Privacy guarantee of one message without the shuffler."""
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
+        """Make the message. Raises ``ValueError`` on a broken record or another plan: nothing is sent."""
         number = same_plan(self.device.plan, plan)
         if self.secure and not coins.exact:
             raise ValueError(f"coins = {coins!r}: this session needs SecureRng()")
@@ -107,19 +113,21 @@ class BitEncoder:
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """What leaves the shuffler of a batch: for each counter, (counters,) ones and (counters,) bits in all."""
+    """Output of the shuffler for a batch: (counters,) number of ones and (counters,) number of bits."""
 
     ones: Ints
     bits: Ints
 
 
 class Inbox:
-    """Which messages of a batch count: those to the open plan, each once, no more than it has users.
+    """Rules for the messages of a batch that count.
 
-    least : messages that the batch was accounted for: with fewer, nothing comes out.
+    A message counts if it is for the open plan, is not a copy, and the plan has users left.
+
+    least : number of messages that the batch was accounted for; with fewer, nothing is released.
     """
 
-    # Of a saved file: what was counted of a batch that is not let out yet, and no message.
+    # A saved file holds the counts of a batch that is not released yet, and no message.
     _STATE: ClassVar[tuple[str, ...]] = ("_seen", "_plan", "_left", "_received", "_refused")
 
     def __init__(self, least: int) -> None:
@@ -130,29 +138,29 @@ class Inbox:
 
     @property
     def received(self) -> int:
-        """Messages that count."""
+        """Number of messages that count."""
         return self._received
 
     @property
     def refused(self) -> Mapping[Reason, int]:
-        """Messages that do not, by reason. Public: tells of senders' conduct, not of what they sent."""
+        """Number of refused messages, by reason. Public: it describes senders' conduct, not data."""
         return MappingProxyType(self._refused)
 
     @property
     def left(self) -> int:
-        """Messages that the open plan may still send."""
+        """Number of messages that the users of the open plan may still send."""
         return self._left
 
     def open(self, plan: int, users: int) -> None:
-        """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
+        """Accept at most ``users`` messages to this plan; after this call, those to other plans are late."""
         self._plan, self._left = plan, checks.integer("users", users, 1)
 
     def shut(self) -> None:
-        """From now on no message to the open plan counts: all of its users have come, or are absent."""
+        """Accept no further message to the open plan: each of its users has sent one or is absent."""
         self._left = 0
 
     def _check_new(self, nonce: bytes) -> None:
-        """Raise ``MessageRejected`` if this message came before, or too many did."""
+        """Raise ``MessageRejected`` if this message was received before, or the plan has no users left."""
         if nonce in self._nonces:
             raise MessageRejected("replayed", "came before")
         if not self._left:
@@ -166,7 +174,7 @@ class Inbox:
 
     @property
     def _seen(self) -> tuple[NDArray[np.uint8]]:
-        """(n, 16) nonces that came, in ascending order: so that none comes again."""
+        """(n, 16) nonces that were received, in ascending order, so that none is accepted again."""
         return (np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE),)
 
     @_seen.setter
@@ -178,14 +186,14 @@ class Inbox:
 
 
 class Shuffler(Inbox):
-    """Takes messages of one batch, and lets out counts without senders.
+    """Shuffler that takes the messages of one batch and releases counts without senders.
 
     Parameters
     ----------
     form : Form
-        What the batch's messages look like.
+        Format of the batch's messages.
     least : int
-        Messages that the batch was accounted for: with fewer, nothing comes out.
+        Number of messages that the batch was accounted for; with fewer, nothing is released.
     """
 
     _BOUND, _STATE = ("form", "least"), (*Inbox._STATE, "_ones")
@@ -197,17 +205,17 @@ class Shuffler(Inbox):
 
     @classmethod
     def of_batch(cls, mechanism: FlipMechanism, batch: int, session: int) -> Shuffler:
-        """That of a scheduled batch, wherever it runs. session : the number of the session that it is for."""
+        """Create the shuffler of a scheduled batch, in any process. session : number of its session."""
         noise = mechanism.noises[batch]
         return cls(form_of(mechanism.query, noise, session), noise[0][1].users)
 
     @property
     def device(self) -> Form:
-        """What devices must know: the form."""
+        """Public parameters that devices need: the form."""
         return self.form
 
     def receive(self, message: bytes) -> None:
-        """Count one message, or count it as rejected and raise ``MessageRejected``."""
+        """Count one message, or raise :class:`~discreet.device.message_envelope.MessageRejected` (and count that)."""
         try:
             nonce, ones = messages.read(self.form, self._plan, message)
             self._admit(nonce)
@@ -217,19 +225,21 @@ class Shuffler(Inbox):
         self._count(ones, 1)
 
     def _count(self, ones: Ints, users: int) -> None:
-        # one statement, no call: with a user counted whose flips are not there, too few might be let out
+        # One statement without a call: if a user were counted without their flips, too few might be released.
         self._ones, self._received = self._ones + ones, self._received + users
 
     def _admit(self, nonce: bytes) -> None:
-        """Take a place of the plan. Flips are received once they are added: an interrupt in between leaves
-        the batch short by a user, where the other order would let it out without her flips.
+        """Take one of the plan's places. The message counts as received only when its flips are added.
+
+        An interrupt in between leaves the batch short of one user. The other order would release the batch
+        without that user's flips.
         """
         self._check_new(nonce)
         self._nonces.add(nonce)
         self._left -= 1
 
     def receive_many(self, batch: Sequence[bytes]) -> int:
-        """The same for many messages, bad ones counted and skipped; returns how many were good."""
+        """Count many messages; bad ones are recorded as refused. Returns the number of good ones."""
         before, form = self._received, self.form
         for begin in range(0, len(batch), _READ_AT_ONCE):
             parts = []
@@ -253,15 +263,15 @@ class Shuffler(Inbox):
         return self._received - before
 
     def add_simulated(self, ones: Ints, users: int) -> None:
-        """Count the messages of simulated users at once, whose ones add up to this."""
+        """Count the messages of simulated users at once; ``ones`` is the sum of their ones per counter."""
         self._left -= users
         self._count(ones, users)
 
     def add_counted(self, counted: Counted, most: int) -> int:
-        """Count what the same batch's shuffler in another process let out, of how many users: at most
-        ``most``.
+        """Add the output of the same batch's shuffler in another process. Returns its number of users.
 
-        Raises ``ValueError`` unless it could be of so many, each with messages of this form.
+        Raises ``ValueError`` unless ``counted`` is a possible output for 1 to ``most`` users with messages of
+        this form.
         """
         if type(counted) is not Counted:
             raise ValueError(f"counted is a {type(counted).__name__}: must be what a Shuffler lets out")
@@ -279,7 +289,7 @@ class Shuffler(Inbox):
         return users
 
     def output(self) -> Counted:
-        """The counts of the batch, once: they are forgotten, also when :class:`BatchTooSmall` is raised."""
+        """Return the counts of the batch and delete them, also if :class:`BatchTooSmall` is raised."""
         ones, received = self._ones, self._received
         self._ones, self._nonces, self._received, self._left = np.zeros_like(ones), set(), 0, 0
         self._check_enough(received)
@@ -289,16 +299,16 @@ class Shuffler(Inbox):
 
 @dataclass(frozen=True, eq=False)
 class Analyzer:
-    """Counts to sums: subtracts what the flips add on average."""
+    """Analyzer that converts counts to sums by subtracting the mean of the flips."""
 
     form: Form
 
     def users(self, counted: Counted) -> int:
-        """How many users' messages were counted."""
+        """Return the number of users whose messages were counted."""
         return int(counted.bits[0]) // self.form.families[0].messages
 
     def sums(self, counted: Counted) -> Floats:
-        """(counters,) unbiased sums: of indicators and reward bits y, or of y - 1/2 where centred."""
+        """Return (counters,) unbiased sums of indicators and reward bits y, or of y - 1/2 if centred."""
         users, form = self.users(counted), self.form
         sums = np.empty(counted.ones.size)
         for i, family in enumerate(form.families):
@@ -310,7 +320,7 @@ class Analyzer:
         return sums
 
     def components(self, counted: Counted, family: int) -> Components:
-        """The flips behind each counter of a family."""
+        """Return the flips in each counter of a family."""
         return flips_of(self.form.families[family], self.users(counted))
 
 
@@ -318,7 +328,7 @@ class Analyzer:
 
 
 class ShuffleSession(StreamSession):
-    """One stream of releases of counts under the shuffle model; made by :meth:`Shuffle.start`.
+    """Stream of releases of counts under the shuffle model; created by :meth:`Shuffle.start`.
 
     The calls are those of :class:`~discreet.mechanisms.interfaces.Session`. A plan's users are in the batch
     that is open when it begins; a plan may fill several batches, but not a part of a later one.
@@ -326,9 +336,9 @@ class ShuffleSession(StreamSession):
     Raises
     ------
     BatchTooSmall
-        From ``release``, if more users of the batch were absent or refused than the stated share: its
-        messages are dropped, and the next ``release`` gives the last one again (zeros of nobody, number 0,
-        where none was made). ``covers`` counts those alone whose messages were let out.
+        From ``release``, if more users of the batch were absent or refused than the stated share. Its
+        messages are dropped, and the next ``release`` returns the last one again. If there was none, it
+        returns zeros of no user, with number 0. ``covers`` counts only users whose messages were released.
     RuntimeError
         On calls out of order, on a closed session, and in another process than the one that started it.
     ValueError
@@ -346,20 +356,20 @@ class ShuffleSession(StreamSession):
     _DERIVED = (*StreamSession._DERIVED, "_query", "_ends", "_shufflers")
 
     def __init__(self, mechanism: ShuffledMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not self._made_of:  # a subclass could state any loss
+        if type(mechanism) is not self._made_of:  # a subclass could state any privacy loss
             raise ValueError(
                 f"mechanism = {mechanism!r}: must be of {self._made_of.__name__}, and no subclass of it"
             )
-        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism = replace(mechanism)  # checked again, and shares no array with the caller
         mechanism.check_source(randomness)
         super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
-        self._mechanism: Any = mechanism  # of the one kind that was checked
+        self._mechanism: Any = mechanism  # of the kind that was checked above
         self._query, self._randomness = mechanism.query, randomness
         self._ends = mechanism.ends
         self._most_users = int(self._ends[-1])
         self._session = session_number(self._key)
         self._shufflers: list[Any] = []  # of the batches since the last release
-        self._batch = -1  # that the last of them is for
+        self._batch = -1  # index of the batch of the last shuffler
         self._sums = np.zeros(self._query.cells)
         self._components: list[Any] = [() for _ in self._query.row_families]
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
@@ -371,10 +381,10 @@ class ShuffleSession(StreamSession):
 
     @property
     def _open_batches(self) -> list[dict[str, Any]]:
-        """What a saved file holds of the batches since the last release.
+        """State of the batches since the last release, for a saved file.
 
-        Their users go on and who came cannot come again. The counts are of fewer messages than were accounted
-        for: as secret as the messages.
+        After restoring, the remaining users can send messages, and no user can send twice. The counts are
+        as secret as the messages, since they may be of fewer messages than were accounted for.
         """
         return [whole_of(shuffler) for shuffler in self._shufflers]
 
@@ -385,22 +395,22 @@ class ShuffleSession(StreamSession):
     # ------------------------------------------------------------------------ public facts
     @property
     def records(self) -> tuple[Record, ...]:
-        """The numbers that the guarantee is computed from."""
+        """Records that the guarantee is computed from."""
         return self._mechanism.records
 
     @property
     def mechanism(self) -> Any:
-        """What it does, and what that costs: a copy."""
+        """Copy of the mechanism, with its privacy guarantee."""
         return replace(self._mechanism)
 
     @property
     def query(self) -> CountQuery:
-        """What is summed (a copy: who writes to its arrays moves no sum)."""
+        """Copy of the query that is summed; writing to its arrays changes no sum."""
         return self._query.copy()
 
     @property
     def refused(self) -> Mapping[Reason, int]:
-        """Messages that were not added so far, by reason."""
+        """Number of messages that were refused so far, by reason."""
         now = dict(self._refused)
         for shuffler in self._shufflers:
             for reason, count in shuffler.refused.items():
@@ -409,10 +419,10 @@ class ShuffleSession(StreamSession):
 
     @property
     def number(self) -> int:
-        """In [0, 2^64): stands in the form of every message, and tells this session from any other one."""
+        """Number in [0, 2^64) that identifies this session; part of the form of every message."""
         return self._session
 
-    # ------------------------------------------------------------------------------ people
+    # ------------------------------------------------------------------------------- users
     def _admitted(self, plan: Plan, users: int) -> Plan:
         self._check_no_group(plan)
         after = self._users + users
@@ -433,7 +443,7 @@ class ShuffleSession(StreamSession):
 
     @property
     def device(self) -> Any:
-        """What devices of the open plan's users must know and do; its form is published for each batch.
+        """Encoder for the devices of the open plan's users; its form is published for each batch.
 
         Raises ``RuntimeError`` if no plan is open.
         """
@@ -447,15 +457,18 @@ class ShuffleSession(StreamSession):
         return BitEncoder(self._device(), self._key is None)
 
     def submit(self, message: Message | Trajectory) -> None:
-        """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""
+        """Pass one message to the shuffler. A bad one raises ``ValueError``, is counted and adds nothing."""
         super().submit(message)
 
     def submit_counted(self, counted: Any) -> None:
-        """What the open batch's shuffler let out, where it is a process of its own (:meth:`Shuffler.output`).
+        """Add the output of the open batch's shuffler in a separate process (:meth:`Shuffler.output`).
 
-        The people of the batch are counted as :meth:`absent` before, since none of their messages came here.
-        Raises ``ValueError`` unless ``counted`` could be of as many people and of the batch's form, and
-        ``RuntimeError`` where people of the batch's plans are still to come, or somebody's message came here.
+        The users of the batch are reported as :meth:`absent` before this call, since none of their messages
+        arrived here.
+
+        Raises ``ValueError`` unless ``counted`` has the batch's form and at most as many users as were
+        absent. Raises ``RuntimeError`` if users of the batch's plans are still awaited, or if a message
+        arrived here.
         """
         with self._call():
             self._check_open()
@@ -466,11 +479,14 @@ class ShuffleSession(StreamSession):
             self._absent -= came
 
     def _check_in_time(self, message: Message) -> None:
-        """The message itself says what plan it is for; who comes to none is counted as late."""
+        """Refuse a message that no open plan awaits, and count it as late.
+
+        The message itself states its plan.
+        """
         if self._awaited:
             return
         if self._shufflers and isinstance(message.message, bytes):
-            self._shufflers[-1].shut()  # absent people keep their places
+            self._shufflers[-1].shut()  # absent users keep their places
             return
         self._refused["late"] += 1
         if self._plan is None:
@@ -485,15 +501,15 @@ class ShuffleSession(StreamSession):
         before = self._shufflers[-1].left
         try:
             self._shufflers[-1].receive(message.message)
-        finally:  # an interrupt after a message was admitted must not let her come again
+        finally:  # after an interrupt, the sender of an admitted message must not be admitted again
             self._count(before - self._shufflers[-1].left)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """The messages of simulated users at once: exact sums, flips from the exact law of their sum.
+        """Add the messages of simulated users at once: exact ``sums`` plus flips of ``users`` users.
 
-        For simulation only: raises ``ValueError`` under secure randomness. Sums of rewards must be sums of
-        rewards rounded to bits (:func:`discreet.envs.rollouts.rollout.reward_bits`), less 1/2 each where
-        centred.
+        The flips are drawn from the exact distribution of their sum. For simulation only: raises
+        ``ValueError`` under secure randomness. Sums of rewards must be sums of rewards rounded to bits
+        (:func:`discreet.envs.rollouts.rollout.reward_bits`), minus 1/2 each if centred.
         """
         super().submit_sum(sums, users)
 
@@ -503,7 +519,7 @@ class ShuffleSession(StreamSession):
         self._shufflers[-1].add_simulated(*drawn, users)
 
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
-        """What the messages of so many simulated users add to the open batch's shuffler."""
+        """Draw what the messages of ``users`` simulated users add to the open batch's shuffler."""
         source = np.random.Generator(np.random.Philox(np.random.SeedSequence([*key.tolist(), self._users])))
         form = self._shufflers[-1].form
         cells = self._query.to_cells(sums)
@@ -525,7 +541,7 @@ class ShuffleSession(StreamSession):
 
     # ---------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
-        if self._last is None:  # what a dropped batch is answered with where nothing was released before
+        if self._last is None:  # the answer to a dropped batch if nothing was released before
             nothing = self._estimates(self._sums, self._components, 0)
             self._last = Release(nothing, 0, 0, self._guarantee, Measurement(nothing, 0.0, 1.0))
         before = next(iter(self._last.estimates.values())).covers
@@ -536,11 +552,11 @@ class ShuffleSession(StreamSession):
         ]
         self._sums, self._components = sums, merged_now
         measured = self._estimates(fresh, components, users)
-        # those whose messages were let out: neither absent people nor dropped batches, which carry no flips
+        # covers counts users whose messages were released: absent users and dropped batches carry no flips
         return self._estimates(sums, merged_now, before + users), Measurement(measured, 0.0, 1.0)
 
     def _let_out(self) -> tuple[Floats, list[Any], int]:
-        """The batches since the last release, summed; whatever happens, they are forgotten."""
+        """Sum the batches since the last release; they are deleted, also if an exception is raised."""
         shufflers, self._shufflers, self._batch, self._fresh = self._shufflers, [], -1, True
         for shuffler in shufflers:
             for reason, count in shuffler.refused.items():
@@ -555,7 +571,7 @@ class ShuffleSession(StreamSession):
         return total, parts, users
 
     def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
-        """(sums, what their noise is made of by family, users) of one batch, which is forgotten."""
+        """Return (sums, noise components by family, users) of one batch, which is then deleted."""
         counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
         fresh = [analyzer.components(counted, i) for i in range(len(self._components))]
         return analyzer.sums(counted), fresh, analyzer.users(counted)
@@ -568,7 +584,7 @@ class ShuffleSession(StreamSession):
         }
 
     def laws_at(self, n: int) -> dict[str, Any]:
-        """As the mechanism's: laws of the release after n users, if all of them send their messages."""
+        """Return the noise distributions of the release after n users, if all of them send their messages."""
         return self._mechanism.laws_at(n)
 
 
