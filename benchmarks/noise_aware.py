@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import discreet as dr
-from discreet.experiments.simulate import Setup
 from benchmarks.leaderboard.env_suites import SUITE
+from discreet.experiments.simulate import Setup
 from discreet.utils.system import processors
 
 USERS = 20_000

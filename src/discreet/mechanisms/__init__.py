@@ -1,1 +1,5 @@
 """Mechanisms, their sessions, and privatizers, which choose a mechanism for a learner."""
+
+from discreet import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__)

@@ -162,14 +162,17 @@ class BatchMechanism:
         return parallel([(kind.words, kind.guarantee) for kind in self.kinds])
 
     def shared(self, law: Any) -> NoiseDistribution:
-        """The law with a batch's part of a failure probability, of which its own mechanism knows nothing."""
+        """Return the noise distribution ``law`` with one batch's share of its failure probability.
+
+        The batch's own mechanism does not know of the other batches.
+        """
         if isinstance(law, NoNoise):
             return law
         shared: NoiseDistribution = replace(law, share=law.share / len(self.parts))
         return shared
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """The laws of the release after n users, by family, if all of them send their reports.
+        """Return the noise distributions, by family, after ``n`` users if all of them send their messages.
 
         Raises ``ValueError`` unless n is one of ``schedule.release_times``.
         """
@@ -291,7 +294,10 @@ class BatchSession(StreamSession):
         return self._mechanism.bits
 
     def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
-        """As the mechanism's: laws of the release after n users, if all of them send their reports."""
+        """Return the noise distributions of the release after ``n`` users if all of them send their messages.
+
+        Raises ``ValueError`` as the mechanism's method does.
+        """
         return self._mechanism.laws_at(n)
 
     @property

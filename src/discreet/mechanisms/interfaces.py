@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
-    "NoiseDistribution", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "ReturnBounds", "Schedule",
-    "Session", "ProblemSpec", "StepSums", "StepwiseRelease", "Budget", "Trust",
+    "NoiseDistribution", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "ReturnBounds",
+    "Schedule", "Session", "ProblemSpec", "StepSums", "StepwiseRelease", "Budget", "Trust",
 ]  # fmt: skip
 
 
@@ -117,7 +117,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class ReturnBounds:
-    """What is public about an episode's return: how it is added up, in which units, and between which bounds.
+    """Public facts about an episode's return: how rewards are added up, their units and bounds.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class Sized:
 
 @dataclass(frozen=True, eq=False)
 class ProblemSpec(Sized):
-    """What is publicly declared about the problem before anybody acts.
+    """Public facts about the problem, declared before users act.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ class ProblemSpec(Sized):
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", checks.integer("groups", self.groups, 1))
         if self.returns is not None and not isinstance(self.returns, ReturnBounds):
-            raise ValueError(f"returns = {checks.said(self.returns)}: must be Returns or None")
+            raise ValueError(f"returns = {checks.said(self.returns)}: must be ReturnBounds or None")
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
         if self.budget is not None and not isinstance(self.budget, Budget):
@@ -318,7 +318,7 @@ class StepwiseRelease(Protocol):
     def users(self) -> int: ...
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """By the names of the query's families; their bounds are over the cells of all steps."""
+        """Noise distributions by family of the query; their bounds are over the cells of all steps."""
         ...
 
     @property
@@ -406,7 +406,7 @@ class Mechanism(Protocol):
         ...
 
     def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
-        """The noise law of every family in the release after n users, a scheduled time."""
+        """Return the noise distributions, by family, of the release after ``n`` users, a scheduled time."""
         ...
 
 
@@ -453,15 +453,18 @@ class Learner(Protocol):
     """
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """When it wants releases: public, fixed before data. spec : what is declared about the problem."""
+        """Return the public times of release, fixed before data, for the declared problem ``spec``."""
         ...
 
     def query(self, spec: ProblemSpec) -> Any:
-        """Which sums it needs of the problem in ``spec``: a :class:`CountQuery`, or of features."""
+        """Return the query for the problem ``spec``: a :class:`CountQuery`, or one of sums of features."""
         ...
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> Any:
-        """Its first state for ``spec``. ties : (2,) uint64, the key of the public coins that break ties."""
+        """Return the first state for ``spec``.
+
+        ties : (2,) uint64, key of the public random numbers that break ties.
+        """
         ...
 
     def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]:

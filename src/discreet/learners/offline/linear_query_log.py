@@ -6,8 +6,8 @@ post-processing and costs no privacy. The possible computations depend on the qu
 * ``response="model"`` (Gram, next states, rewards): the answers describe the environment. Any option, any
   horizon of values, any known rewards can be planned with.
 * All others ask "sum phi V(s')" for the V of *their own* plan at that point. The answers give no information
-  on another V. :func:`~discreet.learners.offline.linear_pevi.replan_linear` plans again from the last step to the
-  first and compares each array of its questions with the stored array. It raises if they differ beyond
+  on another V. :func:`~discreet.learners.offline.linear_pevi.replan_linear` plans again from the last step to
+  the first and compares each array of its questions with the stored array. It raises if they differ beyond
   rounding (1e-9 of the range, because another machine's linear algebra differs by that much).
 """
 

@@ -26,10 +26,10 @@ Proved: privacy, since policies, C and the hand-over are functions of public fac
 Not proved: regret. Samples are narrower than the posterior, and the fit is a local one.
 
 Origin of the defaults. The rate of a fit, the wide sample and the size of the first batch were chosen on two
-sets. One is the training environments of :mod:`benchmarks.leaderboard.env_suites`. The other is random MDPs of seeds
-100 to 199 in which all pairs have rewards. Priors, ``width``, shares and the rule of C come from a prototype
-that was tried on environments of the suite, including RiverSwim. They were not searched again, and not on the
-suite.
+sets. One is the training environments of ``benchmarks.leaderboard.env_suites``. The other is random MDPs of
+seeds 100 to 199 in which all pairs have rewards. Priors, ``width``, shares and the rule of C come from a
+prototype that was tried on environments of the suite, including RiverSwim. They were not searched again, and
+not on the suite.
 
 Sources: Thompson 1933 and Osband, Russo and Van Roy 2013 (posterior sampling); Papandreou and Yuille 2010
 (samples by fitting perturbed data). The joint likelihood of noisy releases, the rule of C and the test are

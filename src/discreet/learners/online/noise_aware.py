@@ -37,7 +37,7 @@ proved: regret. The bonus is not a confidence bound (weights, rows and shrinkage
 data), and the explorers' distributions are not an exact posterior. benchmarks/default_learner.md lists the
 late regret per environment.
 
-The defaults were chosen on declared training environments without RiverSwim (:mod:`benchmarks.studies.tuning`,
+The defaults were chosen on declared training environments without RiverSwim (``benchmarks.studies.tuning``,
 benchmarks/default_learner.md).
 
 Source of posterior sampling: Osband, Russo and Van Roy 2013.
@@ -89,7 +89,8 @@ _FIXED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-# Chosen by benchmarks.studies.tuning for each kind of budget; replan_growth 1.1 and explore_share were set by hand
+# Chosen by benchmarks.studies.tuning for each kind of budget; replan_growth 1.1 and explore_share were set by
+# hand
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 4.0, "reward_share": 0.35,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,

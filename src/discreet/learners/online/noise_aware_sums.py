@@ -3,7 +3,7 @@
 At each release it discards the noise of older releases and reads the newest sums as one measurement of all
 users so far (gain 1, decay 1). This is :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`
 without generalised least squares over releases, which needs noise that no two releases share. It separates
-the gain of the learner from the gain of the mechanism (:mod:`papers.price_of_privacy`). It
+the gain of the learner from the gain of the mechanism (``papers.price_of_privacy``). It
 has no theorem and no compiled form.
 """
 

@@ -26,7 +26,7 @@ user. This is a Bayesian statement: it holds if the MDP was drawn from that prio
 No privacy: a policy that is optimal in a draw from the posterior depends on all users, without a bound on one
 user's influence.
 
-The defaults were chosen on :data:`benchmarks.leaderboard.env_suites.TRAINING` under ``NoPrivacy`` at 20 000 users
+The defaults were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy`` at 20 000 users
 (benchmarks/baselines.py, ``--part tuning``). Weak priors learn faster there: compared with m = S, b = 1 and
 four draws per release, the defaults halve the regret. The most important option is the number of draws
 between two releases. m is at the lower end of its grid and has little effect.

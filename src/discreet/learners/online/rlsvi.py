@@ -14,7 +14,7 @@ noise of variance sigma_h^2 each, regularised towards one pseudo-visit of value 
   clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). It learns almost nothing in 20 000
   users: sqrt(beta_k) is about 600 at RiverSwim, where no value is above 20.
 - ``preset="default"``: sigma_h = ``noise_const`` (H - h), h from 0, p_h = ``prior_value`` (H - h), Q clipped
-  to [0, H - h]. Constants chosen on :data:`benchmarks.leaderboard.env_suites.TRAINING` under ``NoPrivacy``
+  to [0, H - h]. Constants chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy``
   (benchmarks/baselines.py, ``--part tuning``), at 20 000 users. The pseudo-visit at half the range causes the
   exploration; regret falls with ``noise_const`` down to the end of the grid. A heuristic without a theorem.
 

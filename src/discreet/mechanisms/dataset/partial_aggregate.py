@@ -1,9 +1,9 @@
 """Partial aggregates: exact sums of disjoint users for one count query. Raw data without protection.
 
-A :class:`PartialAggregate` is the stage between user data and a release. Many machines can each count their own users
-and send their partial aggregates to the machine that draws the noise. A data set can be counted once, and
-released later. A partial aggregate states no guarantee, since it has none: it contains exact counts. Store,
-send and delete it like the trajectories themselves.
+A :class:`PartialAggregate` is the stage between user data and a release. Many machines can each count their
+own users and send their partial aggregates to the machine that draws the noise. A data set can be counted
+once, and released later. A partial aggregate states no guarantee, since it has none: it contains exact
+counts. Store, send and delete it like the trajectories themselves.
 
 Contents. For every counted step (for all together, if steps are pooled): how often each pair was followed by
 each state, and the sum of its rewards, in units of 1 / ``grid``. All of these are integers, so sums depend
@@ -283,7 +283,7 @@ class PartialAggregate:
         and fits.
         """
         if type(other) is not PartialAggregate:
-            raise ValueError(f"other = {checks.said(other)}: must be a Tally")
+            raise ValueError(f"other = {checks.said(other)}: must be a PartialAggregate")
         if not same_sums(self._query, other._query):
             raise ValueError("other.query: must sum the same as query, of the same layout")
         if self.grid % other.grid:

@@ -14,8 +14,8 @@ less noisy while the learner does not know yet which actions are good:
   value at a twentieth of the users, with the noise of batches that grow by 2 %, 10 sqrt(2) 2 H / (0.8
   epsilon). For few users the rule is u^2 epsilon <= 0.35 H, with a margin.
 
-The 1 % was measured on the training environments (:data:`benchmarks.leaderboard.env_suites.TRAINING`), at epsilon 1
-to 14 and 20,000 users. No other bound on u^2 epsilon / H had lower regret than 0.375. The learner was one
+The 1 % was measured on the training environments (``benchmarks.leaderboard.env_suites.TRAINING``), at epsilon
+1 to 14 and 20,000 users. No other bound on u^2 epsilon / H had lower regret than 0.375. The learner was one
 that otherwise asks for counts pooled over steps (:mod:`discreet.learners.online.noise_aware`).
 
 The twentieth was measured at epsilon 10 on the same environments and four random FrozenLake environments. The

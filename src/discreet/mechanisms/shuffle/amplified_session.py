@@ -203,7 +203,7 @@ class ReportShuffler(Inbox):
         self._nonces = set()
 
     def receive(self, message: Any) -> None:
-        """Count one message, or raise :class:`~discreet.device.message_envelope.MessageRejected` (and count that)."""
+        """Count one message, or count it as rejected and raise ``MessageRejected``."""
         try:
             found, nonce = self._read(message)
         except MessageRejected as refusal:

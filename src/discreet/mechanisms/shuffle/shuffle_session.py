@@ -215,7 +215,7 @@ class Shuffler(Inbox):
         return self.form
 
     def receive(self, message: bytes) -> None:
-        """Count one message, or raise :class:`~discreet.device.message_envelope.MessageRejected` (and count that)."""
+        """Count one message, or count it as rejected and raise ``MessageRejected``."""
         try:
             nonce, ones = messages.read(self.form, self._plan, message)
             self._admit(nonce)
