@@ -37,13 +37,13 @@ from discreet.core.count_query import CountQuery
 from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema
 from discreet.data.validate import episodes
-from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 schema, path, warm, workers = read_schema(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4])
 if workers == 1 and sys.argv[5:]:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
 for file in (warm, path):
     begin = time.process_time(), time.perf_counter()
-    tally = Tally(CountQuery(schema.layout, known_rewards=True))
+    tally = PartialAggregate(CountQuery(schema.layout, known_rewards=True))
     for part in episodes(open_source(file, schema), workers=workers):
         tally.add(part.trajectories, part.user)
 print(time.process_time() - begin[0], time.perf_counter() - begin[1], tally.people, int(tally.cells().sum()))

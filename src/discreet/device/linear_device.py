@@ -502,7 +502,7 @@ class LinearDevice:
         """One user's noisy cells, in units; rounds rewards first, if there is a grid.
 
         prepared : the plan's public arrays. states (H + 1,), actions (H,), rewards (H,) in [0, 1] : her
-        episode. coins : the source of her noise, ``SecureCoins()`` for a real person.
+        episode. coins : the source of her noise, ``SecureRng()`` for a real person.
         """
         if self.grid is not None:
             rewards = checked_on_grid(coins.rounded(rewards, self.grid), self.grid)

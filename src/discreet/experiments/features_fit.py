@@ -9,7 +9,7 @@ only if the map fits. There are no false alarms, beyond rounding.
 
 **A release of counts**, under any privatizer, gives an interval for every P_h(s' | s, a) and r_h(s, a). With
 T the released transitions, N their sum over s', E and E_N the bounds of the noise in any cell and in any
-row (:meth:`~discreet.accounting.noise_distributions.distributions.NoiseLaw`), each exceeded with probability
+row (:mod:`~discreet.accounting.noise_distributions.distributions`), each exceeded with probability
 p / 4, and n in [N - E_N, N + E_N] people there,
 
     |T(s') - n P(s')| <= E + sqrt(n ln(2 c n (n + 1) / (p / 2)) / 2)     for all c cells and all n at once,

@@ -169,7 +169,7 @@ def learn(
 
     Parameters
     ----------
-    source : Source, Part or SiteSums
+    source : Source, PartialAggregateFile or FederatedSum
         Files and their schema (:func:`discreet.data.row_batches.open_source`); or sums that were counted
         elsewhere (:func:`discreet.pipeline.partial_aggregates.merge_aggregates`), with their ``schema``; or
         the sum over sites that do not share data (:mod:`discreet.pipeline.federated`), with the learner and

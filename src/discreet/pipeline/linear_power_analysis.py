@@ -92,7 +92,7 @@ def linear_gain_power(
 
     Parameters
     ----------
-    world : PublicWorld
+    world : PublicMDP
     features : Features
         Features of the MDP's states and actions.
     learner : DPPEVI, DPVAPVI, PEVI or VAPVI

@@ -233,7 +233,7 @@ def gain_power(
 
     Parameters
     ----------
-    world : PublicWorld
+    world : PublicMDP
     users : int
         Number of users, one episode each, 1 to 1e9.
     privatizer : Central or NoPrivacy
@@ -284,7 +284,7 @@ def sample_size(
 
     Parameters
     ----------
-    world : PublicWorld
+    world : PublicMDP
     privatizer : Central or NoPrivacy
     chance : that share, in (0, 1)
     draws : simulated releases for each number, at least 1
@@ -330,7 +330,7 @@ def smallest_epsilon(
 
     Parameters
     ----------
-    world : PublicWorld
+    world : PublicMDP
     users : number of users
     delta : in (0, 1)
     chance : that share, in (0, 1)

@@ -85,7 +85,7 @@ class ReleaseFacts:
     users : int
         Number of users in the sums, at least 1.
     guarantee : Guarantee
-    laws : mapping of family to NoiseLaw
+    laws : mapping of family to NoiseDistribution
         For a release of counts: exactly its families; bounds are over the cells of all steps. Other
         releases may describe their noise in ``query``.
     records : tuple of JSON objects

@@ -771,7 +771,7 @@ def evaluate(
         Counts per step; read twice.
     spec : Spec
         The layout, and known rewards if they are public.
-    candidates : name to Candidate
+    candidates : mapping of name to PolicyEstimate
         Any name but "behaviour".
     level : float
         Level of the intervals, in (0, 1).

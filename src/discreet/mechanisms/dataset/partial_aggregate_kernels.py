@@ -1,4 +1,4 @@
-"""Compiled sums over many stored records at once: :meth:`Tally.add`."""
+"""Compiled sums over many stored records at once: :meth:`PartialAggregate.add`."""
 
 from __future__ import annotations
 
