@@ -1,1 +1,1 @@
-"""Experiments: simulation, configurations, results on disk, sweeps, statistics, figures."""
+"""Simulations, run configurations, results on disk, sweeps, statistics and figures."""
