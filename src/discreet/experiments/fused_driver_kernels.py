@@ -129,8 +129,8 @@ class Scratch(NamedTuple):
     step_visits: Floats  # (H, R)
     batch_visits: Floats  # (T, R)
     batch_rewards: Floats  # (T, R)
-    batch_transitions: Floats  # (T, R, S) if all records are pooled too, else empty.
-    pooled_transitions: Floats  # (0, 0, 0), passed to a learner without pooled families
+    batch_transitions: Floats  # (T, R, S) if all records are pooled too. Else empty.
+    pooled_transitions: Floats  # empty, passed to a learner without pooled families
     pooled_rewards: Floats  # (0, 0)
     flow: Ints
     errors: Floats
