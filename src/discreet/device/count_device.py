@@ -4,8 +4,8 @@ A participant gets two public objects: the form of the session (:class:`CountDev
 scales) and, for each plan, its number and policy. Every counter gets noise, visited or not. The privacy of
 a message therefore depends on the form's scales only, whatever the user did.
 
-A step (s, a, r, s') is counted as a visit of (s, a), a transition to s', and the reward r (less 1/2 if
-rewards are centred). The cells are those of that step, or of all steps together (``stationary``). In
+A step ``(s, a, r, s')`` is counted as a visit of ``(s, a)``, a transition to s', and the reward r (less 1/2
+if rewards are centred). The cells are those of that step, or of all steps together (``stationary``). In
 addition transitions and rewards may be pooled over steps: over all steps, or over the first visits to each
 state. ``step`` : that step alone, as a problem of one step.
 

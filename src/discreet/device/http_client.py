@@ -7,10 +7,13 @@ It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and
 
     with Client("https://study.example", key="9f3c...", promised=4.0) as client:
         place = client.place(ticket)
+
         states, actions, rewards = [first], [], []
+
         for h in range(place.horizon):
             actions.append(place.action(h, states[-1]))
             ...  # act, observe
+
         message = place.message(states, actions, rewards)  # encoded once
         client.send(message)  # as often as it takes: the same bytes
 
@@ -70,7 +73,7 @@ __all__ = ["SERVICE", "Client", "Message", "NoAnswer", "Pace", "Place", "Turned"
 SERVICE = "discreet/1"  # in every answer of the service, under "service"
 
 _FIRST, _LONGEST = 0.1, 60.0  # seconds: upper bounds of the first wait and of every wait
-_MOST_AFTER = 300.0  # largest accepted Retry-After, seconds
+_MOST_AFTER = 300.0  # seconds: a longer Retry-After counts as this
 _STALE = (
     0.0,
     0.05,
@@ -89,8 +92,11 @@ _PEM = re.compile(r"\s*-----BEGIN PUBLIC KEY-----([A-Za-z0-9+/=\s]+)-----END PUB
 class Turned(RuntimeError):
     """Refusal by the service.
 
-    reason : full, late, spent, foreign, malformed, ...; status : HTTP's. Only ``full`` is not final: then ask
-    for a place again, in ``after`` seconds if the service named a time.
+    * reason : full, late, spent, foreign, malformed and others.
+    * status : that of HTTP.
+    * after : seconds to wait, if the service named a time.
+
+    Only ``full`` is not final: ask for a place again, after ``after`` seconds if given.
     """
 
     def __init__(self, status: int, reason: str, words: str, after: float | None = None) -> None:
@@ -116,7 +122,10 @@ class Message:
     until: float = 0.0
 
     def to_bytes(self) -> bytes:
-        """Return the message as bytes for a file or a browser's storage; they are as private as its content."""
+        """Return the message as bytes for a file or a browser's storage.
+
+        The bytes are as private as its content.
+        """
         kept = {"discreet": _KEPT, "plan": self.plan, "until": self.until, "table": dict(self.table)}
         return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
 
@@ -164,8 +173,11 @@ class Pace:
 class Place:
     """Place in a plan: the policy to follow, and the encoder of one message.
 
-    number : of the plan. policy : (H, S) actions, or (H, S, A) probabilities. seconds : until the user counts
-    as absent.
+    Parameters
+    ----------
+    number : number of the plan.
+    policy : (H, S) actions, or (H, S, A) probabilities.
+    seconds : until the user counts as absent.
     """
 
     def __init__(
@@ -183,7 +195,10 @@ class Place:
         self._told = False
 
     def action(self, h: int, state: int) -> int:
-        """Return the policy's action at step h in a state; with probabilities, a draw by the system's generator."""
+        """Return the policy's action at step h in a state.
+
+        From probabilities it is drawn by the system's generator.
+        """
         if self.policy.ndim == 2:
             return int(self.policy[h, state])
         at = secrets.randbits(53) / 2**53
@@ -202,7 +217,10 @@ class Place:
 
     @property
     def guarantee(self) -> MessageGuarantee | None:
-        """Privacy loss of the user's message alone; None under central trust, where the server sees the record."""
+        """Privacy loss of the user's message alone.
+
+        None under central trust, where the server sees the record.
+        """
         device = self.device
         return None if device is None else device.guarantee
 
@@ -413,10 +431,10 @@ class Client:
 
     # --------------------------------------------------------------------------- what is public
     def plan(self) -> Mapping[str, Any]:
-        """Return the current publication: ``turn``, ``plans``, ``world``, ``form``, ``over``; fetched by its ETag.
+        """Return the current publication; it is fetched by its ETag.
 
-        Raises ``ValueError`` if it is not what was promised, or not signed with the key, and
-        :class:`NoAnswer`.
+        It has ``turn``, ``plans``, ``world``, ``form`` and ``over``. Raises ``ValueError`` if it is not what
+        was promised, or not signed with the key, and :class:`NoAnswer`.
         """
         headers = {"If-None-Match": self._tag} if self._tag else {}
         answer, signed = self._asked("GET", "/plan", 200, _is_plan, cached=bool(self._tag), headers=headers)
@@ -482,12 +500,15 @@ class Client:
         return self._placed(ticket, given, asked)
 
     def places(self, tickets: Sequence[str]) -> list[Place | Turned]:
-        """Reserve places for many users, in their order, by one request; the plan is checked first, as in :meth:`place`."""
+        """Reserve places for many users, in their order, by one request.
+
+        The plan is checked first, as in :meth:`place`. tickets : one per user.
+        """
         self.plan()
         asked, many = self._pace.now(), list(tickets)
 
         def complete(found: Mapping[str, Any]) -> bool:
-            """A result for each ticket; of a place, all that makes one."""
+            """Return True if there is a result for each ticket, and a place is complete."""
             if not _are_results(found, len(many)):
                 return False
             return all(one["status"] != "placed" or _is_place(one) for one in found["results"])

@@ -65,8 +65,12 @@ class Solution:
 
 
 class Optimistic(NamedTuple):
-    """Optimistic values: values (H + 1, S); q (H, S, A), of inadmissible actions too; weights.
+    """Optimistic values.
 
+    Parameters
+    ----------
+    values : (H + 1, S).
+    q : (H, S, A), of inadmissible actions too.
     weights : (H - 1, S, A) or None.
     """
 
