@@ -1,13 +1,13 @@
 """``discreet audit``: black box and white box of a privatizer in one report, and the tables of the page.
 
 :mod:`discreet.audits.games` documents the method and its power. The black-box games share the alarm
-probability. A short one has one release, where the likelihood ratio has most power. A longer one has
-several, where errors between releases show. In a third the number of users is not stated. A privatizer
-that chooses its mechanism would choose another one at the games' size. The games therefore use the noise and
-the release that it chooses at the size of the white box (:func:`as_asked`). If that is impossible, the report
-says so. A learner with linear features plays in separate worlds (:mod:`discreet.audits.linear`). Its short
-game makes its queries with the costliest contexts, and features of any sign. Its long game is the learner's
-own, with features of one sign.
+probability. A short one has one release, where the likelihood ratio has most power. A longer one has several,
+where errors between releases show. In a third the number of users is not stated. A privatizer that chooses
+its mechanism would choose another one at the games' size. The games therefore use the noise and the release
+that it chooses at the size of the white box (:func:`as_asked`). If that is impossible, the report says so. A
+learner with linear features plays in separate environments (:mod:`discreet.audits.linear`). Its short game
+makes its queries with the costliest contexts, and features of any sign. Its long game is the learner's own,
+with features of one sign.
 """
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ def table(audits: Iterable[Audit]) -> str:
 
 
 def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
-    """Return Markdown: how often the short game detects half the noise scale, by runs per world."""
+    """Return Markdown: how often the short game detects half the noise scale, by runs per hypothesis."""
     rows = [
         f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",
         f"|---|{'---|' * len(_POWER_RUNS)}",

@@ -16,11 +16,14 @@ __all__ = ["GoeLaw", "VectorLaw"]
 class _LinearLaw:
     """Noise of a family at each of its steps: ``terms`` noise terms of scale s_h each.
 
+    Parameters
+    ----------
     scales : (n,) s_h, the standard deviation of one term in one cell (of a matrix off the diagonal), or the
         scale of Laplace noise.
     terms : n, the variance of this release's noise in units of one term's; public, changes with the release.
     terms_bound : the largest number of terms up to this release.
-    dimension : d. releases : how many scheduled releases share a failure probability in :meth:`bound`.
+    dimension : d.
+    releases : number of scheduled releases that share a failure probability in :meth:`bound`.
     """
 
     scales: tuple[float, ...]
@@ -95,7 +98,10 @@ class GoeLaw(_LinearLaw):
         return self.std(step) * width
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any abs(noise) > E over cells, steps and releases) <= failure; rows: of a row's sum."""
+        """Return E with P(any abs(noise) > E) <= failure, over cells, steps and releases.
+
+        rows : True for the noise of a row's sum.
+        """
         d = self.dimension
         if rows:
             return d * self.bound(failure)
@@ -127,7 +133,10 @@ class VectorLaw(_LinearLaw):
         return self.std(step) * (math.sqrt(self.size) + math.sqrt(2.0 * math.log(1.0 / failure)))
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any abs(noise) > E over cells, steps and releases) <= failure; rows: of a row's sum."""
+        """Return E with P(any abs(noise) > E) <= failure, over cells, steps and releases.
+
+        rows : True for the noise of a row's sum.
+        """
         cells = len(self.scales) * self.size * self.releases
         found = self._cell_bound(failure, cells, self.terms_bound, self._scale(None))
         return self.dimension * found if rows else found
