@@ -1,9 +1,9 @@
 """Registry from names on the command line to objects: learners, privatizers, environments, and plug-ins.
 
-The built-in table is immutable. Third parties add names with :func:`register`, from a module that is
-imported (``discreet run --plugin my_module``) or that an entry point of the group ``discreet.plugins`` names.
-Objects are resolved by dotted path on first use, so that reading the table imports nothing. Options
-arrive as text or as values and are typed by the annotations of the class or function that takes them.
+The built-in table is immutable. Third parties add names with :func:`register`, from a module that is imported
+(``discreet run --plugin my_module``) or that an entry point of the group ``discreet.plugins`` names. Objects
+are resolved by dotted path on first use, so that reading the table imports nothing. Options arrive as text or
+as values and are typed by the annotations of the class or function that takes them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""Device of a local user of counts: the user's counters, independent noise on each, one message.
 
 A participant gets two public objects: the form of the session (:class:`CountDevice`: sizes, families and
-scales) and, for each plan, its number and policy. Every counter gets noise, visited or not. The privacy of
-a message therefore depends on the form's scales only, whatever the user did.
+scales) and, for each plan, its number and policy. Every counter gets noise, visited or not. The privacy of a
+message therefore depends on the form's scales only, whatever the user did.
 
 A step ``(s, a, r, s')`` is counted as a visit of ``(s, a)``, a transition to s', and the reward r (less 1/2
 if rewards are centred). The cells are those of that step, or of all steps together (``stationary``). In
@@ -13,8 +13,8 @@ Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / g
 noise is discrete on the same grid. The payload holds the noisy cells in units of the grid, one block per
 family (:mod:`discreet.device.integer_encoding`).
 
-Privacy loss of one message (:attr:`CountDevice.guarantee`). Replace the trajectory by any other one; w is
-1 / scale of a family, or its square for Gaussian noise. At a step the weighted change is at most
+Privacy loss of one message (:attr:`CountDevice.guarantee`). Replace the trajectory by any other one; w is 1 /
+scale of a family, or its square for Gaussian noise. At a step the weighted change is at most
 
     another pair:              2 w_v + 2 w_t + c w_r         (c = 2; centred rewards: 1, squared 1/2)
 

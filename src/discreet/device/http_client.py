@@ -33,12 +33,12 @@ of a batch. The shuffler compares their number with the study.
 Without a key, anyone who can answer at the address can supply any plan. A plan is fetched and checked before
 a ticket is sent.
 
-**Origin of an answer.** An answer is the service's only if it is JSON that names the service
-(``"service": "discreet/1"``). Everything else comes from an intermediary: an error page of a proxy, the
-login page of a network, a broken connection. It is neither a refusal nor a receipt. The same bytes are sent
-again after a random wait whose bound doubles each time (at most a minute, in addition to ``Retry-After``). A
-message is sent until its place ends; then :class:`NoAnswer` carries it, to be stored
-(:meth:`Message.to_bytes`) and sent later.
+**Origin of an answer.** An answer is the service's only if it is JSON that names the service (``"service":
+"discreet/1"``). Everything else comes from an intermediary: an error page of a proxy, the login page of a
+network, a broken connection. It is neither a refusal nor a receipt. The same bytes are sent again after a
+random wait whose bound doubles each time (at most a minute, in addition to ``Retry-After``). A message is
+sent until its place ends; then :class:`NoAnswer` carries it, to be stored (:meth:`Message.to_bytes`) and sent
+later.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ bits. The own bits are:
 
 - visits, transitions: one bit, 1 at the visited counter;
 - rewards: one bit y, drawn 1 with probability r at the visited counter, 0 elsewhere;
-- centred rewards: two bits, (y, y) at the visited counter and (0, 1) elsewhere. Over n users
-  (ones - n - noise) / 2 is then the sum of y - 1/2 over those who visited.
+- centred rewards: two bits, (y, y) at the visited counter and (0, 1) elsewhere. Over n users (ones - n -
+  noise) / 2 is then the sum of y - 1/2 over those who visited.
 
 A rounded reward has the mean r, and privacy needs no further property: the message of a trajectory is
 distributed as a mixture over bits. The divergence of mixtures is at most that of the worst pair of bits.

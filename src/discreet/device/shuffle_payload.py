@@ -19,9 +19,9 @@ noise bits are 1 with probability top, and all are 0 with probability bottom (p^
 (p (1 - p))^(m/2)). Then the counter is larger, or smaller, than it can be for a user who is elsewhere. At a
 step two trajectories differ in one of these ways, in counters whose noise is independent:
 
-- another pair: in each family the bit of one counter goes from 1 to 0 and that of another from 0 to 1.
-  For centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another. The worst
-  pair may choose y and y'. The change is visible with probability max(top, bottom) in each;
+- another pair: in each family the bit of one counter goes from 1 to 0 and that of another from 0 to 1. For
+  centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another. The worst pair
+  may choose y and y'. The change is visible with probability max(top, bottom) in each;
 - the same pair and another successor: the two counters of the transitions and the reward's counter differ.
   All own bits of the latter may change. The change is visible with probability max(top, bottom), or for both
   bits of a centred reward with the probability of at least m - 1 ones (of at most 1).

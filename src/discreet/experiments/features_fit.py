@@ -7,21 +7,21 @@ The test on a release is post-processing only. Linear learners assume
 (linear mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). If this is false, they learn the wrong model,
 whatever the noise and the number of users. Their statistics do not show it.
 
-**A known MDP** (simulated) is projected: the largest residual of a least squares fit is 0 if and only if
-the map fits. False alarms are impossible beyond rounding.
+**A known MDP** (simulated) is projected: the largest residual of a least squares fit is 0 if and only if the
+map fits. False alarms are impossible beyond rounding.
 
 **A release of counts**, under any privatizer, gives an interval for every P_h(s' | s, a) and r_h(s, a).
-Notation: T are the released transitions and N is their sum over s'. E and E_N bound the noise in any cell
-and in any row (:meth:`~discreet.accounting.noise_distributions.distributions.NoiseLaw`), each exceeded with
+Notation: T are the released transitions and N is their sum over s'. E and E_N bound the noise in any cell and
+in any row (:meth:`~discreet.accounting.noise_distributions.distributions.NoiseLaw`), each exceeded with
 probability p / 4. The number n of users who visited (h, s, a) is in [N - E_N, N + E_N]. Then
 
     |T(s') - n P(s')| <= E + sqrt(n ln(2 c n (n + 1) / (p / 2)) / 2)     for all c cells and all n at once,
 
 by Hoeffding's inequality and a union bound over cells and over n. The union over n makes it hold also if
-policies depend on earlier users. The map is refuted if no mu passes through all intervals of a step: a
-linear program for each (h, s') finds by how much they would have to be widened. A map that fits is refuted
-with probability at most p (with rewards, p is split between transitions and rewards). A pass does not prove
-that the map fits: pairs that few users visited refute nothing.
+policies depend on earlier users. The map is refuted if no mu passes through all intervals of a step: a linear
+program for each (h, s') finds by how much they would have to be widened. A map that fits is refuted with
+probability at most p (with rewards, p is split between transitions and rewards). A pass does not prove that
+the map fits: pairs that few users visited refute nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Lock files that let several processes share the work of one folder.
 
-A claim is a file beside the file to be computed. The first process creates it (``O_EXCL``), touches it
-every few seconds, and removes it when the result is stored. A claim is taken over if its process is gone or
-if it was not touched for long. In the worst race two processes compute the same file: the same bits, each
-stored by a rename.
+A claim is a file beside the file to be computed. The first process creates it (``O_EXCL``), touches it every
+few seconds, and removes it when the result is stored. A claim is taken over if its process is gone or if it
+was not touched for long. In the worst race two processes compute the same file: the same bits, each stored by
+a rename.
 
 :func:`shared` is the loop around it: compute what is missing and not claimed, then wait for the others.
 """

@@ -1,9 +1,9 @@
 """Intervals over seeds: mean, median and paired differences, each with a 95 % interval and its method.
 
-The interval of a mean is Student's t (exact for normal values, conservative enough in practice from
-about eight seeds). The interval of a median is made of two order statistics: it holds for every
-distribution, with at least the stated coverage, and needs six seeds at 95 %. With too few seeds the interval
-is omitted, because it would be wrong; a dash is printed. Nothing is random.
+The interval of a mean is Student's t (exact for normal values, conservative enough in practice from about
+eight seeds). The interval of a median is made of two order statistics: it holds for every distribution, with
+at least the stated coverage, and needs six seeds at 95 %. With too few seeds the interval is omitted, because
+it would be wrong; a dash is printed. Nothing is random.
 
 Sources: Conover, Practical Nonparametric Statistics, section 3.2 (order statistics); Fisher 1935 (sign
 flips).
@@ -154,8 +154,8 @@ def _t_quantile(freedom: int, level: float) -> float:
 def median_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
     """Return the median of (n,) values between the order statistics r and n + 1 - r.
 
-    r is the largest with P(Binomial(n, 1/2) < r) <= (1 - level) / 2, so coverage is at least ``level``
-    for every distribution. No such r exists below n = 6 at 95 %.
+    r is the largest with P(Binomial(n, 1/2) < r) <= (1 - level) / 2, so coverage is at least ``level`` for
+    every distribution. No such r exists below n = 6 at 95 %.
     """
     array = np.sort(_values(values))
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -191,8 +191,8 @@ def name_of_test(count: int) -> str:
 def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float | None:
     """Return the two-sided p-value that (n,) differences are symmetric about 0, or None if n = 1.
 
-    All 2^n sign patterns of the mean up to n = 16 (exact, smallest possible value 2^(1 - n)),
-    Student's t for larger n.
+    All 2^n sign patterns of the mean up to n = 16 (exact, smallest possible value 2^(1 - n)), Student's t for
+    larger n.
     """
     array = _values(differences)
     n = array.size

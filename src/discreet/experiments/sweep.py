@@ -1,7 +1,7 @@
 """Many runs: grids of configurations, one folder per run, and tables that compare them.
 
-A sweep is a TOML file like that of a run in which lists are grids (their product is taken); each
-``[[runs]]`` table overrides the settings above it and may contain more grids::
+A sweep is a TOML file like that of a run in which lists are grids (their product is taken); each ``[[runs]]``
+table overrides the settings above it and may contain more grids::
 
     title = "private and non-private exploration"
     env = "riverswim"

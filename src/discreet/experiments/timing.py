@@ -1,8 +1,8 @@
 """Estimate the duration of a run from its first moments.
 
 The first moments of a process load compiled code, so they tell nothing about the rest of a run. Therefore a
-run is begun twice: once to load what it needs, and once to be timed. Costs per release and costs per user
-are estimated separately. No estimate is given if the two halves of the timed moments disagree.
+run is begun twice: once to load what it needs, and once to be timed. Costs per release and costs per user are
+estimated separately. No estimate is given if the two halves of the timed moments disagree.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 r"""Federated learning of sites that do not share data: each counts its users, and only the sum is decrypted.
 
-A :class:`SitePlan` holds what all sites and the analyst agree on before any data are read: schema, learner,
-budget, number of sites, number of sites that a sum must hold, and who draws the noise. Every site has its own
-copy of the plan and accepts none from the analyst. A message under another plan is rejected. A :class:`Site`
-has its counted part, its ledger, and a key that all sites share and the analyst does not know. A site sends
-one vector of integers (:meth:`Site.send`), once, after its ledger has been charged. The vector travels masked
-(:mod:`discreet.pipeline.flower_app`). :class:`SiteSums` is the sum over sites, which
+A :class:`SitePlan` is agreed between all sites and the analyst before any data are read. It has schema,
+learner, budget, number of sites, number of sites that a sum must hold, and who draws the noise. Every site
+has its own copy of the plan and accepts none from the analyst. A message under another plan is rejected. A
+:class:`Site` has its counted part, its ledger, and a key that all sites share and the analyst does not know.
+A site sends one vector of integers (:meth:`Site.send`), once, after its ledger has been charged. The vector
+travels masked (:mod:`discreet.pipeline.flower_app`). :class:`SiteSums` is the sum over sites, which
 :func:`discreet.pipeline.learn.learn` accepts instead of data.
 
 Noise.
@@ -490,9 +490,9 @@ _KEYS = ("schema", "algorithm", "learner", "privatizer", "sites", "noise", "need
 def read_site_plan(path: str | Path) -> SitePlan:
     """Read the plan in the TOML file at ``path``, together with the schema file that it names.
 
-    Keys: ``schema`` (a file), ``algorithm`` ("decision-points" or "dp-apvi"), tables ``learner`` (its
-    options, if any) and ``privatizer`` (of :class:`Central`: ``epsilon``, ``delta``, ..), and ``sites``,
-    ``noise``, ``needed``, ``colluding``, ``name`` as for :class:`SitePlan`.
+    The keys ``schema`` (a file) and ``algorithm`` ("decision-points" or "dp-apvi") are required. Tables are
+    ``learner`` (its options) and ``privatizer`` (of :class:`Central`: ``epsilon``, ``delta``, ..). The keys
+    ``sites``, ``noise``, ``needed``, ``colluding`` and ``name`` are those of :class:`SitePlan`.
 
     Raises
     ------

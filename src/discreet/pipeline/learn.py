@@ -93,6 +93,8 @@ _EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement requires
 class Outcome:
     """Result of :func:`learn` and :func:`plan_again`.
 
+    Parameters
+    ----------
     folder : folder with the release, the policy, ``statement.json``, ``report.md``, ``report.html``
         and the officer's page.
     statement : the privacy statement, as in the folder.

@@ -220,7 +220,7 @@ def count_part(
 
 
 def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
-    """Return the facts, other than the query, that parts and their release must have in common."""
+    """Return the facts that parts and their release must have in common, without the query."""
     question = "first visits" if kind.asked else "counts of every step"
     return {"schema": schema.hash, "dataset": schema.dataset, "question": question}
 

@@ -8,6 +8,7 @@ SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
 ``lease``       one row: who may make the next release, until when, and a token that only grows
 
 ``plans``       number, turn, users, and how many of these took a place, answered, or are absent
+
 ``releases``    number, the exact release, the JSON that is served, its SHA-256. Never changed
 ``tickets``     SHA-256 of each ticket, unique; its status
 

@@ -1,4 +1,4 @@
-"""Study file: MDP, learner, privatizer, schedule, budget, ledger and rules for participants.
+"""Study file: MDP, learner, privatizer, schedule, ledger and rules for participants.
 
 TOML. All of it is public, and fixed before the first user::
 
@@ -12,6 +12,7 @@ TOML. All of it is public, and fixed before the first user::
     users = 20000              # K, one episode each
 
     rewards = [0.0, 1.0]       # least and largest reward of a step, in the units that users send
+
     stationary = false         # True if the MDP is the same at every step
     mask = [[true, true], ...] # (S, A) admissible actions; left out: all are
 

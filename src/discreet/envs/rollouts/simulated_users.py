@@ -11,6 +11,7 @@ the server, or none   counts of the flow of n users     its noise
 a device, counters    counts of the flow                the sum of n devices' noise, exactly
 
 a device, reports     which records are reported        the reports' randomizers, exactly
+
 a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' random bits
 a shuffler, reports   which records are reported        the reports' randomizers
 ====================  ================================  ===========================================
