@@ -113,8 +113,8 @@ class Bound:
     Parameters
     ----------
     epsilon, mu : lower bounds (-inf: none)
-    hits : counts of the last kind's event (in the world where it is more likely, in the other)
-    runs : evaluated runs per world
+    hits : counts of the last kind's event (under the hypothesis where it is more likely, under the other)
+    runs : evaluated runs per hypothesis
     """
 
     statistic: str
@@ -315,7 +315,7 @@ class Transcript:
     plans : the policy of each user
     contexts, cuts : other contents of each plan
     message : the target's message of a local privatizer, else empty
-    asked : answers of stored users
+    asked : answers from offline data
     measured : the newest batch's values in the releases
     read : the releases again, as audits decompose them; None for randomized responses alone
     """
@@ -755,7 +755,7 @@ def black_box(
     ----------
     start : ``privatizer.start``, or any function that starts sessions
     learner : any learner; by default one that queries counts and reacts to them
-    runs : per world, at least 200; a quarter chooses the events
+    runs : per hypothesis, at least 200; a quarter chooses the events
     seed : of all runs
     alarm : in (0, 0.5), probability of a bound above the true value
     people, restart : see :func:`play`

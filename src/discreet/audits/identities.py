@@ -614,7 +614,7 @@ def white_box(
 
     Parameters
     ----------
-    layout : S = 6, A = 2, H = 20 by default (linear learners have separate worlds)
+    layout : S = 6, A = 2, H = 20 by default (linear learners have separate environments)
     budget : the privatizer's, by which such learners choose options
     users : of each session, 4 to 64
     alarm : probability of a false alarm by any of the statistical identities (distribution, independence, own

@@ -53,7 +53,7 @@ _COSINES = (1.0, -1.0, 0.0, 0.25)  # between the directions and the first one
 _AXIS = 0.1  # common component of unit vectors, so that 1 is in their span
 
 
-# ----------------------------------------------------------------------------------- worlds
+# ----------------------------------------------------------------------------------- environments
 def _directions(kind: Kind, nonneg: bool) -> Floats:
     """Return (n, d) unit vectors."""
     if nonneg:

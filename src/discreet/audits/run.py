@@ -56,7 +56,7 @@ class Audit:
     ----------
     privatizer, learner : their names
     identities : identities of the white box, each with its result
-    runs : runs of the short game, in each of its two worlds
+    runs : runs of the short game, under each of its two hypotheses
     seconds : duration of the audit
     guarantee : guarantee at the black box's size, whose H is ``horizon``
     evidence : evidence of the short and the long game
@@ -287,7 +287,7 @@ def audit(
     privatizer : any object with ``start``
     learner : makes queries and plans; None: counts with derived visits and centred rewards, a plan for each
         user
-    runs : per world, of the short game; a quarter as many of the others. At least 800.
+    runs : per hypothesis, of the short game; a quarter as many of the others. At least 800.
     seed : of all sessions
     alarm : in (0, 0.5], probability of a false alarm; half of it is the black box's
     layout : size of the white box; S = 6, A = 2, H = 20 by default; not for learners with linear features

@@ -67,10 +67,10 @@ def linear_mixture_mdp(
     * which (h, s, a) have a reward, each with probability ``rewarding``;
     * mean rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
 
-    reward_models : int, optional p; mean rewards are then mixtures of p base tables, drawn instead and in the
-        same way (p, S, A). Their weights (H,) ~ Dirichlet(1/2) over them are drawn last. Their public
-        features (``features.rewards``) are ``psi(s, a) = base rewards / sqrt(p)``, so that ||psi|| <= 1 and
-        ||theta_h|| <= sqrt(p).
+    reward_models : int, optional
+        p; mean rewards are then mixtures of p base tables, drawn instead and in the same way (p, S, A). Their
+        weights (H,) ~ Dirichlet(1/2) over them are drawn last. Their public features (``features.rewards``)
+        are ``psi(s, a) = base rewards / sqrt(p)``, so that ||psi|| <= 1 and ||theta_h|| <= sqrt(p).
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, m = checks.integer("horizon", horizon, 1), checks.integer("models", models, 1)

@@ -132,19 +132,21 @@ def sweep(
     Parameters
     ----------
     runs : a TOML file, or its content as a mapping (:mod:`discreet.experiments.sweep` has the form)
-    out : folder It gets a folder for each configuration. Seeds that are stored there are not run again, and
-        several processes with one folder share the work. None keeps everything in memory.
+    out : folder
+        It gets a folder for each configuration. Seeds that are stored there are not run again, and several
+        processes with one folder share the work. None keeps everything in memory.
     workers : int, optional
         Parallel runs (default: all processors).
-    executor : concurrent.futures.Executor or Engine, optional Executes all runs together; its workers build
-        the configurations themselves. Results have the same bits as without it.
+    executor : concurrent.futures.Executor or Engine, optional
+        Executes all runs together; its workers build the configurations themselves. Results have the same
+        bits as without it.
     progress : callable, optional
         Called with (number of a run, its users) as runs are done.
 
     Raises
     ------
     ValueError
-        If any configuration is not allowed: then nothing is run.
+        If one of the configurations is not allowed: then nothing is run.
     """
     from discreet.experiments import sweep as sweeps
     from discreet.experiments.engine import Engine as Seam

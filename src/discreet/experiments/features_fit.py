@@ -110,7 +110,7 @@ def features_fit(
     return _tested(source, features, failure)
 
 
-# ------------------------------------------------------------------------------------ known worlds
+# -------------------------------------------------------------------------------------- known MDPs
 def world_misfit(mdp: TabularMDP, features: Features | MixtureFeatures) -> FeaturesFit:
     """Return the largest residuals of least squares fits over the admissible pairs, step by step."""
     mask, slots = mdp.mask, mdp.transition_slots

@@ -109,7 +109,8 @@ def release_of(
     Parameters
     ----------
     data : Trajectories or Simulated
-    query : CountQuery The sums to release.
+    query : CountQuery
+        The sums to release.
     schedule : Schedule
         ``Schedule.one_shot(n)``.
     privatizer : Central, Local or NoPrivacy

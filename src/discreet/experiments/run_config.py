@@ -51,11 +51,13 @@ class RunConfig:
     options, env_options : mapping of str to bool, int, float, str, tuple
         Options of learner and privatizer (``learner.X`` or ``privatizer.X`` where X is not unique), and
         of the environment.
-    by : "auto", "episode" or "batch" Mode of simulation; batches have the same distribution and are much
-        faster.
-    plugins : tuple of str Modules to import first: they register additional names.
-    label : str or None The name of the run in figures and tables; by default made of learner, preset and
-        options. It is not part of the run's identity.
+    by : "auto", "episode" or "batch"
+        Mode of simulation; batches have the same distribution and are much faster.
+    plugins : tuple of str
+        Modules to import first: they register additional names.
+    label : str or None
+        The name of the run in figures and tables; by default made of learner, preset and options. It is not
+        part of the run's identity.
     """
 
     env: str = "riverswim"

@@ -86,12 +86,13 @@ class Setup:
     learner, privatizer : frozen values
     episodes : int
         K, the number of users.
-    by : "auto", "episode" or "batch" ``auto`` simulates by batches when the learner's schedule has at least
-        50 users a batch. Sums of features are made from H R S transition counts: for these ``auto`` also
-        needs at most 2^26 counts, and ``batch`` is refused above that. First visits, group returns and
-        clipped rewards are not functions of a batch's flow: if the query asks for them, every user is played
-        whatever ``by``.
-    stepwise : bool Run the Python loop even if the compiled driver could.
+    by : "auto", "episode" or "batch"
+        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch. Sums of
+        features are made from H R S transition counts: for these ``auto`` also needs at most 2^26 counts, and
+        ``batch`` is refused above that. First visits, group returns and clipped rewards are not functions of
+        a batch's flow: if the query asks for them, every user is played whatever ``by``.
+    stepwise : bool
+        Run the Python loop even if the compiled driver could.
     """
 
     __repr__ = brief
@@ -665,26 +666,28 @@ def simulate(
 
     Parameters
     ----------
-    mdp : TabularMDP The environment; ``dr.make("riverswim")``.
+    mdp : TabularMDP
+        The environment; ``dr.make("riverswim")``.
     learner, privatizer : frozen values
         Such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
     episodes : int
         K, users in one run, one episode each; at most 1e10.
     seeds, seed : int
         Number of repetitions, and the seed that keys all of them.
-    by : "auto", "episode" or "batch" Simulate each user, or each batch between policy updates by its exact
-        distribution.
-    workers : int, optional Parallel runs (default: all processors). Runs in the Python loop start in this
-        process and get other processes once they have taken two seconds. The results do not depend on it.
+    by : "auto", "episode" or "batch"
+        Simulate each user, or each batch between policy updates by its exact distribution.
+    workers : int, optional
+        Parallel runs (default: all processors). Runs in the Python loop start in this process and get other
+        processes once they have taken two seconds. The results do not depend on it.
     stepwise : bool
         Use the Python loop: the same bits, slower.
     progress : bool or callable
         True shows a bar on standard error, in notebooks too; a function is called with (run, users done),
         perhaps from other threads.
-    executor : concurrent.futures.Executor or Engine, optional Executes the runs instead of this machine's
-        threads and processes: loky's, mpi4py's, Dask's ``client.get_executor()``, or
-        ``dr.open_engine("ray")``; then ``workers`` is the number of tasks that it takes at once. The results
-        are the same bits. The caller that opened it closes it.
+    executor : concurrent.futures.Executor or Engine, optional
+        Executes the runs instead of this machine's threads and processes: loky's, mpi4py's, Dask's
+        ``client.get_executor()``, or ``dr.open_engine("ray")``; then ``workers`` is the number of tasks that
+        it takes at once. The results are the same bits. The caller that opened it closes it.
     label : str, optional
         Name of the run in figures and tables (default: the learner, its preset and its options).
 

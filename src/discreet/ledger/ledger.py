@@ -188,7 +188,7 @@ class Entry:
     reservation, files : values of a mark
     key, signature : of a signed limit and of ``owner``, the public key in hexadecimal; else empty
     recovery : of a signed limit, the public key that may hand over too, or empty
-    to : of ``owner``, the key that owns the limit from then on
+    to : of ``owner``, the key that owns the limit afterwards
     """
 
     number: int

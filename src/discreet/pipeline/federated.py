@@ -439,7 +439,7 @@ class SiteSums:
     Raises
     ------
     ValueError
-        If they cannot be sums of so many sites: a site or the transport sent something else.
+        If they cannot be sums of this number of sites: a site or the transport sent something else.
     """
 
     plan: SitePlan

@@ -330,7 +330,7 @@ def plan_again(
     Parameters
     ----------
     release : path of ``release.parquet`` in a folder that :func:`learn` made
-        Its ``schema.toml`` must lie beside it.
+        Its ``schema.toml`` must be in the same folder.
     learner : as for :func:`learn`; its budget is not used
     out : folder
         Must not exist, or be empty.

@@ -19,8 +19,8 @@
 A statement of an earlier version is compared with what that version makes of the facts, in its own sentences
 (:mod:`discreet.accounting.text.earlier_sentences`). The library version that wrote it changes no check.
 
-Only the free lines have no second source (until a signature is added). In a folder that was planned again,
-the versions that did so and options that nothing in the files depends on have none either.
+Only the free lines have no second source (until a signature is added). A folder that was planned again has
+further facts without one: the versions that did so, and options that nothing in the files depends on.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def rehearse(
 
     Parameters
     ----------
-    told : called with the number of users who came
+    told : called with the number of users so far
     at_once : number of users who ask for places together
     opened : called with the address
     ended : called with the results, while the service still answers

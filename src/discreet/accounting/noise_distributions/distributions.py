@@ -306,15 +306,15 @@ class NoNoise:
     exact: bool = True
 
     def std(self) -> float:
-        """0."""
+        """Return 0."""
         return 0.0
 
     def std_bound(self) -> float:
-        """0."""
+        """Return 0."""
         return 0.0
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """0."""
+        """Return 0."""
         checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         return 0.0
 
@@ -382,13 +382,15 @@ class LaplaceSumLaw(_SumLaw):
     ----------
     scale : float
         b > 0, in the units of the released values: density proportional to exp(-|x| / b).
-    terms : float Number of noises in each cell of this release (0: exact zeros, before any user). If some
-        have a smaller scale c < b, each of them counts (c/b)^2 here and as a whole term below: shrinking a
-        symmetric unimodal summand never makes the sum's tail heavier.
+    terms : float
+        Number of noises in each cell of this release (0: exact zeros, before any user). If some have a
+        smaller scale c < b, each of them counts (c/b)^2 here and as a whole term below: shrinking a symmetric
+        unimodal summand never makes the sum's tail heavier.
     terms_bound : int
         At least the largest number of terms in this and any earlier release; may be rounded up.
-    cells, rows, row_size : int Cells of the family that contain noise, rows of S = ``row_size`` successors
-        among them (``rows = cells``, ``row_size = 1`` for a family without successors).
+    cells, rows, row_size : int
+        Cells of the family that contain noise, rows of S = ``row_size`` successors among them (``rows =
+        cells``, ``row_size = 1`` for a family without successors).
     share : float
         In (0, 1]: the share of the failure probability of this release, 1/releases or
         :func:`open_share`.

@@ -167,11 +167,11 @@ class _DigitsNoise(WalkNoise):
     walk: SignedDigits
 
     def terms(self, leaf: int) -> float:
-        """The number of blocks: sum |d_l|."""
+        """Return the number of blocks: sum |d_l|."""
         return float(sum(map(abs, digits(self.walk, leaf))))
 
     def most(self, leaf: int) -> float:
-        """Attained: a smaller prefix has a smaller digit somewhere, and all freedom below it."""
+        """Return an attained bound: a smaller prefix has one smaller digit, and any digits below it."""
         walk = self.walk
         found, free = digits(walk, leaf), walk.arity // 2
         best = above = abs(found[-1])
@@ -201,7 +201,7 @@ class _DigitsNoise(WalkNoise):
         return math.sqrt(total / max(1, walk.leaves - 1))
 
     def _digit_sum(self, end: int, block: int) -> int:
-        """The sum of |digit - below| over the numbers 0 .. end - 1, digit the one worth ``block``."""
+        """Return the sum of |digit - below| over 0 .. end - 1, with the digit of place value ``block``."""
         arity, below = self.walk.arity, self.walk.below
         whole, rest = divmod(end, arity * block)
         full, part = divmod(rest, block)
@@ -251,11 +251,11 @@ class _ToeplitzNoise(WalkNoise):
     walk: Toeplitz
 
     def terms(self, leaf: int) -> float:
-        """The variance at this release."""
+        """Return the variance at this release."""
         return float(_variances(self.walk)[leaf - 1]) if leaf > 0 else 0.0
 
     def most(self, leaf: int) -> float:
-        """The same: it grows."""
+        """Return the variance at this release, because it never decreases."""
         return self.terms(leaf)
 
     def rms(self) -> float:
