@@ -366,8 +366,8 @@ def _added_at_once(setup: Setup, session: Session) -> bool:
 
     Sums of several plans are then those of one mixed batch. The distribution of the devices' noise depends on
     the number of users, so for a learner that plays thousands of policies it is drawn once for all of them.
-    Not possible if each plan advances the schedules of the pairs that it may play, or if plans choose what is
-    released.
+    This is not possible if each plan advances the schedules of the pairs that it may play, or if plans choose
+    what is released.
     """
     counted = isinstance(setup.query, CountQuery) and not setup.query.steered
     ticks = getattr(setup.privatizer, "clocks", None) == "rows"
