@@ -231,7 +231,7 @@ def _setup(
 ) -> Setup:
     """Prepare a pair on the small MDP; raise :class:`NotApplicable` if its parts do not fit."""
     from discreet.experiments.simulate import Setup
-    from discreet.mechanisms.interfaces import Spec
+    from discreet.mechanisms.interfaces import ProblemSpec
 
     learns = registry.build("learner", learner, None, options)
     protects = _privatizer(privatizer)
@@ -241,7 +241,7 @@ def _setup(
     if needs is not None:
         world = small_featured_world(needs)
     if hasattr(learns, "least_users"):  # users that the learner's schedule needs
-        users = max(users, learns.least_users(Spec(world.layout)))
+        users = max(users, learns.least_users(ProblemSpec(world.layout)))
     try:
         return Setup(world, learns, protects, users, by=by, stepwise=stepwise)
     except ValueError as reason:
@@ -267,7 +267,7 @@ class _Transcript:
 
 def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
     """Run the loop of the protocol; user ``replaced`` has another trajectory, with the same noise."""
-    from discreet.core.noise.seeded_rng import SeededCoins
+    from discreet.core.noise.seeded_rng import SeededRng
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
 
@@ -285,7 +285,7 @@ def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Tran
             trajectory = rollout(setup.mdp, plan.policy, keys.environment, users)
             if users == replaced:
                 trajectory = _other_life(setup, trajectory)
-            session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, users)))
+            session.submit(encoder(trajectory, plan, SeededRng(keys.noise, users)))
             seen.policies.append(np.array(plan.policy))
             users += 1
         seen.plans.append(plan)
@@ -504,7 +504,7 @@ def worst_loss(setup: Setup) -> Loss:
     largest ratio of the randomizers' own probabilities, for every reported step. Raises
     :class:`NotApplicable` for other mechanisms; their tests must recompute the loss.
     """
-    from discreet.audits.walks import noise_matrix
+    from discreet.audit.noise_matrix import noise_matrix
     from discreet.core.count_sessions import CountSession
     from discreet.core.rng import Seeded
     from discreet.core.trajectories import Trajectory
@@ -667,8 +667,8 @@ def _privatizer_starts(privatizer: str) -> None:
 
 def _white_box(privatizer: str) -> None:
     """Check the identities of the white-box audit in its releases, with its own noise distribution."""
-    from discreet.audits.games import reactive
-    from discreet.audits.identities import white_box
+    from discreet.audit.black_box import reactive
+    from discreet.audit.white_box import white_box
     from discreet.core.layout import Layout
 
     setup = _any_learner(privatizer)
@@ -689,7 +689,7 @@ def _order_of_calls(privatizer: str) -> None:
 
 
 def _misuse(setup: Setup) -> None:
-    from discreet.core.noise.seeded_rng import SeededCoins
+    from discreet.core.noise.seeded_rng import SeededRng
     from discreet.core.rng import Seeded
     from discreet.mechanisms.interfaces import Plan
 
@@ -709,7 +709,7 @@ def _misuse(setup: Setup) -> None:
     turns = iter(range(100))
 
     def submit(trajectory: Trajectory) -> None:
-        session.submit(encoder(trajectory, plan, SeededCoins(randomness.keys.noise, next(turns))))
+        session.submit(encoder(trajectory, plan, SeededRng(randomness.keys.noise, next(turns))))
 
     bad_reward = dataclasses.replace(life, rewards=np.full(layout.horizon, 1.2))
     _raises(ValueError, "a reward of 1.2", submit, bad_reward)
@@ -804,7 +804,7 @@ def _world_is_sound(name: str) -> None:
     _expect(mdp.rewards.min() >= 0, "a mean reward is below 0")
     _expect(mdp.rewards.max() <= 1, "a mean reward is above 1")
     best = float(mdp.initial @ planning.optimal_values(mdp)[0][0])
-    uniform = float(planning.value(mdp, planning.uniform_policy(mdp)))
+    uniform = float(planning.policy_value(mdp, planning.uniform_policy(mdp)))
     _expect(-1e-9 <= uniform <= best + 1e-9, f"uniform policy {uniform:g}, optimal {best:g}")
     _expect(best <= mdp.layout.horizon + 1e-9, f"optimal value {best:g} above H")
 
@@ -813,11 +813,11 @@ def _people_are_sound(name: str) -> None:
     """Check that trajectories are admissible, repeat under a seed, and agree with the occupancy measure."""
     from discreet.core.trajectories import checked
     from discreet.envs.mdp import planning
-    from discreet.envs.rollouts.rollout import rollouts
+    from discreet.envs.rollouts.rollout import rollout_batch
 
     mdp = _environment(name)
     policy = planning.uniform_policy(mdp)
-    people, again = rollouts(mdp, policy, 20, seed=1), rollouts(mdp, policy, 20, seed=1)
+    people, again = rollout_batch(mdp, policy, 20, seed=1), rollout_batch(mdp, policy, 20, seed=1)
     for life in people:
         checked(life, mdp.layout)
     for field in ("states", "actions", "rewards"):
@@ -828,7 +828,7 @@ def _people_are_sound(name: str) -> None:
     _expect(
         np.allclose(occupancy.sum(axis=(1, 2)), 1.0, atol=1e-9), "occupancy does not sum to 1 at each step"
     )
-    value, inner = planning.value(mdp, policy), float((occupancy * mdp.rewards).sum())
+    value, inner = planning.policy_value(mdp, policy), float((occupancy * mdp.rewards).sum())
     _expect(
         abs(value - inner) <= 1e-9 * max(1.0, abs(value)), f"value {value:g}, occupancy x rewards {inner:g}"
     )
@@ -916,7 +916,7 @@ def _offline_learns(name: str) -> None:
 OFFLINE_CHECKS: dict[str, Callable[[str], None]] = {"learns from stored people": _offline_learns}
 
 
-def cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
+def plugin_cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
     """Yield every check of everything registered, or of the names that ``module`` registers.
 
     A learner of yours runs with every privatizer, a privatizer of yours with two learners. ``pairs=False``
@@ -1002,8 +1002,8 @@ def _by_the_way() -> None:
 
 def _secure_release() -> None:
     """Release with noise from the operating system, for each family; submit users one by one and together."""
-    from discreet.core.rng import Secure, SecureCoins
-    from discreet.envs.rollouts.rollout import rollouts
+    from discreet.core.rng import Secure, SecureRng
+    from discreet.envs.rollouts.rollout import rollout_batch
     from discreet.mechanisms.interfaces import Plan
 
     for privatizer in ("central", "central" + _GAUSSIAN):
@@ -1013,8 +1013,8 @@ def _secure_release() -> None:
         policy = np.zeros((setup.mdp.layout.horizon, setup.mdp.layout.states), np.int64)
         plan = Plan(policy)
         encoder = session.begin(plan)
-        session.submit(encoder(_first_life(setup), plan, SecureCoins()))
+        session.submit(encoder(_first_life(setup), plan, SecureRng()))
         session.release()
         session.begin(plan)
-        session.submit_many(rollouts(setup.mdp, policy, 1), 2)  # type: ignore[attr-defined]
+        session.submit_many(rollout_batch(setup.mdp, policy, 1), 2)  # type: ignore[attr-defined]
         session.close()

@@ -21,11 +21,11 @@ hold for any statistic, so three of them share the alarm probability:
 The last two are fitted to the separate quarter. They need no noise distribution, and detect effects outside
 any model: policies, clocks and weights that follow raw data.
 
-Linear learners play in separate environments (:mod:`discreet.audits.linear`). There the recorded numbers are
+Linear learners play in separate environments (:mod:`discreet.audit.linear_games`). There the recorded numbers are
 Gram matrices, responses and, if offline data are queried again, every answer. For the shuffle model the
-transcript has what the shuffler releases, batch by batch (:mod:`discreet.audits.shuffle`).
+transcript has what the shuffler releases, batch by batch (:mod:`discreet.audit.shuffle_likelihood`).
 
-The white box, at full size, is :mod:`discreet.audits.identities`.
+The white box, at full size, is :mod:`discreet.audit.white_box`.
 
 .. [#] f-DP, Dong, Roth and Su 2022: a mu-GDP test of size a has power at most Phi(Phi^-1(a) + mu).
 """
@@ -43,9 +43,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from discreet.accounting.noise_distributions.binomial import BinomialLaw
-from discreet.audits import reports as audit_reports
-from discreet.audits import shuffle as audit_shuffle
-from discreet.audits.noise import (  # fmt: skip
+from discreet.audit import reports as audit_reports
+from discreet.audit import shuffle as audit_shuffle
+from discreet.audit.noise_model import (  # fmt: skip
     Asked,
     AuditQuery,
     Noise,
@@ -64,12 +64,12 @@ from discreet.core.clipped_returns import taking_turns
 from discreet.core.count_query import TRANSITIONS, CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Schedule
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectory
-from discreet.mechanisms.interfaces import Session, Spec
+from discreet.mechanisms.interfaces import Session, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
 from discreet.mechanisms.local.noisy_vector_session import NoisyVectorEncoder
 from discreet.mechanisms.local.randomized_response import StepReports
@@ -189,7 +189,7 @@ class Game(Protocol):
     @property
     def target(self) -> int: ...
     @property
-    def spec(self) -> Spec: ...
+    def spec(self) -> ProblemSpec: ...
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
         """Return the trajectory of the user (from 1) under a policy; others' do not depend on ``world``."""
         ...
@@ -222,9 +222,9 @@ class People:
     layout = Layout(2, 2, 1)
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> ProblemSpec:
         """Return the public facts."""
-        return Spec(self.layout, self.users)
+        return ProblemSpec(self.layout, self.users)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
         """Return the trajectory; see :func:`respond`."""
@@ -260,19 +260,19 @@ class Reactive:
     reads: Literal["sums", "measurements"] = "sums"
     endless: bool = False
 
-    def query(self, spec: Spec) -> CountQuery:
+    def query(self, spec: ProblemSpec) -> CountQuery:
         """Return transitions and centred rewards, visits derived (the query of the default learner)."""
         return self.asked or CountQuery(spec.layout, visits=False, center_rewards=True)
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return a release after each user."""
         return Schedule(None if self.endless else spec.users, reads=self.reads)
 
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Spec:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ProblemSpec:
         """Return the spec, which is the whole state."""
         return spec
 
-    def plan(self, state: Spec, release: Release, ask: Any) -> tuple[Plan, Spec]:
+    def plan(self, state: ProblemSpec, release: Release, ask: Any) -> tuple[Plan, ProblemSpec]:
         """Plan the actions with the least counts, whatever their value."""
         shown = release.estimates
         if not shown and release.measurement is not None:
@@ -284,7 +284,7 @@ class Reactive:
 
 def reactive(start: Start) -> Reactive:
     """Return the learner for audits that a privatizer supports: it reads sums, or else measurements."""
-    spec = Spec(People.layout, 2)
+    spec = ProblemSpec(People.layout, 2)
     learner = Reactive()
     try:
         start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
@@ -295,7 +295,7 @@ def reactive(start: Start) -> Reactive:
 
 def endless(start: Start) -> Reactive | str:
     """Return the learner for audits without a number of users, or why the privatizer rejects it."""
-    spec, learner = Spec(People.layout, 2), Reactive(endless=True)
+    spec, learner = ProblemSpec(People.layout, 2), Reactive(endless=True)
     try:
         start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
     except ValueError as error:
@@ -428,7 +428,7 @@ def play(
         for _ in range(plan.users):
             plan = session.open_plan if hasattr(session, "open_plan") else plan
             life = people.life(user, world, plan.policy)
-            report = encoder(life, plan, SeededCoins(randomness.keys.noise, user - 1))
+            report = encoder(life, plan, SeededRng(randomness.keys.noise, user - 1))
             plans.append(np.array(plan.policy))
             contexts.append({name: np.array(array) for name, array in plan.context.items()})
             cuts.append(float(getattr(session, "cut", 0.0)))
@@ -734,7 +734,7 @@ def _reports(
     contexts = (dict(plan.context),)
     out = []
     for run in range(runs):
-        report = encoder(life, plan, SeededCoins(randomness.keys.noise, run))
+        report = encoder(life, plan, SeededRng(randomness.keys.noise, run))
         message = _numbers(report.message)
         out.append(Transcript(np.zeros((0, 0)), public, public, plans, message, contexts=contexts))
     return out

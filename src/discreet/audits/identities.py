@@ -2,7 +2,7 @@ r"""White-box audits: identities that a session of any privatizer must satisfy, 
 
 They use the same session API as all other code. Two sessions under one seed differ by one user's record only,
 so the noise cancels: which numbers move, and by how much, is exact. Let B_f be the matrix that mixes
-independent noises of scale 1 into the releases of family f (:mod:`discreet.audits.noise`) and u_k the
+independent noises of scale 1 into the releases of family f (:mod:`discreet.audit.noise_model`) and u_k the
 releases' response to a unit change of user k. The user's loss is their change in family f times the l1
 (Laplace: the least ||s||_1 with B_f s = u_k) or l2 norm of B_f^+ u_k, all families together. The worst of all
 users and of many changes is taken. Whitened residuals B_f^-1 (release - sums) are tested against the claimed
@@ -10,10 +10,10 @@ distribution, and for independence over cells and releases.
 
 Policies alternate from release to release (all actions, the first, the last), so that clocks of rows advance
 separately; fixed trajectories follow them. Devices that report a few steps are run on every outcome of their
-random bits at a small size (:mod:`discreet.audits.reports`): their largest likelihood ratio is exact. At full
+random bits at a small size (:mod:`discreet.audit.local_output_law`): their largest likelihood ratio is exact. At full
 size they are run on seeded random bits, and reports of the true records are counted.
 
-Linear learners are tested in the environments of :mod:`discreet.audits.linear` at H = 4, under contexts that
+Linear learners are tested in the environments of :mod:`discreet.audit.linear_games` at H = 4, under contexts that
 change from release to release. If offline data are queried again, every answer is one more family: its noise
 is tested with that of the Gram matrices, its loss is added to theirs.
 
@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from discreet.accounting import pld as numerical
-from discreet.audits import linear as audit_linear
-from discreet.audits import reports as audit_reports
-from discreet.audits.games import (  # fmt: skip
+from discreet.audit import linear as audit_linear
+from discreet.audit import reports as audit_reports
+from discreet.audit.black_box import (  # fmt: skip
     ALARM,
     SLACK,
     Game,
@@ -50,7 +50,7 @@ from discreet.audits.games import (  # fmt: skip
     reactive,
     uniform,
 )
-from discreet.audits.noise import (  # fmt: skip
+from discreet.audit.noise_model import (  # fmt: skip
     Asked,
     Noise,
     Readings,
@@ -66,11 +66,11 @@ from discreet.audits.noise import (  # fmt: skip
 from discreet.core import checks
 from discreet.core.count_query import TRANSITIONS
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Floats, Message, Plan, Release, Schedule
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
-from discreet.mechanisms.interfaces import Budget, Session, Spec
+from discreet.mechanisms.interfaces import Budget, Session, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import LinearQuery
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local.randomized_response import ReportEncoder
@@ -205,7 +205,7 @@ class _Bench:
             for user in range(came, time):
                 if before is not None and user == 0:
                     before(session, encoder, plan)
-                session.submit(encoder(lives[user], plan, SeededCoins(key, user)))
+                session.submit(encoder(lives[user], plan, SeededRng(key, user)))
             came = time
             out.append(session.release())
         session.close()
@@ -297,7 +297,7 @@ class _LinearBench(_Bench):
         for release, time in enumerate(self.times):
             encoder: Any = session.begin(self.plan(release, time - came))
             for user in range(came, time):
-                session.submit(encoder(lives[user], session.open_plan, SeededCoins(key, user)))  # type: ignore[attr-defined]
+                session.submit(encoder(lives[user], session.open_plan, SeededRng(key, user)))  # type: ignore[attr-defined]
             came = time
             releases.append(session.release())
             if self.schedule.answers and release >= self.schedule.answers:
@@ -519,7 +519,7 @@ def _refusals(bench: _Bench, still: Trajectory) -> Identity:
     def try_all(session: Session, encoder: Any, plan: Plan) -> None:
         for name, life in worse.items():
             try:
-                message: Message = encoder(life, plan, SeededCoins(Seeded(0).keys.noise, 0))
+                message: Message = encoder(life, plan, SeededRng(Seeded(0).keys.noise, 0))
                 session.submit(message)
                 accepted.append(name)
                 return  # it counts as the user: one is enough
@@ -589,7 +589,7 @@ def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, peo
             if again and restart is not None and n == 4:  # with a plan open
                 session = restart(session)
             life = people.life(n + 1, 0, policy)
-            session.submit(encoder(life, session.open_plan, SeededCoins(Seeded(seed).keys.noise, n)))
+            session.submit(encoder(life, session.open_plan, SeededRng(Seeded(seed).keys.noise, n)))
         session.close()
         ways.append(shown)
     same = all(
@@ -624,7 +624,7 @@ def white_box(
     users = checks.integer("users", users, 4, 64)
     learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
     linear = audit_linear.game_of(learner, users, budget, horizon=4)
-    spec = Spec(layout, users) if linear is None else linear.spec
+    spec = ProblemSpec(layout, users) if linear is None else linear.spec
     kind = _Bench if linear is None else _LinearBench
     bench = kind(start, learner.query(spec), learner.schedule(spec), seed)
     games: list[Game] = [People(target=target) for target in (1, 2, 4)]
@@ -744,7 +744,7 @@ def _answers(bench: _LinearBench) -> list[Identity]:
     session.release()
     encoder = session.begin(bench.plan(0, bench.times[0]))
     for user in range(bench.times[0]):
-        session.submit(encoder(bench.still(user), session.open_plan, SeededCoins(Seeded(0).keys.noise, user)))
+        session.submit(encoder(bench.still(user), session.open_plan, SeededRng(Seeded(0).keys.noise, user)))
     session.release()
     left = 0
     try:
@@ -864,7 +864,7 @@ def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float)
     """
     name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
     for horizon, most in ((1, 64), (2, 8)):
-        spec = Spec(Layout(2, 2, horizon), 4)
+        spec = ProblemSpec(Layout(2, 2, horizon), 4)
         small = _Bench(start, learner.query(spec), learner.schedule(spec), seed)
         for release in (0, 1):  # a stochastic policy, and a public one
             session: Any = small.session()
@@ -915,7 +915,7 @@ def _own_reports(bench: _Bench, alarm: float) -> Identity:
         life = bench.life(release, [bench.query.layout.states - 1], [1.0])
         luck = Seeded(bench.seed, 1 + release).keys.noise
         for run in range(2000):
-            message = encoder(life, session.open_plan, SeededCoins(luck, run)).message
+            message = encoder(life, session.open_plan, SeededRng(luck, run)).message
             for step, about, marks in local_reports.decode(reports, encoder.stochastic, message):
                 s, after = int(life.states[step]), int(life.states[step + 1])
                 row = bench.query.layout.row_index[s, life.actions[step]]

@@ -33,15 +33,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import distance
 
-from discreet.audits.games import Start, play, session_times
-from discreet.audits.noise import expected_answer, noise_of, scale_of, summand
+from discreet.audit.black_box import Start, play, session_times
+from discreet.audit.noise_model import expected_answer, noise_of, scale_of, summand
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Plan, Release, Schedule
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.features import Features, MixtureFeatures
-from discreet.mechanisms.interfaces import Budget, Spec
+from discreet.mechanisms.interfaces import Budget, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery
 from discreet.mechanisms.query_queue import Response
 
@@ -72,7 +72,9 @@ def _signs(states: int) -> Floats:
     return np.resize([1.0, -1.0], states)
 
 
-def spec_of(kind: Kind, horizon: int, users: int, budget: Budget | None = None, nonneg: bool = False) -> Spec:
+def spec_of(
+    kind: Kind, horizon: int, users: int, budget: Budget | None = None, nonneg: bool = False
+) -> ProblemSpec:
     """Return the public facts of these environments: features, and rewards of 1 where sigma = 1, else 0."""
     rows = np.repeat(_directions(kind, nonneg), 2, axis=0)  # (S, d)
     states, actions = len(rows), 2
@@ -86,7 +88,7 @@ def spec_of(kind: Kind, horizon: int, users: int, budget: Budget | None = None, 
         l1 = float(np.abs(rows).sum(axis=1).max())
         features = Features(np.repeat(rows[:, None], actions, axis=1), 1.0, l1=l1, nonneg=nonneg)
     rewards = np.broadcast_to((sigma > 0)[:, None], (horizon, states, actions)).astype(np.float64)
-    return Spec(
+    return ProblemSpec(
         Layout(states, actions, horizon), users, known_rewards=rewards, budget=budget, features=features
     )
 
@@ -109,7 +111,7 @@ class LinearPeople:
     spec : from :func:`spec_of`. target : from 1. own : (states, rewards) of the target under both hypotheses.
     """
 
-    spec: Spec
+    spec: ProblemSpec
     target: int = 1
     own: tuple[tuple[NDArray[Any], Floats], ...] = ()
     seed: int = 8
@@ -147,23 +149,23 @@ class Probe:
     when: Schedule
 
     @classmethod
-    def of(cls, learner: Any, spec: Spec) -> Probe:
+    def of(cls, learner: Any, spec: ProblemSpec) -> Probe:
         """Build a probe that replaces a learner."""
         return cls(learner.query(spec), learner.schedule(spec))
 
-    def query(self, spec: Spec) -> LinearQuery:
+    def query(self, spec: ProblemSpec) -> LinearQuery:
         """Return the learner's query."""
         return self.asked
 
-    def schedule(self, spec: Spec) -> Schedule:
+    def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the learner's schedule."""
         return self.when
 
-    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> tuple[Spec, int, int]:
+    def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> tuple[ProblemSpec, int, int]:
         """Return the spec, the last release with queries, and rounds of them so far."""
         return spec, 0, 0
 
-    def plan(self, state: tuple[Spec, int, int], release: Release, ask: Any) -> tuple[Plan, Any]:
+    def plan(self, state: tuple[ProblemSpec, int, int], release: Release, ask: Any) -> tuple[Plan, Any]:
         """Make all due queries; then all users until the next release follow one plan."""
         spec, read, rounds = state
         query, schedule, values = self.asked, self.when, values_of(self.asked)

@@ -14,7 +14,7 @@ the definition of privacy). ``"population"``: the MDP and x; the others, and x',
 
 *Scores.* The first two are learned from shadow runs of both kinds, which the adversary can make, because the
 algorithm is public: log-ratios of frequencies, or a linear discriminant
-(:func:`discreet.audits.games.fit_events`, :func:`~discreet.audits.games.fit_linear`). The one with the
+(:func:`discreet.audit.black_box.fit_events`, :func:`~discreet.audit.black_box.fit_linear`). The one with the
 greater AUC on runs that are not evaluated later is used. Policies without noise under known others are two
 constants, and the adversary compares. The third, under known others, is the log-likelihood ratio of the noise
 distribution, the most powerful test by Neyman and Pearson. With Gaussian noise it attains the trade-off curve
@@ -59,7 +59,7 @@ from scipy import special
 from discreet.accounting import budget
 from discreet.accounting import pld as numerical
 from discreet.accounting import pld_calibration as calibration
-from discreet.audits.games import epsilon_bound, fit_events, fit_linear, mu_bound, rate_limits
+from discreet.audit.black_box import epsilon_bound, fit_events, fit_linear, mu_bound, rate_limits
 from discreet.core import checks
 from discreet.core.count_sessions import CountSession
 from discreet.core.guarantee import Guarantee
@@ -69,11 +69,11 @@ from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.envs.mdp.planning import uniform_policy
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.envs.rollouts.simulated_users import count_crowd
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.offline.interface import OfflineLearner
-from discreet.mechanisms.interfaces import Privatizer, Spec
+from discreet.mechanisms.interfaces import Privatizer, ProblemSpec
 from discreet.mechanisms.policy_rows import PolicyRows, anybody, policy_rows
 
 __all__ = [
@@ -466,7 +466,7 @@ class _Bench:
     behaviour: PolicyRows
     learner: OfflineLearner
     privatizer: Privatizer
-    spec: Spec
+    spec: ProblemSpec
     users: int
     seed: int
 
@@ -480,7 +480,7 @@ class _Bench:
 
     def drawn(self, number: int, first: int) -> Trajectories:
         """Draw users of the MDP who are in no game's data."""
-        return rollouts(self.world, self.behaviour, number, self.seed, 1, first)
+        return rollout_batch(self.world, self.behaviour, number, self.seed, 1, first)
 
     def others(self, batch: int) -> Floats:
         """Return the counts of n - 1 users."""
@@ -693,7 +693,7 @@ def membership_attack(
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
     rows = policy_rows(world.layout, uniform_policy(world) if behaviour is None else behaviour)
     known = world.rewards if checks.flag("known_rewards", known_rewards) else None
-    spec = Spec(world.layout, users, known_rewards=None if known is None else np.array(known))
+    spec = ProblemSpec(world.layout, users, known_rewards=None if known is None else np.array(known))
     bench = _Bench(world, rows, learner, privatizer, spec, users, seed)
     if bench.query.cells > _MOST_CELLS:
         raise ValueError(

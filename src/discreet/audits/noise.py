@@ -2,7 +2,7 @@ r"""Claimed properties of noise for audits: how it is mixed into releases, its s
 
 A session's releases are read in one of two ways. If there are sums, release i of family f is the exact sum
 plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). For a
-factorization mechanism the mixing is read off its program (:func:`discreet.audits.walks.noise_matrix`). There
+factorization mechanism the mixing is read off its program (:func:`discreet.audit.noise_matrix.noise_matrix`). There
 may be only measurements (clocks of rows, group returns, clipped rewards). Then each is gain * S with fresh
 noise in the cells that were due, where S is the decaying sum of the row's data. Decay, gain, due rows and
 scales are those that the release itself states, and S is recomputed here from records.
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.audits import walks
+from discreet.audit import walks
 from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.count_query import GROUP_RETURNS, CountQuery

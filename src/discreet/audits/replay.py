@@ -29,16 +29,16 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from discreet.audits import linear as audit_linear
-from discreet.audits.games import ALARM, Start, reactive
-from discreet.audits.identities import Identity
-from discreet.audits.noise import AuditQuery
+from discreet.audit import linear as audit_linear
+from discreet.audit.black_box import ALARM, Start, reactive
+from discreet.audit.white_box import Identity
+from discreet.audit.noise_model import AuditQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Estimate, Floats, Plan, Release
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.mechanisms.interfaces import Budget, Spec
+from discreet.mechanisms.interfaces import Budget, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import LinearQuery
 from discreet.mechanisms.query_queue import Response
 
@@ -138,10 +138,10 @@ def _submit(
         return
     for user in range(plan.users):
         record = life if user == who else still
-        session.submit(encoder(record, opened, SeededCoins(key, came + user)))
+        session.submit(encoder(record, opened, SeededRng(key, came + user)))
 
 
-def recorded(start: Start, learner: Any, spec: Spec, users: int, seed: int) -> Replay:
+def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: int) -> Replay:
     """Record what the learner does with ``users`` users who stay in place, if the policy allows it."""
     query, schedule, source = learner.query(spec), learner.schedule(spec), Seeded(seed)
     session: Any = start(query, schedule, source)
@@ -256,14 +256,14 @@ def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -
 
 
 # ---------------------------------------------------------------------------------------- the whole
-def _spec(learner: Any, budget: Budget | None, users: int | None) -> Spec:
+def _spec(learner: Any, budget: Budget | None, users: int | None) -> ProblemSpec:
     linear = audit_linear.game_of(learner, 64, budget)
     if linear is not None:
         return linear.spec
     if users is not None:
-        return Spec(Layout(3, 2, 4), users, budget=budget)
+        return ProblemSpec(Layout(3, 2, 4), users, budget=budget)
     for size in _SIZES:
-        spec = Spec(Layout(3, 2, 4), size, budget=budget)
+        spec = ProblemSpec(Layout(3, 2, 4), size, budget=budget)
         releases = learner.schedule(spec).releases
         if releases is None or releases <= _MOST_RELEASES:
             break

@@ -1,11 +1,11 @@
 """``discreet audit``: black box and white box of a privatizer in one report, and the tables of the page.
 
-:mod:`discreet.audits.games` documents the method and its power. The black-box games share the alarm
+:mod:`discreet.audit.black_box` documents the method and its power. The black-box games share the alarm
 probability. A short one has one release, where the likelihood ratio has most power. A longer one has several,
 where errors between releases show. In a third the number of users is not stated. A privatizer that chooses
 its mechanism would choose another one at the games' size. The games therefore use the noise and the release
 that it chooses at the size of the white box (:func:`as_asked`). If that is impossible, the report says so. A
-learner with linear features plays in separate environments (:mod:`discreet.audits.linear`). Its short game
+learner with linear features plays in separate environments (:mod:`discreet.audit.linear_games`). Its short game
 makes its queries with the costliest contexts, and features of any sign. Its long game is the learner's own,
 with features of one sign.
 """
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
-from discreet.audits import games as core
-from discreet.audits import linear as audit_linear
-from discreet.audits.games import Evidence, Game, People, Restart, Start
-from discreet.audits.identities import Identity, white_box
-from discreet.audits.replay import replay_box
-from discreet.audits.secure import secure_box
+from discreet.audit import games as core
+from discreet.audit import linear as audit_linear
+from discreet.audit.black_box import Evidence, Game, People, Restart, Start
+from discreet.audit.white_box import Identity, white_box
+from discreet.audit.replay_audit import replay_box
+from discreet.audit.secure_noise import secure_box
 from discreet.core import checks
 from discreet.core import count_kernels as kernels
 from discreet.core.guarantee import Guarantee
@@ -35,7 +35,7 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
 from discreet.mechanisms.argument_roles import check_role
-from discreet.mechanisms.interfaces import Learner, Privatizer, Session, Spec
+from discreet.mechanisms.interfaces import Learner, Privatizer, Session, ProblemSpec
 from discreet.mechanisms.restore_session import restore
 
 SHORT, LONG = 2, 6  # users of the two games
@@ -171,7 +171,7 @@ def saved_and_restored(session: Any) -> Session:
         return again
 
 
-def _restart(start: Start, learner: Any, spec: Spec) -> Restart | None:
+def _restart(start: Start, learner: Any, spec: ProblemSpec) -> Restart | None:
     """Return save and restore, for sessions that the library can restore."""
     session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
     return saved_and_restored if hasattr(session, "save") else None
@@ -234,7 +234,7 @@ def _words(found: dict[str, Any]) -> str:
 
 
 def as_asked(
-    privatizer: Any, learner: Any, full: Spec, short: Spec
+    privatizer: Any, learner: Any, full: ProblemSpec, short: ProblemSpec
 ) -> tuple[Any, tuple[str, str], list[str]]:
     """Return (privatizer with its choices at full size, mechanisms in words there and in the games, notes).
 
@@ -242,7 +242,7 @@ def as_asked(
     express it) the privatizer is unchanged, and the note says what is played instead.
     """
 
-    def chosen(one: Any, spec: Spec) -> tuple[dict[str, Any], Guarantee]:
+    def chosen(one: Any, spec: ProblemSpec) -> tuple[dict[str, Any], Guarantee]:
         mechanism = one.mechanism(learner.query(spec), learner.schedule(spec), Seeded(0))
         return _options_of(mechanism), mechanism.guarantee
 
@@ -269,7 +269,7 @@ def as_asked(
     return plays, (_words(wanted), _words(found)), notes
 
 
-def audit(
+def audit_privatizer(
     privatizer: Privatizer,
     learner: Learner | None = None,
     *,
@@ -314,7 +314,7 @@ def audit(
     plays = learner or core.reactive(start)
     budget = getattr(privatizer, "budget", None)
     linear = audit_linear.game_of(plays, 16, budget, horizon=4)
-    full = Spec(layout or Layout(6, 2, 20), 16) if linear is None else linear.spec
+    full = ProblemSpec(layout or Layout(6, 2, 20), 16) if linear is None else linear.spec
     short_spec = _games(start, plays, budget)[1].spec
     fixed, mechanisms, notes = as_asked(privatizer, plays, full, short_spec)
     asks, short, long = _games(fixed.start, plays, budget)

@@ -3,7 +3,7 @@ r"""Noise of exact and seeded sources as a session releases it: distribution, gr
 Two sessions under one seed cannot test secure noise: other code draws it, and never twice. Only the noise
 itself is observable. If users trust the server, all users are absent. Releases are then noise
 alone, and :func:`noise_table` decomposes them into single draws by the mixing that the mechanism claims
-(:mod:`discreet.audits.noise`). If devices add the noise, messages are used, less the record's contribution,
+(:mod:`discreet.audit.noise_model`). If devices add the noise, messages are used, less the record's contribution,
 which is recomputed (rewards of 1/4 are on every grid, so nothing is rounded).
 
 Checks of secure draws, in units of the claimed scale:
@@ -32,17 +32,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from discreet.audits import linear as audit_linear
-from discreet.audits.games import ALARM, Start, claimed_noise, reactive, uniform
-from discreet.audits.identities import Identity, agreeing
-from discreet.audits.noise import AuditQuery, expected, families_of, readings, whitened
+from discreet.audit import linear as audit_linear
+from discreet.audit.black_box import ALARM, Start, claimed_noise, reactive, uniform
+from discreet.audit.white_box import Identity, agreeing
+from discreet.audit.noise_model import AuditQuery, expected, families_of, readings, whitened
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.releases import Floats, Plan, Schedule
-from discreet.core.rng import Randomness, Secure, SecureCoins
+from discreet.core.rng import Randomness, Secure, SecureRng
 from discreet.core.trajectories import Trajectory
-from discreet.mechanisms.interfaces import Budget, Spec
+from discreet.mechanisms.interfaces import Budget, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import LinearQuery
 
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
@@ -169,7 +169,7 @@ def _messages(
         plan = session.open_plan
         for _ in range(time - user):
             secure = isinstance(source, Secure)
-            report = encoder(life, plan, SecureCoins() if secure else SeededCoins(source.keys.noise, user))
+            report = encoder(life, plan, SecureRng() if secure else SeededRng(source.keys.noise, user))
             message = np.asarray(report.message, np.float64)
             if isinstance(query, LinearQuery):
                 grid = session.mechanism.grid
@@ -285,7 +285,7 @@ def secure_box(
     """
     learner = learner or reactive(start)
     linear = audit_linear.game_of(learner, users, budget)
-    spec = Spec(_LAYOUT, users) if linear is None else linear.spec
+    spec = ProblemSpec(_LAYOUT, users) if linear is None else linear.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     asked: list[tuple[str, AuditQuery]] = [("", query)]
     if isinstance(query, CountQuery) and not query.steered:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from discreet.data.schema import Schema
     from discreet.envs.mdp.tabular import TabularMDP
     from discreet.ledger.ledger import Ledger, Totals
-    from discreet.pipeline.learn import Outcome, Settings
-    from discreet.pipeline.power_analysis import PublicWorld
+    from discreet.pipeline.learn import LearnResult, LearnConfig
+    from discreet.pipeline.power_analysis import PublicMDP
     from discreet.reports.rule_files import Rule
 
 
@@ -207,9 +207,9 @@ def learn(
         if not from_release.is_file():
             raise ValueError(f"from-release = {str(from_release)!r}: must be a file, DIR/release.parquet")
 
-    from discreet.pipeline.learn import Settings
+    from discreet.pipeline.learn import LearnConfig
 
-    settings = Settings(
+    settings = LearnConfig(
         unsupported=unsupported,  # type: ignore[arg-type]  # checked there
         level=level,
         return_bound=return_bound,
@@ -316,14 +316,14 @@ def _first(
     preset: str | None,
     option: list[str] | None,
     out: Path,
-    settings: Settings,
+    settings: LearnConfig,
     users: int,
     ledger: Path | None,
     no_ledger: bool,
     seed: int | None,
     scratch: Path | None,
     workers: int | None,
-) -> Outcome:
+) -> LearnResult:
     """From data, or from made-up ones."""
     import tempfile
     from contextlib import nullcontext
@@ -334,7 +334,7 @@ def _first(
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.pipeline import learn as pipeline
     from discreet.pipeline.learned_files import default_algorithm
-    from discreet.pipeline.partial_aggregates import merge_parts
+    from discreet.pipeline.partial_aggregates import merge_aggregates
     from discreet.pipeline.synthetic_data import write_made_up
 
     public, source = people
@@ -362,7 +362,7 @@ def _first(
             "randomness": Secure() if seed is None else Seeded(seed),
         }  # fmt: skip
         if isinstance(source, list):
-            return pipeline.learn(merge_parts(source), learner, out, schema=public, **how)
+            return pipeline.learn(merge_aggregates(source), learner, out, schema=public, **how)
         try:
             return pipeline.learn(source, learner, out, scratch=scratch, workers=workers, **how)
         except DataError as error:
@@ -414,7 +414,7 @@ def count(
     if new_key is not None:
         if files or out is not None or key is not None:
             raise ValueError("new-key: must be given alone")
-        say(f"discreet: a new key: {counted.new_count_key(new_key)}")
+        say(f"discreet: a new key: {counted.new_aggregate_key(new_key)}")
         return
     for what, value in {"files": files or sql, "--schema": schema, "--key": key, "--out": out}.items():
         if not value:
@@ -424,7 +424,7 @@ def count(
         raise ValueError(f"out = {str(out)!r}: must end in {COUNTED}")
     if out.exists() or not out.absolute().parent.is_dir():
         raise ValueError(f"out = {str(out)!r}: must be a new file in a folder that exists")
-    secret, public = counted.read_count_key(key), read_schema(schema)
+    secret, public = counted.read_aggregate_key(key), read_schema(schema)
     written: dict[str, Any] = {
         "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
     }  # fmt: skip
@@ -437,7 +437,7 @@ def count(
     try:
         with claimed(out), rows_bar() as progress:
             source = open_source(files or ["duckdb://"], public, **written)
-            part = counted.count_part(source, learner, secret, progress=progress, scratch=scratch)
+            part = counted.aggregate_part(source, learner, secret, progress=progress, scratch=scratch)
             part.save(out)
     except DataError as error:
         error.add_note("This message is private, it quotes a person's row. Nothing was written.")
@@ -453,9 +453,9 @@ def _again(
     preset: str | None,
     option: list[str] | None,
     out: Path,
-    settings: Settings,
+    settings: LearnConfig,
     rewards: Path | None,
-) -> Outcome:
+) -> LearnResult:
     from discreet.data.schema import read_rewards, read_schema
     from discreet.pipeline import learn as pipeline
 
@@ -464,7 +464,7 @@ def _again(
         known = read_rewards(rewards, read_schema(release.parent / pipeline.SCHEMA))
     learner = _asked_again(release, algorithm, preset, option)
     with rows_bar() as progress:
-        return pipeline.plan_again(release, learner, out, settings=settings, rewards=known, progress=progress)
+        return pipeline.replan(release, learner, out, settings=settings, rewards=known, progress=progress)
 
 
 def _asked_again(release: Path, algorithm: str | None, preset: str | None, option: list[str] | None) -> Any:
@@ -549,7 +549,7 @@ def forecast_stored(
 
     if users is None:
         raise ValueError("users is missing: give --users N, the expected number of people")
-    from discreet.pipeline.estimate import forecast_learn
+    from discreet.pipeline.estimate import estimate_release
     from discreet.pipeline.learned_files import default_algorithm
 
     public = read_schema(schema)
@@ -558,7 +558,7 @@ def forecast_stored(
 
     with rows_bar() as progress:
         progress("forecast", 0, None)
-        found = forecast_learn(public, users, privatizer, learner, share=share)
+        found = estimate_release(public, users, privatizer, learner, share=share)
     if as_json:
         print_json(found.to_dict())
         return
@@ -633,23 +633,23 @@ def forecast_gain_stored(
     rows = []
     with rows_bar() as progress:
         progress("make the world", 0, None)
-        known = _world(world, public) if world is not None else power.made_up_world(public, target or 0.0)
+        known = _world(world, public) if world is not None else power.synthetic_mdp(public, target or 0.0)
         delta = 0.0 if delta is None else delta
         if epsilon is None:
             progress("find epsilon", 0, None)
-            epsilon = power.epsilon_needed(known, users or 1, delta, draws=draws)
+            epsilon = power.smallest_epsilon(known, users or 1, delta, draws=draws)
             if epsilon is None:
                 say(f"discreet: no epsilon up to {power.EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
                 epsilon = power.EPSILONS[-1]
         privatizer = Central(epsilon=epsilon, delta=delta)
         if users is None:
             progress("find how many people", 0, None)
-            users = power.people_needed(known, privatizer, draws=draws)
+            users = power.sample_size(known, privatizer, draws=draws)
             if users is None:
                 raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 people would show such a gain")
         for done, times in enumerate((1 / 3, 1.0, 3.0)):
             progress("simulate releases", done, 3)
-            rows.append(power.forecast_gain(known, max(round(users * times), 1), privatizer, draws=draws))
+            rows.append(power.gain_power(known, max(round(users * times), 1), privatizer, draws=draws))
     if as_json:
         print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
         return
@@ -709,7 +709,7 @@ def _forecast_linear(
             known, features = linear_power.made_up(schema, features, target or 0.0)
         if epsilon is None:
             progress("find epsilon", 0, None)
-            epsilon = linear_power.linear_epsilon_needed(
+            epsilon = linear_power.linear_smallest_epsilon(
                 known, features, learner, users or 1, EPSILONS, draws=draws
             )
             if epsilon is None:
@@ -718,13 +718,13 @@ def _forecast_linear(
             learner = replace(learner, epsilon=epsilon)
         if users is None:
             progress("find how many people", 0, None)
-            users = linear_power.linear_people_needed(known, features, learner, draws=draws)
+            users = linear_power.linear_sample_size(known, features, learner, draws=draws)
             if users is None:
                 raise ValueError(f"epsilon = {epsilon:g}: not even 3e6 people would show such a gain")
         for done, times in enumerate((1 / 3, 1.0, 3.0)):
             progress("play people", done, 3)
             many = min(max(round(users * times), 1), linear_power.MOST_PEOPLE)
-            rows.append(linear_power.forecast_linear(known, features, learner, many, draws=draws))
+            rows.append(linear_power.linear_gain_power(known, features, learner, many, draws=draws))
     if as_json:
         print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
         return
@@ -747,26 +747,26 @@ def _forecast_linear(
     )
 
 
-def _world(name: str, schema: Schema) -> PublicWorld:
+def _world(name: str, schema: Schema) -> PublicMDP:
     """A table of the schema's states; or an environment: ICU-Sepsis under its expert, any other one of equal
     steps under uniform play.
     """
     if Path(name).suffix in (".csv", ".parquet"):
-        from discreet.pipeline.environment_table import read_world
+        from discreet.pipeline.environment_table import read_mdp
 
-        return read_world(name, schema)
+        return read_mdp(name, schema)
     from discreet import registry
     from discreet.envs.icu_sepsis import expert_policy
     from discreet.envs.mdp.planning import uniform_policy
-    from discreet.mechanisms.interfaces import Returns
-    from discreet.pipeline.power_analysis import PublicWorld
+    from discreet.mechanisms.interfaces import ReturnBounds
+    from discreet.pipeline.power_analysis import PublicMDP
     from discreet.pipeline.trajectory_files import outcomes_of
 
     mdp = registry.build("environment", name, None, {})
     behaviour = uniform_policy(mdp)
     if name == "icu-sepsis":
         behaviour = expert_policy(horizon=mdp.horizon, inadmissible="renormalised")
-    return PublicWorld(mdp, behaviour, Returns(terminal=mdp.terminal, outcomes=outcomes_of(mdp)))
+    return PublicMDP(mdp, behaviour, ReturnBounds(terminal=mdp.terminal, outcomes=outcomes_of(mdp)))
 
 
 # ------------------------------------------------------------------------------ verify, ledger

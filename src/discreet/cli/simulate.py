@@ -281,7 +281,7 @@ def forecast(
         forecast_stored(schema, users, budget, algorithm, preset, option, share, as_json)
         return
     from discreet.experiments import build_run
-    from discreet.experiments.estimate import forecast_run
+    from discreet.experiments.estimate import estimate_run
 
     of_stored = {"users": users, "rho": rho, "target-gain": target_gain, "world": world}
     for name, given in of_stored.items():
@@ -294,7 +294,7 @@ def forecast(
     announce_compilation()
     setup = build_run.prepare(build_run.resolved(_configuration(config, flags, option, env_option, plugin)))
     _announce_delta(setup)
-    found = forecast_run(setup)
+    found = estimate_run(setup)
     if as_json:
         print_json(found.to_json())
         return

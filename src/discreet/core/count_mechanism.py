@@ -59,7 +59,7 @@ from discreet.core.short_repr import brief
 if TYPE_CHECKING:
     from discreet.accounting.noise_distributions.count_noise import CountLaws
     from discreet.core.call_protocols import ReportStrategy
-    from discreet.core.protocols import NoiseLaw, Record
+    from discreet.core.protocols import NoiseDistribution, Record
     from discreet.mechanisms.local.randomized_response import StepReports
 
 __all__ = [
@@ -511,7 +511,7 @@ class CountMechanism(OverTime):
         found: CountLaws = parts.module("laws").CountLaws(self)
         return found
 
-    def laws_at(self, n: int) -> dict[str, NoiseLaw]:
+    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
         """Return the noise distribution of every family in the sums after n users."""
         return self.laws.at(n)
 

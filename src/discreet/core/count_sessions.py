@@ -25,13 +25,13 @@ from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, noise_vector, rounded
 from discreet.core.releases import ON_DEVICE, Estimate, Floats, Measurement, Message, Plan
-from discreet.core.rng import Key, Randomness, SecureCoins, checked_on_grid
+from discreet.core.rng import Key, Randomness, SecureRng, checked_on_grid
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
 
 if TYPE_CHECKING:
     from discreet.core.call_protocols import Encoder
-    from discreet.core.protocols import NoiseLaw
+    from discreet.core.protocols import NoiseDistribution
 
 _MOST_UNITS = 2**51  # per cell, over all users: with noise they must add up exactly
 
@@ -132,7 +132,7 @@ class CountSession(StreamSession):
         return RawEncoder(self._plans)
 
     def _add(self, message: Message) -> None:
-        record = rounded(self._record(message), SecureCoins(), self._mechanism.reward_grid)
+        record = rounded(self._record(message), SecureRng(), self._mechanism.reward_grid)
         self._count(1)
         self._put(record)
 
@@ -176,7 +176,7 @@ class CountSession(StreamSession):
         query, layout = self._query, self._query.layout
         rewards, grid = records.rewards, self._mechanism.reward_grid
         if grid is not None:
-            rewards = SecureCoins().rounded(rewards, grid)
+            rewards = SecureRng().rounded(rewards, grid)
         played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
         self._count(len(records))
         records_kernels.add_trajectories(
@@ -206,7 +206,7 @@ class CountSession(StreamSession):
     def _estimates(
         self,
         cells: Floats,
-        laws: Mapping[str, NoiseLaw],
+        laws: Mapping[str, NoiseDistribution],
         estimand: Literal["sum", "weighted"],
         covers: int,
         effective: float,
@@ -229,7 +229,7 @@ class CountSession(StreamSession):
             seeded = parts.module("seeded noise")
             seeded.fill_noise(mechanism.family, self._key, end, level, factor, query.offsets, scales, noise)
             return noise
-        return noise_vector(query, mechanism, factor, SecureCoins(), scales)
+        return noise_vector(query, mechanism, factor, SecureRng(), scales)
 
     def _on_grid(self, cells: Floats) -> Floats:
         """Return the cells. Raises ``RuntimeError`` if they are off the grid of exact noise, or too large."""
@@ -240,11 +240,13 @@ class CountSession(StreamSession):
         return cells
 
     # --------------------------------------------------------------------------- noise distributions
-    def laws_at(self, n: int) -> dict[str, NoiseLaw]:
+    def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
         """Return the noise distribution of every family in the sums after n users, as the mechanism does."""
         return self._laws.at(n)
 
-    def measurement_laws(self, n: int, senders: int, share: float | None = None) -> dict[str, NoiseLaw]:
+    def measurement_laws(
+        self, n: int, senders: int, share: float | None = None
+    ) -> dict[str, NoiseDistribution]:
         """Return noise distributions per family, at the current clipping threshold C."""
         return self._laws.measurement(n, senders, share, self.cut)
 
@@ -285,7 +287,7 @@ class MeasuredSession(CountSession):
         return cells.copy(), cells - self._filtered
 
     def _described(
-        self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
+        self, fresh: Floats, laws: Mapping[str, NoiseDistribution], n: int, due: Floats | None
     ) -> Measurement:
         """Describe the newest measurement, with its number of users and its effective sample size."""
         batch = n - self._closed_users

@@ -18,7 +18,7 @@ from discreet.core.releases import Floats, Measurement
 from discreet.core.rng import Randomness, checked_on_grid
 
 if TYPE_CHECKING:
-    from discreet.core.protocols import NoiseLaw
+    from discreet.core.protocols import NoiseDistribution
 
 __all__ = ["DecayingSession"]
 
@@ -62,7 +62,7 @@ class DecayingSession(MeasuredSession):
         return number, squares
 
     def _described(
-        self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
+        self, fresh: Floats, laws: Mapping[str, NoiseDistribution], n: int, due: Floats | None
     ) -> Measurement:
         if self._mechanism.stream != "decaying":  # exact, where plans set more than a policy
             return super()._described(fresh, laws, n, due)

@@ -24,7 +24,7 @@ Part = Literal[
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.pld",  # numerical privacy losses
     "calibration": "discreet.accounting.pld_calibration",  # changes of each cell when one user is replaced.
-    "contributions": "discreet.audits.contributions",  # Summand of a user, recomputed for audits.
+    "contributions": "discreet.audit.one_user_sums",  # Summand of a user, recomputed for audits.
     "exceeding": "discreet.accounting.exceedance",  # probability that a loss exceeds epsilon
     "laws": "discreet.accounting.noise_distributions.count_noise",  # public; reads no cell of a sum.
     "questions": "discreet.mechanisms.query_checks",  # Batches that answer separate queries.

@@ -25,7 +25,7 @@ from discreet.core.trajectories import Trajectory
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
-    from discreet.core.protocols import NoiseLaw, Query
+    from discreet.core.protocols import NoiseDistribution, Query
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -219,7 +219,7 @@ class Estimate:
     __repr__ = brief
 
     value: Floats
-    law: NoiseLaw
+    law: NoiseDistribution
     estimand: Literal["sum", "weighted"] = "sum"
     covers: int = 0  # number of users in the value
     effective: float = 0.0  # (sum w)^2 / sum w^2: sample size for concentration; = covers if "sum"

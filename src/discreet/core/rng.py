@@ -132,7 +132,7 @@ def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArr
     return values
 
 
-class SecureCoins:
+class SecureRng:
     """Exact discrete noise and unbiased rounding from the operating system's cryptographic source.
 
     Values are multiples of 1 / ``grid``, and so is the noise: 1 / grid times a discrete Laplace or Gaussian

@@ -33,7 +33,7 @@ from discreet.core import checks
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import NEVER, Offences, Reader
 from discreet.data.near_duplicate_ids import Alike
-from discreet.data.prepare_config import Declaration, Partition, Value, read_declaration
+from discreet.data.prepare_config import Declaration, Partition, Value, read_prepare_config
 from discreet.data.remedies import remedy
 from discreet.data.row_batches import BATCH_ROWS, Progress, open_source
 from discreet.data.schema import Schema, quoted, read_schema, write_schema
@@ -155,7 +155,7 @@ def prepare(
         raise ValueError(f"out = {str(out)!r}: exists already, must be a new folder")
     private = Path(offending) if offending is not None else out.with_name(f"{out.name}.offending.csv")
     checks.integer("memory", memory, 1)
-    declared = declaration if isinstance(declaration, Declaration) else read_declaration(declaration)
+    declared = declaration if isinstance(declaration, Declaration) else read_prepare_config(declaration)
     places = places_of(where, Text(delimiter, decimal, encoding), sql, reads)
     rules = rules_over(local_files(places))
     for path, rule in rules.items():

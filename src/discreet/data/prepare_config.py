@@ -319,7 +319,7 @@ class Declaration:
 
 
 # ------------------------------------------------------------------------------------------- reading
-def read_declaration(path: str | Path, *, fitting: bool = False) -> Declaration:
+def read_prepare_config(path: str | Path, *, fitting: bool = False) -> Declaration:
     """Read and check the declaration in ``path`` and the files that it names.
 
     ``fitting`` : its codebook of states does not exist yet; one centre replaces it.

@@ -69,7 +69,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.short_repr import brief
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.interfaces import ReturnBounds, ProblemSpec
 
 Floats = NDArray[np.float64]
 Made = TypeVar("Made")
@@ -302,10 +302,10 @@ class Schema:
         return self.layout.horizon
 
     @cached_property
-    def returns(self) -> Returns:
+    def returns(self) -> ReturnBounds:
         """Rule that adds up an episode's return, in the file's units."""
         least, most = self.return_bound or (None, None)
-        return Returns(self.low, self.high, self.terminal, self.outcomes, least, most, self.censored)
+        return ReturnBounds(self.low, self.high, self.terminal, self.outcomes, least, most, self.censored)
 
     @property
     def named(self) -> Named:
@@ -313,13 +313,13 @@ class Schema:
         layout = self.layout
         return Named(layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels)
 
-    def spec(self, users: int | None = None) -> Spec:
+    def spec(self, users: int | None = None) -> ProblemSpec:
         """Return the facts for a learner: layout, ``users``, known rewards, and how returns are added up."""
         known = self.known
         if known is not None:
             known = np.broadcast_to(known, (self.horizon, *known.shape[1:]))
         groups = 1 if self.groups is None else len(self.groups.labels)
-        return Spec(self.layout, users, self.stationary, known, returns=self.returns, groups=groups)
+        return ProblemSpec(self.layout, users, self.stationary, known, returns=self.returns, groups=groups)
 
     @property
     def reads_rewards(self) -> bool:

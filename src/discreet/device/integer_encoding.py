@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.device.message_envelope import Refused
+from discreet.device.message_envelope import MessageRejected
 
 Ints = NDArray[np.int64]
 
@@ -31,24 +31,24 @@ def packed(cells: Ints, offsets: Ints) -> bytes:
 def unpacked(payload: bytes, offsets: Ints) -> Ints:
     """Return (cells,) integers.
 
-    Raises :class:`~discreet.device.message_envelope.Refused` on bytes that :func:`packed` does not make.
+    Raises :class:`~discreet.device.message_envelope.MessageRejected` on bytes that :func:`packed` does not make.
     """
     found, at = np.empty(int(offsets[-1]), np.int64), 0
     for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         width = payload[at] if at < len(payload) else 0
         size = (end - begin) * width
         if not 1 <= width <= 8 or at + 1 + size > len(payload):
-            raise Refused("malformed", "ends too early, or a width is not in 1 .. 8")
+            raise MessageRejected("malformed", "ends too early, or a width is not in 1 .. 8")
         raw = np.frombuffer(payload, np.uint8, size, at + 1).reshape(-1, width)
         block = np.zeros((end - begin, 8), np.uint8)
         block[:, :width] = raw
         block[:, width:] = np.where(raw[:, -1:] >= 128, 255, 0)
         found[begin:end] = block.reshape(-1).view("<i8")
         if width > 1 and _fits(found[begin:end], width - 1):
-            raise Refused("malformed", "a block is wider than it must be")
+            raise MessageRejected("malformed", "a block is wider than it must be")
         at += 1 + size
     if at != len(payload):
-        raise Refused("malformed", "goes on after the last block")
+        raise MessageRejected("malformed", "goes on after the last block")
     return found
 
 

@@ -6,7 +6,7 @@ therefore do it by itself (Luyo et al. 2021, local algorithms), without instruct
 learner (:mod:`discreet.learners.online.ucrl_vtr`, with the formulas) uses this code too.
 
 Ties. The server breaks them by random draws that it publishes with the policy; a device takes the first
-maximiser, or a random one (:func:`greedy`). Regret bounds hold for each, and privacy does not depend on the
+maximiser, or a random one (:func:`greedy_action`). Regret bounds hold for each, and privacy does not depend on the
 policy.
 """
 
@@ -23,7 +23,7 @@ from discreet.device.linear_device import FLAT_SPAN, MixtureForm
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Optimistic", "Solution", "Solved", "Target", "greedy", "optimistic", "target_of"]
+__all__ = ["Optimistic", "Solution", "Solved", "Target", "greedy_action", "optimistic_action", "target_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
     return Target(values - (low + high) / 2, (low + high) / 2, scale, -0.5, 0.5)
 
 
-def optimistic(form: MixtureForm, solution: Solution) -> Optimistic:
+def optimistic_action(form: MixtureForm, solution: Solution) -> Optimistic:
     """Compute optimistic values backward, by the formulas of :mod:`discreet.learners.online.ucrl_vtr`.
 
     ``form`` is that of the device's session (``device.form``). ``solution`` is published by the server
@@ -131,7 +131,7 @@ def optimistic(form: MixtureForm, solution: Solution) -> Optimistic:
     return Optimistic(values, q, weights)
 
 
-def greedy(
+def greedy_action(
     q: Floats, mask: NDArray[np.bool_] | None = None, below: Callable[[int], int] | None = None
 ) -> NDArray[np.int64]:
     """Return (H, S) the first of the best admissible actions; with ``below``, a random one of them.

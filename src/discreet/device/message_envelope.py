@@ -22,7 +22,7 @@ four bytes detect a bit flipped in transmission, wherever it was. They protect a
 forgery: anyone can compute them.
 
 **Sent twice, counted once.** A user who loses the connection sends the same bytes again. A session accepts
-each (number of the plan, nonce) once, also after it was saved and restored. The copy is :class:`Refused` with
+each (number of the plan, nonce) once, also after it was saved and restored. The copy is :class:`MessageRejected` with
 the reason ``replayed``; a service answers "already counted". A device keeps its bytes until it has an answer,
 and never encodes one trajectory twice, whatever the answer is: two messages about one trajectory cost as much
 privacy as the messages of two users. (A nonce distinguishes a copy from a second message. It does not
@@ -58,12 +58,12 @@ KINDS: tuple[Kind, ...] = ("counts", "reports", "bits", "sums")  # their codes s
 Reason = Literal["malformed", "foreign", "late", "replayed", "full"]
 
 __all__ = [
-    "DIGEST", "HEADER", "KINDS", "MAGIC", "NONCE", "TAIL", "VERSION", "Envelope", "Kind", "Reason", "Refused",
+    "DIGEST", "HEADER", "KINDS", "MAGIC", "NONCE", "TAIL", "VERSION", "Envelope", "Kind", "Reason", "MessageRejected",
     "WordCoins", "drawn_nonce", "integer", "opened",
 ]  # fmt: skip
 
 
-class Refused(ValueError):
+class MessageRejected(ValueError):
     """Message that was not added.
 
     ``reason`` : malformed, foreign, late, replayed, or full. ``words`` : the same in a sentence.
@@ -151,20 +151,28 @@ class Envelope:
     def from_bytes(cls, message: Any) -> Envelope:
         """Parse a message.
 
-        Raises :class:`Refused` (malformed) for all bytes that :meth:`to_bytes` does not write.
+        Raises :class:`MessageRejected` (malformed) for all bytes that :meth:`to_bytes` does not write.
         """
         if type(message) is not bytes or len(message) < HEADER + TAIL or message[:4] != MAGIC:
-            raise Refused("malformed", f"must be at least {HEADER + TAIL} bytes that begin with {MAGIC!r}")
+            raise MessageRejected(
+                "malformed", f"must be at least {HEADER + TAIL} bytes that begin with {MAGIC!r}"
+            )
         version, code, *zeros = message[4:8]
         if version != VERSION:
-            raise Refused("malformed", f"is of version {version}: this reader knows {VERSION}")
+            raise MessageRejected("malformed", f"is of version {version}: this reader knows {VERSION}")
         if not 1 <= code <= len(KINDS) or any(zeros):
-            raise Refused("malformed", f"kind {code}: must be in 1 .. {len(KINDS)}, and zeros after it")
+            raise MessageRejected(
+                "malformed", f"kind {code}: must be in 1 .. {len(KINDS)}, and zeros after it"
+            )
         size = int.from_bytes(message[48:HEADER], "little")
         if len(message) != HEADER + size + TAIL:
-            raise Refused("malformed", f"has {len(message)} bytes: its header says {HEADER + size + TAIL}")
+            raise MessageRejected(
+                "malformed", f"has {len(message)} bytes: its header says {HEADER + size + TAIL}"
+            )
         if zlib.crc32(message[:-TAIL]) != int.from_bytes(message[-TAIL:], "little"):
-            raise Refused("malformed", "was changed on the way: its last four bytes are not its CRC-32")
+            raise MessageRejected(
+                "malformed", "was changed on the way: its last four bytes are not its CRC-32"
+            )
         plan = int.from_bytes(message[8:16], "little")
         return cls(KINDS[code - 1], plan, message[16:32], message[32:48], message[HEADER:-TAIL])
 
@@ -172,12 +180,12 @@ class Envelope:
 def opened(message: Any, kind: Kind, form: bytes, plan: int) -> Envelope:
     """Return the envelope of a message to plan ``plan`` that was made for this form.
 
-    Raises :class:`Refused`, with the first reason that applies: malformed, foreign (another session, other
+    Raises :class:`MessageRejected`, with the first reason that applies: malformed, foreign (another session, other
     parameters), late (another plan).
     """
     found = Envelope.from_bytes(message)
     if found.kind != kind or found.form != form:
-        raise Refused("foreign", "was made for another session or batch, or for other parameters")
+        raise MessageRejected("foreign", "was made for another session or batch, or for other parameters")
     if found.plan != plan:
-        raise Refused("late", f"was made for plan {found.plan}, not {plan}")
+        raise MessageRejected("late", f"was made for plan {found.plan}, not {plan}")
     return found

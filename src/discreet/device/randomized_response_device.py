@@ -28,7 +28,14 @@ from numpy.typing import NDArray
 
 from discreet.device import session_config as forms
 from discreet.device.discrete_noise import ExactCoins
-from discreet.device.message_envelope import Envelope, Refused, WordCoins, drawn_nonce, integer, opened
+from discreet.device.message_envelope import (
+    Envelope,
+    MessageRejected,
+    WordCoins,
+    drawn_nonce,
+    integer,
+    opened,
+)
 from discreet.device.message_guarantee import MessageGuarantee
 from discreet.device.shuffle_encoder import checked_life
 
@@ -360,15 +367,17 @@ class ReportDevice(forms.OfPairs):
     def words(self, plan: int, message: Any) -> tuple[bytes, Ints]:
         """Return the nonce and the integers of a message to plan ``plan``, not yet decoded.
 
-        Raises :class:`Refused` if it is not such a message.
+        Raises :class:`MessageRejected` if it is not such a message.
         """
         found = opened(message, "reports", self.digest, plan)
         if len(found.payload) % 4:
-            raise Refused("malformed", f"its payload has {len(found.payload)} bytes: must be 32-bit integers")
+            raise MessageRejected(
+                "malformed", f"its payload has {len(found.payload)} bytes: must be 32-bit integers"
+            )
         return found.nonce, np.frombuffer(found.payload, "<i4").astype(np.int64)
 
     def read(self, plan: int, message: Any, stochastic: bool) -> tuple[bytes, Found]:
-        """Return the nonce and the reports of a message to plan ``plan``, or raise :class:`Refused`.
+        """Return the nonce and the reports of a message to plan ``plan``, or raise :class:`MessageRejected`.
 
         stochastic : True if the plan's policy is stochastic; it selects the alphabets.
         """
@@ -376,7 +385,7 @@ class ReportDevice(forms.OfPairs):
         try:
             return nonce, decoded(self, stochastic, words)
         except ValueError as error:
-            raise Refused("malformed", str(error)) from None
+            raise MessageRejected("malformed", str(error)) from None
 
     @cached_property
     def digest(self) -> bytes:

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.device import session_config as forms
-from discreet.device.message_envelope import HEADER, TAIL, Envelope, Refused, integer, opened
+from discreet.device.message_envelope import HEADER, TAIL, Envelope, MessageRejected, integer, opened
 from discreet.device.message_guarantee import MessageGuarantee
 
 COIN = 2**32  # probabilities of noise bits are multiples of 1 / COIN
@@ -251,21 +251,21 @@ def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], ND
 def payload(form: Form, plan: int, message: Any) -> tuple[bytes, bytes]:
     """Return the nonce and the packed digits of a message to the open plan, not yet read.
 
-    Raises :class:`Refused` if it is not such a message.
+    Raises :class:`MessageRejected` if it is not such a message.
     """
     found = opened(message, "bits", form.digest, plan)
     if len(message) != form.size:
-        raise Refused("malformed", f"has {len(message)} bytes: must have {form.size}")
+        raise MessageRejected("malformed", f"has {len(message)} bytes: must have {form.size}")
     return found.nonce, found.payload
 
 
 def read(form: Form, plan: int, message: Any) -> tuple[bytes, NDArray[np.int64]]:
     """Return the nonce and the (counters,) numbers of ones of a message to the open plan.
 
-    Raises :class:`Refused` if it is not such a message.
+    Raises :class:`MessageRejected` if it is not such a message.
     """
     nonce, packed = payload(form, plan, message)
     ones, good = unpack(form, np.frombuffer(packed, "<u8").astype(np.uint64)[None])
     if not good[0]:
-        raise Refused("malformed", "a counter has more ones than a user has bits")
+        raise MessageRejected("malformed", "a counter has more ones than a user has bits")
     return nonce, ones[0]

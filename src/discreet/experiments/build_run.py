@@ -106,7 +106,7 @@ def _presets(config: RunConfig) -> dict[str, str | None]:
     return {kind: config.preset if config.preset in offered else None for kind, offered in known.items()}
 
 
-_PUBLISHED_CODE = {"code:cz22": "discreet.reproductions.chowdhury_zhou_2021.public_code"}
+_PUBLISHED_CODE = {"code:cz22": "papers.chowdhury_zhou_2021.public_code"}
 
 
 def prepare(config: RunConfig) -> Setup:

@@ -11,7 +11,7 @@ import numpy as np
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
 from discreet.experiments.simulate import Setup
-from discreet.mechanisms.interfaces import NoiseLaw
+from discreet.mechanisms.interfaces import NoiseDistribution
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
@@ -64,7 +64,7 @@ class Forecast:
         return {**asdict(self), "choices": [asdict(choice) for choice in self.choices]}
 
 
-def forecast_run(setup: Setup) -> Forecast:
+def estimate_run(setup: Setup) -> Forecast:
     """Forecast a prepared run (``setup``, a :class:`Setup`). Reads no data.
 
     Raises ``ValueError`` if learner and privatizer do not fit together.
@@ -73,7 +73,7 @@ def forecast_run(setup: Setup) -> Forecast:
     times = setup.times[:-1]
     half = min(int(np.searchsorted(times, setup.episodes / 2)), times.size - 1)
     at = (int(times[half]), int(times[-1]))
-    laws: list[Mapping[str, NoiseLaw]] = [mechanism.laws_at(users) for users in at]
+    laws: list[Mapping[str, NoiseDistribution]] = [mechanism.laws_at(users) for users in at]
     # batches with separate queries may release other families at the two times
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
     choices: tuple[Option, ...] = ()

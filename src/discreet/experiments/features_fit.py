@@ -41,7 +41,7 @@ from discreet.mechanisms.features import Features, MixtureFeatures, fitting_feat
 
 Floats = NDArray[np.float64]
 
-__all__ = ["FeaturesFit", "features_fit", "world_misfit"]
+__all__ = ["FeaturesFit", "check_features", "world_misfit"]
 
 _ROUNDING = 1e-7
 _MOST_PROGRAMS = 5000  # linear programs of one test; if there are more, an even selection
@@ -81,14 +81,14 @@ class FeaturesFit:
         )
 
 
-def features_fit(
+def check_features(
     source: TabularMDP | Release, features: Features | MixtureFeatures | None = None, failure: float = 1e-6
 ) -> FeaturesFit:
     """Test whether an MDP, or the users of a release, are linear in a feature map.
 
     Parameters
     ----------
-    source : TabularMDP, or Release of transition counts (``dr.CountQuery``), of every step or pooled
+    source : TabularMDP, or Release of transition counts (``dr.mechanisms.CountQuery``), of every step or pooled
     features : the map; None: the MDP's own. For a release: ``Features``.
     failure : in (0, 1), for a release: probability with which a map that fits is refuted.
 

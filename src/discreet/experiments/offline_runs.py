@@ -1,6 +1,6 @@
 """Learn a policy from a data set through one private release.
 
-A data set is :class:`~discreet.core.trajectories.Trajectories` (records of users) or :class:`Simulated`: n
+A data set is :class:`~discreet.core.trajectories.Trajectories` (records of users) or :class:`SimulatedDataset`: n
 users of a known MDP who follow a behaviour policy. Simulated counts come from their exact joint distribution
 (:func:`discreet.envs.rollouts.rollout.batch_counts`) at a cost that does not grow with n. Secure noise is
 meant for records of real users; with it simulated users are played one by one.
@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.core import checks
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Randomness, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Randomness, SecureRng, Seeded
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import MOST_USERS, rollouts
+from discreet.envs.rollouts.rollout import MOST_USERS, rollout_batch
 from discreet.envs.rollouts.simulated_users import crowd_of
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.offline.decision_points import DecisionPoints, DecisionPolicy
@@ -37,21 +37,21 @@ from discreet.mechanisms.interfaces import (
     Coins,
     Privatizer,
     Release,
-    Returns,
+    ReturnBounds,
     Schedule,
-    Spec,
+    ProblemSpec,
 )
 from discreet.mechanisms.policy_rows import PolicyRows, anybody, policy_rows
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
-__all__ = ["Simulated", "first_visits_of", "learn_from", "release_of"]
+__all__ = ["SimulatedDataset", "first_visits_of", "learn_offline", "make_release"]
 
 _CHUNK = 2**16  # users simulated at once
 
 
 @dataclass(frozen=True, eq=False)
-class Simulated:
+class SimulatedDataset:
     """n simulated users of an MDP under a behaviour policy.
 
     Parameters
@@ -89,7 +89,7 @@ class Simulated:
         """Yield the users' trajectories, simulated one by one: the cost grows with n."""
         for first in range(0, self.users, _CHUNK):
             size = min(_CHUNK, self.users - first)
-            yield rollouts(self.mdp, self.behaviour, size, self.seed, self.run, first)
+            yield rollout_batch(self.mdp, self.behaviour, size, self.seed, self.run, first)
 
     @property
     def key(self) -> NDArray[np.uint64]:
@@ -97,8 +97,8 @@ class Simulated:
         return Seeded(self.seed, self.run).keys.environment
 
 
-def release_of(
-    data: Trajectories | Simulated,
+def make_release(
+    data: Trajectories | SimulatedDataset,
     query: CountQuery,
     schedule: Schedule,
     privatizer: Privatizer,
@@ -129,29 +129,32 @@ def release_of(
         session.release()
         encoder = session.begin(anybody(query.layout, users))
         coins: Coins
-        if isinstance(data, Simulated) and data.mdp.layout != query.layout:
+        if isinstance(data, SimulatedDataset) and data.mdp.layout != query.layout:
             raise ValueError("data.mdp: must have the layout of the query")
-        if isinstance(data, Simulated) and isinstance(randomness, Seeded):
+        if isinstance(data, SimulatedDataset) and isinstance(randomness, Seeded):
             crowd = crowd_of(data.mdp, session, query, data.behaviour, users, data.key)
             session.submit_sum(crowd.sums, users)
             return session.release()
         user = 0
-        for chunk in data.chunks() if isinstance(data, Simulated) else (data,):
+        for chunk in data.chunks() if isinstance(data, SimulatedDataset) else (data,):
             if privatizer.trust != "local":
                 session.submit_many(chunk, session.open_plan.number)
                 continue
             for trajectory in chunk:
                 if isinstance(randomness, Seeded):
-                    coins = SeededCoins(randomness.keys.noise, user)
+                    coins = SeededRng(randomness.keys.noise, user)
                 else:
-                    coins = SecureCoins()
+                    coins = SecureRng()
                 session.submit(encoder(trajectory, session.open_plan, coins))
                 user += 1
         return session.release()
 
 
 def first_visits_of(
-    data: Trajectories | Simulated, question: FirstVisits, privatizer: Privatizer, randomness: Randomness
+    data: Trajectories | SimulatedDataset,
+    question: FirstVisits,
+    privatizer: Privatizer,
+    randomness: Randomness,
 ) -> KeptRelease:
     """Release the first visits to each state and the records after them, from an offline data set.
 
@@ -166,34 +169,34 @@ def first_visits_of(
         )
     done = 0
     with privatizer.stored(question.query(), randomness) as session:
-        for chunk in data.chunks() if isinstance(data, Simulated) else (data,):
+        for chunk in data.chunks() if isinstance(data, SimulatedDataset) else (data,):
             session.submit_many(question.told(chunk), np.arange(done, done + len(chunk)))
             done += len(chunk)
         return session.release().keep()
 
 
 @overload
-def learn_from(
-    data: Trajectories | Simulated,
+def learn_offline(
+    data: Trajectories | SimulatedDataset,
     learner: DecisionPoints,
     privatizer: Privatizer,
     randomness: Randomness,
-    spec: Spec | None = None,
+    spec: ProblemSpec | None = None,
 ) -> DecisionPolicy: ...
 @overload
-def learn_from(
-    data: Trajectories | Simulated,
+def learn_offline(
+    data: Trajectories | SimulatedDataset,
     learner: OfflineLearner,
     privatizer: Privatizer,
     randomness: Randomness,
-    spec: Spec | None = None,
+    spec: ProblemSpec | None = None,
 ) -> OfflinePolicy: ...
-def learn_from(
-    data: Trajectories | Simulated,
+def learn_offline(
+    data: Trajectories | SimulatedDataset,
     learner: OfflineLearner | DecisionPoints,
     privatizer: Privatizer,
     randomness: Randomness,
-    spec: Spec | None = None,
+    spec: ProblemSpec | None = None,
 ) -> OfflinePolicy | DecisionPolicy:
     """Learn a policy from a data set with an offline learner, through one private release.
 
@@ -215,11 +218,11 @@ def learn_from(
     check_role("learner", learner, "offline learner")
     check_role("privatizer", privatizer, "privatizer")
     if spec is None:
-        if not isinstance(data, Simulated):
+        if not isinstance(data, SimulatedDataset):
             raise ValueError("spec = None: must be given with trajectories, since sizes are public facts")
         mdp = data.mdp
-        spec = Spec(mdp.layout, stationary=mdp.stationary, returns=Returns(terminal=mdp.terminal))
+        spec = ProblemSpec(mdp.layout, stationary=mdp.stationary, returns=ReturnBounds(terminal=mdp.terminal))
     if isinstance(learner, DecisionPoints):
         return learner.learn(first_visits_of(data, learner.question(spec), privatizer, randomness), spec)
     query, schedule = learner.query(spec), learner.schedule(len(data))
-    return learner.learn(release_of(data, query, schedule, privatizer, randomness), spec)
+    return learner.learn(make_release(data, query, schedule, privatizer, randomness), spec)

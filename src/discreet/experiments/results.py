@@ -392,7 +392,7 @@ class Result:
     ) -> Figure:
         """Plot cumulative regret against users, together with ``others``; save it if ``path`` is given.
 
-        scale, style, columns, journal : as for :func:`discreet.regret_figure`, also for print.
+        scale, style, columns, journal : as for :func:`discreet.experiments.regret_figure`, also for print.
         """
         from discreet.experiments.plots import regret_figure
 

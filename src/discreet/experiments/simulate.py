@@ -31,7 +31,7 @@ from discreet.core import checks
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.core.short_repr import brief
 from discreet.envs.mdp import planning
@@ -47,7 +47,7 @@ from discreet.experiments.seed_run import Floats, Ints, SeedRun
 from discreet.experiments.worker import NoWorkers, Play, packed, processes
 from discreet.learners.online.tabular_base import GROWTH
 from discreet.mechanisms.argument_roles import check_role
-from discreet.mechanisms.interfaces import Learner, Mechanism, Privatizer, Schedule, Session, Spec
+from discreet.mechanisms.interfaces import Learner, Mechanism, Privatizer, Schedule, Session, ProblemSpec
 from discreet.mechanisms.open_session import Proposes, session_of
 from discreet.mechanisms.policy_rows import policy_rows
 from discreet.utils.system import processors
@@ -132,13 +132,13 @@ class Setup:
             warnings.warn(f"{type(self.learner).__name__}: {found}", UserWarning, stacklevel=_caller())
 
     @cached_property
-    def spec(self) -> Spec:
+    def spec(self) -> ProblemSpec:
         """The publicly declared facts."""
         known = self.mdp.rewards if getattr(self.learner, "known_rewards", False) else None
         budget = getattr(self.privatizer, "budget", None)
         initial = self.mdp.initial if getattr(self.learner, "known_initial", False) else None
         mdp = self.mdp
-        return Spec(mdp.layout, self.episodes, mdp.stationary, known, budget, mdp.features, initial)
+        return ProblemSpec(mdp.layout, self.episodes, mdp.stationary, known, budget, mdp.features, initial)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -241,7 +241,7 @@ class Setup:
     @cached_property
     def uniform_value(self) -> float:
         """Value of the policy that selects actions uniformly at random."""
-        return float(planning.value(self.mdp, planning.uniform_policy(self.mdp)))
+        return float(planning.policy_value(self.mdp, planning.uniform_policy(self.mdp)))
 
     @cached_property
     def recorded(self) -> Ints:
@@ -302,7 +302,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
             if not waiting:
                 encoder = session.begin(plan)
             policy = policy_rows(setup.mdp.layout, plan.policy)
-            values = planning.evaluate(setup.mdp, policy)[0]
+            values = planning.evaluate_policy(setup.mdp, policy)[0]
             if setup.batched:
                 crowd = crowd_of(
                     setup.mdp, session, setup.query, policy, plan.users, keys.environment, users, plan.group
@@ -330,7 +330,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
                 continue
             for _ in range(plan.users):
                 trajectory = rollout(setup.mdp, policy, keys.environment, users)
-                session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, users)))
+                session.submit(encoder(trajectory, plan, SeededRng(keys.noise, users)))
                 users += 1
                 start = trajectory.states[0]
                 rows = setup.mdp.layout.row_index[trajectory.states[:-1], trajectory.actions]
@@ -686,7 +686,7 @@ def simulate(
         perhaps from other threads.
     executor : concurrent.futures.Executor or Engine, optional
         Executes the runs instead of this machine's threads and processes: loky's, mpi4py's, Dask's
-        ``client.get_executor()``, or ``dr.open_engine("ray")``; then ``workers`` is the number of tasks that
+        ``client.get_executor()``, or ``dr.experiments.open_engine("ray")``; then ``workers`` is the number of tasks that
         it takes at once. The results are the same bits. The caller that opened it closes it.
     label : str, optional
         Name of the run in figures and tables (default: the learner, its preset and its options).

@@ -29,20 +29,20 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.data.schema import Schema, read_public_table
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.pipeline.power_analysis import PublicWorld
+from discreet.pipeline.power_analysis import PublicMDP
 
 Floats = NDArray[np.float64]
 
-__all__ = ["read_world"]
+__all__ = ["read_mdp"]
 
 _NAME = "world"
 _NEEDED = ("state", "action", "next_state", "probability")
 _ONE = 1e-6  # tolerance of sums of shares and of probabilities
 
 
-def read_world(path: str | Path, schema: Schema) -> PublicWorld:
+def read_mdp(path: str | Path, schema: Schema) -> PublicMDP:
     """Read a public MDP from a CSV or Parquet table, for
-    :func:`~discreet.pipeline.power_analysis.forecast_gain`.
+    :func:`~discreet.pipeline.power_analysis.gain_power`.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def read_world(path: str | Path, schema: Schema) -> PublicWorld:
         moves, rewards, start / start.sum(), horizon=horizon, mask=layout.mask, terminal=schema.terminal,
         name=file.name,
     )  # fmt: skip
-    return PublicWorld(mdp, np.repeat(share[None], horizon, axis=0), schema.returns, width)
+    return PublicMDP(mdp, np.repeat(share[None], horizon, axis=0), schema.returns, width)
 
 
 class _Words:

@@ -50,15 +50,15 @@ from scipy.special import ndtr, ndtri
 from discreet.core import checks
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord
-from discreet.core.noise.seeded_rng import SeededCoins
-from discreet.core.rng import Randomness, Secure, SecureCoins, Seeded
+from discreet.core.noise.seeded_rng import SeededRng
+from discreet.core.rng import Randomness, Secure, SecureRng, Seeded
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
 from discreet.learners.offline import apvi as tabular
 from discreet.learners.offline import linear_pevi as linear
 from discreet.learners.offline.decision_points import DecisionPoints
 from discreet.learners.ope.deviation_gains import STANDS_OUT
-from discreet.mechanisms.interfaces import NoiseLaw
+from discreet.mechanisms.interfaces import NoiseDistribution
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.pipeline.learned_files import Kind, LinearSums, default_algorithm, kind_of, learner_of, name_of
@@ -72,7 +72,7 @@ __all__ = [
     "FamilyNoise",
     "OtherEpsilon",
     "SchemaForecast",
-    "forecast_learn",
+    "estimate_release",
     "visits_needed",
 ]
 
@@ -114,7 +114,7 @@ class OtherEpsilon:
 
 @dataclass(frozen=True, eq=False)
 class SchemaForecast:
-    """Forecast of a release before data are read; made by :func:`forecast_learn`.
+    """Forecast of a release before data are read; made by :func:`estimate_release`.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def visits_needed(share: float, successors: int, std: float, reward_std: float =
     )
 
 
-def forecast_learn(
+def estimate_release(
     schema: Schema,
     users: int,
     privatizer: Central | NoPrivacy | None,
@@ -422,7 +422,7 @@ class _Setting:
         """Visits of a reachable pair if visits are spread evenly."""
         return self.users * self.visited / self.reached
 
-    def needed(self, laws: Mapping[str, NoiseLaw]) -> tuple[float, float]:
+    def needed(self, laws: Mapping[str, NoiseDistribution]) -> tuple[float, float]:
         """Return (2) for transitions and for rewards."""
         reward = laws[CENTERED_REWARDS].std() if CENTERED_REWARDS in laws else 0.0
         return visits_needed(self.share, self.successors, laws[TRANSITIONS].std(), reward)
@@ -435,7 +435,7 @@ class _Setting:
         """
         return min(needed) if self.kind.query.first else max(needed)
 
-    def support(self, laws: Mapping[str, NoiseLaw]) -> _Support | None:
+    def support(self, laws: Mapping[str, NoiseDistribution]) -> _Support | None:
         """Return the share of the reachable pairs above the learner's threshold; None if it states none."""
         if isinstance(self.learner, DecisionPoints):
             sigma = laws[VISITS].std()
@@ -455,7 +455,7 @@ class _Setting:
 
 def _started(
     privatizer: Central | NoPrivacy, query: CountQuery, randomness: Randomness
-) -> tuple[Guarantee, Mapping[str, NoiseLaw]]:
+) -> tuple[Guarantee, Mapping[str, NoiseDistribution]]:
     """Return guarantee and noise distributions of a session without users."""
     session = privatizer.stored(query, randomness)
     try:
@@ -584,7 +584,7 @@ def _cell_bytes(law: Any) -> float:
 
 def _seconds(laws: Mapping[str, Any], query: CountQuery, randomness: Randomness) -> float:
     """Return the time to draw all noise, from a sample of each distribution."""
-    coins: Any = SecureCoins() if isinstance(randomness, Secure) else SeededCoins(randomness.keys.noise, 0)
+    coins: Any = SecureRng() if isinstance(randomness, Secure) else SeededRng(randomness.keys.noise, 0)
     total = 0.0
     for name, law in laws.items():
         draw = coins.laplace if "laplace" in law.family else coins.normal

@@ -1,11 +1,11 @@
 r"""Federated learning of sites that do not share data: each counts its users, and only the sum is decrypted.
 
-A :class:`SitePlan` is agreed between all sites and the analyst before any data are read. It has schema,
+A :class:`FederationPlan` is agreed between all sites and the analyst before any data are read. It has schema,
 learner, budget, number of sites, number of sites that a sum must hold, and who draws the noise. Every site
 has its own copy of the plan and accepts none from the analyst. A message under another plan is rejected. A
-:class:`Site` has its counted part, its ledger, and a key that all sites share and the analyst does not know.
-A site sends one vector of integers (:meth:`Site.send`), once, after its ledger has been charged. The vector
-travels masked (:mod:`discreet.pipeline.flower_app`). :class:`SiteSums` is the sum over sites, which
+:class:`FederatedSite` has its counted part, its ledger, and a key that all sites share and the analyst does not know.
+A site sends one vector of integers (:meth:`FederatedSite.send`), once, after its ledger has been charged. The vector
+travels masked (:mod:`discreet.pipeline.flower_app`). :class:`FederatedSum` is the sum over sites, which
 :func:`discreet.pipeline.learn.learn` accepts instead of data.
 
 Noise.
@@ -80,23 +80,31 @@ from discreet.core import checks
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.count_query import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, joint_loss
-from discreet.core.rng import Randomness, Secure, SecureCoins, checked_on_grid
+from discreet.core.rng import Randomness, Secure, SecureRng, checked_on_grid
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema, read_schema
 from discreet.ledger.ledger import Ledger
 from discreet.ledger.owner_rules import obeyed
 from discreet.mechanisms.dataset.dataset_release import KeptRelease, OneShotSession, check_query
-from discreet.mechanisms.dataset.partial_aggregate import Tally, same_sums
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate, same_sums
 from discreet.mechanisms.interfaces import StepSums
 from discreet.mechanisms.privatizers.central import Central
 from discreet.pipeline.distributed_noise import SplitNoise
 from discreet.pipeline.learned_files import Kind, LinearSums, kind_of, learner_of, name_of, options_of
-from discreet.pipeline.partial_aggregates import Part, digest_of, facts_of
+from discreet.pipeline.partial_aggregates import PartialAggregateFile, digest_of, facts_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-__all__ = ["BOUND", "MODULUS", "MOST_SITES", "Site", "SitePlan", "SiteSums", "read_site_plan"]
+__all__ = [
+    "BOUND",
+    "MODULUS",
+    "MOST_SITES",
+    "FederatedSite",
+    "FederationPlan",
+    "FederatedSum",
+    "read_site_plan",
+]
 
 BOUND = 2**29  # C: bound on the absolute value of an entry that a site sends
 MODULUS = 2**40
@@ -108,7 +116,7 @@ _FORM = 1  # format version of the vector
 
 
 @dataclass(frozen=True, eq=False)
-class SitePlan:
+class FederationPlan:
     """Plan on which all sites and the analyst agree before any data are read.
 
     Parameters
@@ -277,13 +285,13 @@ class SitePlan:
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class FederatedSite:
     """One site: its counted users, its ledger, and the key that all sites share. **Raw data.**
 
     Parameters
     ----------
     plan : the site's own copy of the plan
-    part : :func:`~discreet.pipeline.partial_aggregates.count_part` of its users, under ``key``
+    part : :func:`~discreet.pipeline.partial_aggregates.aggregate_part` of its users, under ``key``
     key : 32 secret bytes, the same at all sites, unknown to the analyst
     ledger : charged before anything is sent; None records nothing
 
@@ -294,14 +302,14 @@ class Site:
         its owner's rule forbids it.
     """
 
-    plan: SitePlan
-    part: Part
+    plan: FederationPlan
+    part: PartialAggregateFile
     key: bytes
     ledger: Ledger | str | Path | None
 
     def __post_init__(self) -> None:
         plan, part = self.plan, self.part
-        if not isinstance(plan, SitePlan) or not isinstance(part, Part):
+        if not isinstance(plan, FederationPlan) or not isinstance(part, PartialAggregateFile):
             raise ValueError("plan, part: must be a SitePlan and a Part")
         for fact, wanted in {**facts_of(plan.schema, plan.kind), "key": digest_of(self.key)}.items():
             if part.facts[fact] != wanted:
@@ -346,7 +354,7 @@ class Site:
                 self._charge(ledger)
         if plan.split is None:
             return tally.units()
-        cells, coins, parts = tally.cells(), SecureCoins(), [np.array([tally.people], np.int64)]
+        cells, coins, parts = tally.cells(), SecureRng(), [np.array([tally.people], np.int64)]
         for (name, scale), begin, end in zip(
             plan.split.scales.items(), plan.query.offsets[:-1], plan.query.offsets[1:], strict=True
         ):
@@ -381,7 +389,7 @@ class Site:
 class _Shared:
     """Session whose noise was drawn at the sites; it draws none."""
 
-    def __init__(self, sums: SiteSums) -> None:
+    def __init__(self, sums: FederatedSum) -> None:
         self._sums = sums
 
     def __enter__(self) -> Self:
@@ -429,7 +437,7 @@ class _Shared:
 
 
 @dataclass(frozen=True, eq=False)
-class SiteSums:
+class FederatedSum:
     """Sum over the messages of ``sent`` sites. **Raw data** if the analyst must still draw the noise.
 
     plan : the sites' plan.
@@ -442,7 +450,7 @@ class SiteSums:
         If they cannot be sums of this number of sites: a site or the transport sent something else.
     """
 
-    plan: SitePlan
+    plan: FederationPlan
     sent: int
     units: Ints
 
@@ -478,7 +486,7 @@ class SiteSums:
                 raise ValueError(f"randomness = {randomness!r}: must be secure, the sites drew the noise")
             return _Shared(self)
         session = self.plan.privatizer.stored(self.plan.query, randomness)
-        session.submit_tally(Tally.of_units(self.plan.query, _GRID, self.units))
+        session.submit_tally(PartialAggregate.of_units(self.plan.query, _GRID, self.units))
         return session
 
 
@@ -487,12 +495,12 @@ class SiteSums:
 _KEYS = ("schema", "algorithm", "learner", "privatizer", "sites", "noise", "needed", "colluding", "name")
 
 
-def read_site_plan(path: str | Path) -> SitePlan:
+def read_site_plan(path: str | Path) -> FederationPlan:
     """Read the plan in the TOML file at ``path``, together with the schema file that it names.
 
     The keys ``schema`` (a file) and ``algorithm`` ("decision-points" or "dp-apvi") are required. Tables are
     ``learner`` (its options) and ``privatizer`` (of :class:`Central`: ``epsilon``, ``delta``, ..). The keys
-    ``sites``, ``noise``, ``needed``, ``colluding`` and ``name`` are those of :class:`SitePlan`.
+    ``sites``, ``noise``, ``needed``, ``colluding`` and ``name`` are those of :class:`FederationPlan`.
 
     Raises
     ------
@@ -509,7 +517,7 @@ def read_site_plan(path: str | Path) -> SitePlan:
     if lacks := [key for key in ("schema", "algorithm", "privatizer", "sites") if key not in told]:
         raise ValueError(f"{path}: key {lacks[0]!r} is missing")
     try:
-        return SitePlan(
+        return FederationPlan(
             read_schema(path.parent / str(told.pop("schema"))),
             learner_of(told.pop("algorithm"), told.pop("learner", {})),
             Central(**told.pop("privatizer")),

@@ -52,9 +52,9 @@ from numpy.typing import NDArray
 
 from discreet.core.rng import Randomness
 from discreet.ledger.ledger import Ledger
-from discreet.pipeline.federated import BOUND, MODULUS, Site, SitePlan, SiteSums
+from discreet.pipeline.federated import BOUND, MODULUS, FederatedSite, FederationPlan, FederatedSum
 from discreet.pipeline.learn import learn
-from discreet.pipeline.learned_files import Settings
+from discreet.pipeline.learned_files import LearnConfig
 from discreet.utils.atomic_folder import check_free
 
 Ints = NDArray[np.int64]
@@ -108,7 +108,7 @@ def mask(seed: bytes, modulus: int, shapes: Sequence[tuple[int, ...]]) -> list[I
     return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _ranges(plan: SitePlan) -> dict[str, Any]:
+def _ranges(plan: FederationPlan) -> dict[str, Any]:
     """Return the SecAgg+ parameters under which a site's integers arrive exactly
     (discreet.pipeline.federated).
     """
@@ -122,7 +122,7 @@ def _ranges(plan: SitePlan) -> dict[str, Any]:
 
 
 def refusal(
-    plan: SitePlan, stage: str, told: Mapping[str, Any], own: int, before: Mapping[str, Any]
+    plan: FederationPlan, stage: str, told: Mapping[str, Any], own: int, before: Mapping[str, Any]
 ) -> str | None:
     """Return the reason why a site does not answer a server message; None if it answers.
 
@@ -166,7 +166,7 @@ def refusal(
     return None
 
 
-def _sealed(site: Site, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
+def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
     """Return Flower's encryption between sites; keys depend on the secret, the plan and all keys seen."""
     from flwr.common.secure_aggregation.crypto import symmetric_encryption as plain
 
@@ -211,7 +211,7 @@ def _claim(stage: str, *keys: bytes) -> None:
         raise Refusal(f"secure aggregation: another process has answered {stage!r}") from None
 
 
-def flower_client(site: Callable[[Any], Site]) -> Any:
+def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
     """Return the ClientApp of a site.
 
     Parameters
@@ -236,7 +236,7 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
     from flwr.clientapp import ClientApp
 
     class Sending(NumPyClient):
-        def __init__(self, here: Site) -> None:
+        def __init__(self, here: FederatedSite) -> None:
             self.here = here
 
         def fit(self, parameters: Any, config: Any) -> Any:
@@ -287,11 +287,11 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
 
 
 def flower_server(
-    plan: SitePlan,
+    plan: FederationPlan,
     out: str | Path,
     *,
     ledger: Ledger | None = None,
-    settings: Settings | None = None,
+    settings: LearnConfig | None = None,
     randomness: Randomness | None = None,
     timeout: float | None = 3600.0,
 ) -> Any:
@@ -327,7 +327,7 @@ def flower_server(
     class Sum(Strategy):
         """Strategy that asks every site once and stores the sum."""
 
-        found: SiteSums | None = None
+        found: FederatedSum | None = None
 
         def initialize_parameters(self, client_manager: Any) -> Any:
             return ndarrays_to_parameters([np.zeros(1)])
@@ -340,7 +340,7 @@ def flower_server(
 
         def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
             (mean,) = parameters_to_ndarrays(results[0][1].parameters)
-            self.found = SiteSums(plan, len(results), np.rint(mean * len(results)).astype(np.int64))
+            self.found = FederatedSum(plan, len(results), np.rint(mean * len(results)).astype(np.int64))
             return None, {}
 
         def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> Any:

@@ -18,7 +18,7 @@ reservation.
 A ledger records releases that protect users. Seeded noise and synthetic data are therefore rejected together
 with a ledger: an epsilon recorded for them would protect no user.
 
-:func:`plan_again` reads a folder's release, not the data, with other options of the learner, other known
+:func:`replan` reads a folder's release, not the data, with other options of the learner, other known
 rewards, or another choice for unsupported states. It costs no privacy.
 """
 
@@ -51,17 +51,17 @@ from discreet.ledger.ledger import Ledger, spent
 from discreet.ledger.owner_rules import check_rules, obeyed
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.interfaces import Floats
-from discreet.pipeline.federated import SiteSums
+from discreet.pipeline.federated import FederatedSum
 from discreet.pipeline.learned_files import (
     Planned,
     Privatizer,
-    Settings,
+    LearnConfig,
     kind_of,
     name_of,
     options_of,
     write_plan,
 )
-from discreet.pipeline.partial_aggregates import Part, facts_of
+from discreet.pipeline.partial_aggregates import PartialAggregateFile, facts_of
 from discreet.reports.document import text_of
 from discreet.reports.statement import (
     PAGES,
@@ -82,7 +82,7 @@ from discreet.reports.statement_page import JSON_NAME
 from discreet.reports.verdict_text import stated_verdict
 from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
 
-__all__ = ["Outcome", "Settings", "learn", "plan_again"]
+__all__ = ["LearnResult", "LearnConfig", "learn", "replan"]
 
 RELEASE, SCHEMA = "release.parquet", "schema.toml"
 REWARDS = "rewards.npy"  # only in a folder that was planned again with other known rewards
@@ -90,8 +90,8 @@ _EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement requires
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """Result of :func:`learn` and :func:`plan_again`.
+class LearnResult:
+    """Result of :func:`learn` and :func:`replan`.
 
     Parameters
     ----------
@@ -154,26 +154,26 @@ class Run:
 
 @claims_out
 def learn(
-    source: Source | Part | SiteSums,
+    source: Source | PartialAggregateFile | FederatedSum,
     learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
     out: str | Path,
     *,
     privatizer: Privatizer | None = None,
     ledger: Ledger | None,
     randomness: Randomness | None = None,
-    settings: Settings | None = None,
+    settings: LearnConfig | None = None,
     progress: Progress | None = None,
     scratch: str | Path | None = None,
     schema: Schema | None = None,
     workers: int | None = None,
-) -> Outcome:
+) -> LearnResult:
     """Learn a policy from offline trajectories, with one release, into a new folder.
 
     Parameters
     ----------
     source : Source, Part or SiteSums
         Files and their schema (:func:`discreet.data.row_batches.open_source`); or sums that were counted
-        elsewhere (:func:`discreet.pipeline.partial_aggregates.merge_parts`), with their ``schema``; or the
+        elsewhere (:func:`discreet.pipeline.partial_aggregates.merge_aggregates`), with their ``schema``; or the
         sum over sites that do not share data (:mod:`discreet.pipeline.federated`), with the learner and the
         privatizer of their plan.
     learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their own budget
@@ -202,15 +202,15 @@ def learn(
         If anything else is not allowed, including by the owner's rule over the data
         (:mod:`discreet.ledger.owner_rules`). Nothing was spent or written.
     """
-    settings, out = settings or Settings(), Path(out)
+    settings, out = settings or LearnConfig(), Path(out)
     check_free(out)
-    if isinstance(source, Part):
+    if isinstance(source, PartialAggregateFile):
         if schema is None:
             raise ValueError("schema: must be given with a counted part")
         _check_part(source, schema, learner)
     elif schema is not None:
         raise ValueError("schema: must be given with a counted part only, a source has its own")
-    elif isinstance(source, SiteSums):
+    elif isinstance(source, FederatedSum):
         source.check(learner, privatizer)
         schema = source.plan.schema
     else:
@@ -221,7 +221,7 @@ def learn(
     kind.say("find the noise")
     randomness = Secure() if randomness is None else randomness
     session: Any = (
-        source.session(randomness) if isinstance(source, SiteSums) else kind.start(privatizer, randomness)
+        source.session(randomness) if isinstance(source, FederatedSum) else kind.start(privatizer, randomness)
     )
     private = session.guarantee.epsilon is not None
     if ledger is not None and not private:
@@ -234,11 +234,11 @@ def learn(
     if ledger is not None and settings.synthetic:
         raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
     with session:
-        if isinstance(source, Part):
+        if isinstance(source, PartialAggregateFile):
             if not isinstance(session, OneShotSession):
                 raise ValueError(f"algorithm = {name_of(learner)!r}: cannot learn from counted parts")
             session.submit_tally(source.tally)
-        elif not isinstance(source, SiteSums):
+        elif not isinstance(source, FederatedSum):
             for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
                 session.submit_many(kind.told(part.trajectories, part.group), part.user)
         if not session.users:
@@ -249,7 +249,7 @@ def learn(
         if privatizer is not None:
             options["privatizer"] = options_of(privatizer)
         options |= {**settings.chosen(), **kind.asked}
-        if isinstance(source, SiteSums):
+        if isinstance(source, FederatedSum):
             options[SITES] = source.plan.told(source.sent)
         facts = {
             "layout": kind.layout,
@@ -294,18 +294,20 @@ def learn(
             statement, text = fill(folder, schema, planned, name_of(learner), options, settings, run)
     if ledger is not None and reservation is not None:
         ledger.mark(reservation, published_hashes(statement.document))
-    return Outcome(out, statement, text)
+    return LearnResult(out, statement, text)
 
 
-def _check_rules(source: Source | Part | SiteSums, schema: Schema, ledger: Ledger | None) -> None:
+def _check_rules(
+    source: Source | PartialAggregateFile | FederatedSum, schema: Schema, ledger: Ledger | None
+) -> None:
     """Raise ``ValueError`` if an owner's rule forbids the release; each site checks its own rules."""
-    if isinstance(source, Part):
+    if isinstance(source, PartialAggregateFile):
         obeyed(source.rules, schema.dataset, ledger)
-    elif not isinstance(source, SiteSums):
+    elif not isinstance(source, FederatedSum):
         check_rules(source.files, schema.dataset, ledger)
 
 
-def _check_part(part: Part, schema: Schema, learner: Any) -> None:
+def _check_part(part: PartialAggregateFile, schema: Schema, learner: Any) -> None:
     """Raise ``ValueError`` unless a part was counted under this schema, for this query."""
     for fact, wanted in facts_of(schema, kind_of(schema, learner)).items():
         if part.facts[fact] != wanted:
@@ -316,15 +318,15 @@ def _check_part(part: Part, schema: Schema, learner: Any) -> None:
 
 
 @claims_out
-def plan_again(
+def replan(
     release: str | Path,
     learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
     out: str | Path,
     *,
-    settings: Settings | None = None,
+    settings: LearnConfig | None = None,
     rewards: Floats | None = None,
     progress: Progress | None = None,
-) -> Outcome:
+) -> LearnResult:
     """Plan again from a folder's release, into a new folder, without reading data or spending budget.
 
     Parameters
@@ -345,7 +347,7 @@ def plan_again(
     ValueError
         If a file is missing or was changed, or the learner needs sums that the release does not hold.
     """
-    settings, out, path = settings or Settings(), Path(out), Path(release)
+    settings, out, path = settings or LearnConfig(), Path(out), Path(release)
     check_free(out)
     folder = path.parent
     if not (folder / SCHEMA).is_file():
@@ -373,7 +375,7 @@ def plan_again(
             options[SITES] = first[SITES]
         kind.say("write policy, report, figures")
         statement, text = fill(hidden, schema, planned, name_of(learner), options, settings, run)
-    return Outcome(out, statement, text)
+    return LearnResult(out, statement, text)
 
 
 # ------------------------------------------------------------------------------------ the folder
@@ -409,7 +411,7 @@ def fill(
     planned: Planned,
     algorithm: str,
     options: Mapping[str, Any],
-    settings: Settings,
+    settings: LearnConfig,
     run: Run,
 ) -> tuple[Statement, str]:
     """Write policy, report and statement beside schema and release."""
@@ -422,7 +424,7 @@ def fill(
 
 
 def _statement(
-    schema: Schema, algorithm: str, options: Mapping[str, Any], settings: Settings, run: Run,
+    schema: Schema, algorithm: str, options: Mapping[str, Any], settings: LearnConfig, run: Run,
     files: Mapping[str, str], verdict: Mapping[str, Any] | None = None,
 ) -> Statement:  # fmt: skip
     """Build the privacy statement. Called before the release too, so that invalid input costs no budget."""
@@ -433,7 +435,7 @@ def _statement(
     return statement_of(facts)
 
 
-def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: Settings, run: Run) -> None:
+def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: LearnConfig, run: Run) -> None:
     """Raise ``ValueError`` if a file of the folder would fail, before budget is spent.
 
     Every text must be encodable, and the schema must survive a round trip unchanged.

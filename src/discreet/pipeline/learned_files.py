@@ -2,7 +2,7 @@
 
 :func:`write_plan` writes policy, report and figures, which :func:`discreet.pipeline.learn.learn` adds after
 ``release.parquet``. :mod:`discreet.pipeline.verify` writes them again and compares. They depend only on the
-release, the schema, the learner's options and :class:`Settings`.
+release, the schema, the learner's options and :class:`LearnConfig`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from discreet.reports.document import Block
 from discreet.reports.earlier_report import SINCE, EarlierReport
 from discreet.reports.linear_report import LinearReport
 from discreet.reports.policy_files import PolicyTable, Unsupported, write_policy
-from discreet.reports.policy_report import Report, report_of
+from discreet.reports.policy_report import Report, make_report
 from discreet.reports.report_files import (
     HTML_REPORT,
     MARKDOWN_REPORT,
@@ -68,7 +68,7 @@ from discreet.utils.config import Knobs
 Floats = NDArray[np.float64]
 
 __all__ = [
-    "Kind", "LinearSums", "Planned", "Settings", "default_algorithm", "kind_of", "learner_of", "name_of",
+    "Kind", "LinearSums", "Planned", "LearnConfig", "default_algorithm", "kind_of", "learner_of", "name_of",
     "options_of", "refuse_groups", "write_plan",
 ]  # fmt: skip
 
@@ -77,7 +77,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class LearnConfig:
     """Settings that do not change the release.
 
     Parameters
@@ -214,7 +214,7 @@ class _OneRelease(_Told):
         """Return the session that users are counted in."""
         return (privatizer or NoPrivacy()).stored(self.query, randomness)
 
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig) -> Planned:
         """Draw the noise into a file, and plan from it."""
         released = session.release()
         steps = self.followed("draw noise and write", released, released.query.slots)
@@ -238,7 +238,7 @@ class _OneRelease(_Told):
         return round(size)
 
     @abstractmethod
-    def again(self, path: Path, settings: Settings) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> Planned:
         """Plan from the release in a file."""
 
 
@@ -251,7 +251,7 @@ class _Counts(_OneRelease):
         self.asked: Mapping[str, str] = {}
         self.query = replace(learner.query(self.spec), episodes=schema.episodes_per_user)
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: LearnConfig) -> None:
         """Raise ``ValueError`` for settings that this learner does not support."""
         _check_nothing_compared(settings, self.learner)
 
@@ -265,7 +265,7 @@ class _Counts(_OneRelease):
             )
         return super().start(privatizer, randomness)
 
-    def again(self, path: Path, settings: Settings) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> Planned:
         stored = read_release(path)
         if stored.facts.first_visits:
             raise ValueError(f"{path}: holds counts of first visits, for decision-points")
@@ -273,7 +273,7 @@ class _Counts(_OneRelease):
         learned = self.learner.learn(stored, self.spec)
         self.say("judge the policy")
         named = {"states": self.schema.state_labels, "actions": self.schema.action_labels}
-        found = report_of(
+        found = make_report(
             stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
             return_bound=settings.return_bound, episodes_per_user=stored.facts.episodes,
             first_step=self.schema.first_step,
@@ -295,7 +295,7 @@ class _FirstVisits(_OneRelease):
         self.layout, self.asked = self.question.layout, FIRST_VISITS
         self.query = self.question.query()
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: LearnConfig) -> None:
         """Raise ``ValueError`` for settings that this learner does not support."""
         if settings.unsupported == "policy":
             raise ValueError(
@@ -324,7 +324,7 @@ class _FirstVisits(_OneRelease):
     def told(self, people: Trajectories, group: NDArray[np.int64] | None = None) -> Trajectories:
         return self.question.told(people, group)
 
-    def again(self, path: Path, settings: Settings) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> Planned:
         stored = read_release(path)
         if not stored.facts.first_visits:
             raise ValueError(f"{path}: holds counts per step, must be a release of first visits")
@@ -361,7 +361,7 @@ class LinearSums(_Told):
             nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
         )  # fmt: skip
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: LearnConfig) -> None:
         """Raise ``ValueError``, before budget is spent, for results that the policy's files could not
         express.
         """
@@ -390,21 +390,23 @@ class LinearSums(_Told):
         size = self.features.dimension
         return 8 * len(session.plan) * size * (size + self.layout.states + 2)
 
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: LearnConfig) -> Planned:
         self.say("plan, with noise")
         released, learned = self.learner.ask(session, self.known)
         write_tables(path, released.tables(), ReleaseFacts(**facts, query=released.query()))
         return self._planned(learned, settings)
 
-    def again(self, path: Path, settings: Settings) -> Planned:
+    def again(self, path: Path, settings: LearnConfig) -> Planned:
         stored = read_tables(path)
         facts = stored.facts
         self.say("plan")
         tables = {(name, h): stored.table(name, h) for name in stored.families for h in stored.steps(name)}
         released = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, tables)
-        return self._planned(linear.replan(self.learner, released, self.features, self.known), settings)
+        return self._planned(
+            linear.replan_linear(self.learner, released, self.features, self.known), settings
+        )
 
-    def _planned(self, learned: linear.Learned, settings: Settings) -> Planned:
+    def _planned(self, learned: linear.Learned, settings: LearnConfig) -> Planned:
         chosen = np.take_along_axis(learned.q, learned.policy[..., None], axis=-1)[..., 0]
         table = PolicyTable(
             policy=learned.policy, supported=learned.supported, values=_in_units(chosen, self.schema),
@@ -415,7 +417,7 @@ class LinearSums(_Told):
         return Planned(table, LinearReport(table, learned, settings.unsupported, self.learner.judged, gain))
 
 
-def _check_nothing_compared(settings: Settings, learner: Any) -> None:
+def _check_nothing_compared(settings: LearnConfig, learner: Any) -> None:
     if settings.compare:
         raise ValueError(
             f"compare: must be left out for {name_of(learner)}, rules are compared with decision-points"
@@ -526,7 +528,7 @@ def write_plan(
     folder: Path,
     planned: Planned,
     guarantee: Guarantee,
-    settings: Settings,
+    settings: LearnConfig,
     *,
     replanned: bool,
     version: int = VERSION,

@@ -5,7 +5,7 @@ other, as ``learn`` does with ``judged = true``. Noise has the scales of the exa
 The forecast counts the results of actual reports, so it assumes nothing about their intervals.
 
 If no realistic MDP is known and features are a mixture (each phi(s, a) at least 0 and of sum 1),
-:func:`made_up_linear_world` builds a synthetic one. It has one distribution of next states and one mean
+:func:`synthetic_linear_mdp_from_schema` builds a synthetic one. It has one distribution of next states and one mean
 reward for each coordinate. The spread of rewards is set by the gain of the best policy. One-hot features are
 such a mixture.
 """
@@ -23,23 +23,23 @@ from discreet.core import checks
 from discreet.core.noise.random_streams_kernels import ROLE_MODEL, generator_at, run_key
 from discreet.core.rng import Seeded
 from discreet.data.schema import Schema
-from discreet.envs.mdp.planning import value
+from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.offline.linear_pevi import Linear, schema_features
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.policy_rows import policy_rows
-from discreet.pipeline.power_analysis import PublicWorld, least_people, made_up_world, share_of
+from discreet.pipeline.power_analysis import PublicMDP, least_people, synthetic_mdp, share_of
 
 Floats = NDArray[np.float64]
 
 __all__ = [
     "MOST_PEOPLE",
     "LinearForecast",
-    "forecast_linear",
-    "linear_epsilon_needed",
-    "linear_people_needed",
-    "made_up_linear_world",
+    "linear_gain_power",
+    "linear_smallest_epsilon",
+    "linear_sample_size",
+    "synthetic_linear_mdp_from_schema",
 ]
 
 MOST_PEOPLE = 3_000_000  # limit on the number of simulated users, for the run time
@@ -78,8 +78,8 @@ class LinearForecast:
         return asdict(self)
 
 
-def forecast_linear(
-    world: PublicWorld,
+def linear_gain_power(
+    world: PublicMDP,
     features: Features,
     learner: Linear,
     users: int,
@@ -121,11 +121,11 @@ def forecast_linear(
     for draw in range(draws):
         with played.open(mdp.layout, features, Seeded(seed, draw)) as session:
             for begin in range(0, users, _CHUNK):
-                session.submit_many(rollouts(mdp, rows, min(_CHUNK, users - begin), seed, draw, begin))
+                session.submit_many(rollout_batch(mdp, rows, min(_CHUNK, users - begin), seed, draw, begin))
             learned = played.ask(session)[1]
         gain = learned.gain
         shown = gain is not None and gain.at(level, float(mdp.horizon)).shown
-        found.append((shown, world.units(value(mdp, learned.policy) - world.usual)))
+        found.append((shown, world.units(policy_value(mdp, learned.policy) - world.usual)))
     shown_, gains = np.array(found, np.float64).T
     options = learner.options()
     return LinearForecast(
@@ -167,8 +167,8 @@ def nonlinear(mdp: TabularMDP, features: Features) -> float:
     return worst if worst > 1e-9 else 0.0
 
 
-def linear_people_needed(
-    world: PublicWorld,
+def linear_sample_size(
+    world: PublicMDP,
     features: Features,
     learner: Linear,
     *,
@@ -182,20 +182,20 @@ def linear_people_needed(
 
     Parameters
     ----------
-    world, features, learner, draws, seed : as for :func:`forecast_linear`.
+    world, features, learner, draws, seed : as for :func:`linear_gain_power`.
     chance : that share, in (0, 1).
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 
     def enough(users: int) -> bool:
-        found = forecast_linear(world, features, learner, users, draws=draws, seed=seed)
+        found = linear_gain_power(world, features, learner, users, draws=draws, seed=seed)
         return found.chance >= chance
 
     return least_people(enough, MOST_PEOPLE)
 
 
-def linear_epsilon_needed(
-    world: PublicWorld,
+def linear_smallest_epsilon(
+    world: PublicMDP,
     features: Features,
     learner: Linear,
     users: int,
@@ -209,7 +209,7 @@ def linear_epsilon_needed(
 
     Parameters
     ----------
-    world, features, users, draws, seed : as for :func:`forecast_linear`
+    world, features, users, draws, seed : as for :func:`linear_gain_power`
     learner : with any epsilon
     chance : that share, in (0, 1)
 
@@ -221,24 +221,26 @@ def linear_epsilon_needed(
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
     for epsilon in epsilons:
         one = _with(learner, epsilon=epsilon)
-        if forecast_linear(world, features, one, users, draws=draws, seed=seed).chance >= chance:
+        if linear_gain_power(world, features, one, users, draws=draws, seed=seed).chance >= chance:
             return epsilon
     return None
 
 
-def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicWorld, Features]:
-    """Return a synthetic MDP from :func:`made_up_linear_world` and its features.
+def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicMDP, Features]:
+    """Return a synthetic MDP from :func:`synthetic_linear_mdp_from_schema` and its features.
 
     With terminal states and one-hot features, in which every MDP is linear, return that of
-    :func:`~discreet.pipeline.power_analysis.made_up_world`, with separate one-hot features.
+    :func:`~discreet.pipeline.power_analysis.synthetic_mdp`, with separate one-hot features.
     """
     if schema.terminal and schema.features is None:
-        world = made_up_world(schema, gain)
+        world = synthetic_mdp(schema, gain)
         return world, schema_features(world.mdp.layout, nonneg=True)
-    return made_up_linear_world(schema, features, gain), features
+    return synthetic_linear_mdp_from_schema(schema, features, gain), features
 
 
-def made_up_linear_world(schema: Schema, features: Features, gain: float, *, seed: int = 0) -> PublicWorld:
+def synthetic_linear_mdp_from_schema(
+    schema: Schema, features: Features, gain: float, *, seed: int = 0
+) -> PublicMDP:
     """Build an MDP that is linear in the schema's features; its best policy gains ``gain`` over the
     behaviour.
 
@@ -280,13 +282,13 @@ def made_up_linear_world(schema: Schema, features: Features, gain: float, *, see
     behaviour = np.repeat((behaviour / behaviour.sum(axis=1, keepdims=True))[None], horizon, axis=0)
     initial = draw.dirichlet(np.full(states, 2.0))
 
-    def world(strength: float) -> PublicWorld:
+    def world(strength: float) -> PublicMDP:
         rewards = (features.rows @ np.clip(0.5 + strength * effects, 0.0, 1.0)).reshape(states, actions)
         mdp = TabularMDP(
             moves, np.clip(rewards, 0.0, 1.0), initial, horizon=horizon, mask=layout.mask, name="made up",
             reward_law="bernoulli",
         )  # fmt: skip
-        return PublicWorld(mdp, behaviour, schema.returns)
+        return PublicMDP(mdp, behaviour, schema.returns)
 
     high = 0.01
     while world(high).best < gain:

@@ -1,8 +1,8 @@
 """Counting in parts: exact sums at the data's location, merged before noise is drawn.
 
 A data set in many files or on many machines is counted one part at a time, by any scheduler of processes (a
-job array, Dask, Ray, Spark). A :class:`Part` holds the exact sums of its users
-(:class:`~discreet.mechanisms.dataset.partial_aggregate.Tally`) and a keyed hash of each user's name. Parts
+job array, Dask, Ray, Spark). A :class:`PartialAggregateFile` holds the exact sums of its users
+(:class:`~discreet.mechanisms.dataset.partial_aggregate.PartialAggregate`) and a keyed hash of each user's name. Parts
 are merged, and released as one data set. Sums and release are the same as if all rows had been read in one
 place.
 
@@ -36,14 +36,14 @@ from discreet.data.row_batches import Progress, Source
 from discreet.data.schema import Schema
 from discreet.data.validate import episodes
 from discreet.ledger.owner_rules import Rule, check_dataset, rules_over
-from discreet.mechanisms.dataset.partial_aggregate import Tally
+from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.pipeline.learned_files import Kind, LinearSums, kind_of, name_of
 
 Hashes = NDArray[np.uint64]
 
 __all__ = [
-    "Part", "count_part", "digest_of", "facts_of", "merge_parts", "new_count_key", "read_count_key",
+    "PartialAggregateFile", "aggregate_part", "digest_of", "facts_of", "merge_aggregates", "new_aggregate_key", "read_aggregate_key",
 ]  # fmt: skip
 
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-part0\n", 1, "a counted part")
@@ -53,7 +53,7 @@ _GRID = 1024
 _FACTS = ("schema", "dataset", "question", "key")
 
 
-def new_count_key(path: str | Path) -> Path:
+def new_aggregate_key(path: str | Path) -> Path:
     """Write a new secret key to the file ``path``, mode 0600; returns the path.
 
     Raises ``ValueError`` if the file exists or cannot be written.
@@ -70,8 +70,8 @@ def new_count_key(path: str | Path) -> Path:
     return path
 
 
-def read_count_key(path: str | Path) -> bytes:
-    """Read the key that :func:`new_count_key` wrote to the file ``path``.
+def read_aggregate_key(path: str | Path) -> bytes:
+    """Read the key that :func:`new_aggregate_key` wrote to the file ``path``.
 
     Raises ``ValueError`` on anything else.
     """
@@ -86,10 +86,10 @@ def read_count_key(path: str | Path) -> bytes:
     return key
 
 
-class Part:
+class PartialAggregateFile:
     """Exact sums of some users, and keyed hashes of their names. **Raw data: it protects no user.**
 
-    Made by :func:`count_part`, read by :meth:`load`, which raises ``ValueError`` on a file that is not a
+    Made by :func:`aggregate_part`, read by :meth:`load`, which raises ``ValueError`` on a file that is not a
     part.
 
     Parameters
@@ -101,7 +101,11 @@ class Part:
     """
 
     def __init__(
-        self, tally: Tally, people: Hashes, facts: Mapping[str, Any], rules: Mapping[Path, Rule] | None = None
+        self,
+        tally: PartialAggregate,
+        people: Hashes,
+        facts: Mapping[str, Any],
+        rules: Mapping[Path, Rule] | None = None,
     ) -> None:
         self.tally, self.people, self.facts, self.rules = tally, people, dict(facts), dict(rules or {})
 
@@ -115,14 +119,14 @@ class Part:
         return file.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes, name: str = "content") -> Part:
+    def from_bytes(cls, content: bytes, name: str = "content") -> PartialAggregateFile:
         """Read the part in ``content``; errors call it ``name``.
 
         Raises ``ValueError`` if it is damaged, or not a part.
         """
         found = saved_state.read_content(io.BytesIO(content), len(content), name, {}, _LAYOUT)[1]
         try:
-            tally = Tally.from_bytes(np.asarray(found["tally"], np.uint8).tobytes())
+            tally = PartialAggregate.from_bytes(np.asarray(found["tally"], np.uint8).tobytes())
             people, facts = np.asarray(found["people"]), json.loads(found["facts"])
             rules = {Path(path): Rule(**rule) for path, rule in json.loads(found["rules"]).items()}
         except (KeyError, TypeError, ValueError) as error:
@@ -147,7 +151,7 @@ class Part:
             raise
 
     @classmethod
-    def load(cls, path: str | Path) -> Part:
+    def load(cls, path: str | Path) -> PartialAggregateFile:
         """Read the part in the file at ``path``, which stays, together with the rules over that file.
 
         Raises ``ValueError`` if it is damaged, or not a part.
@@ -169,7 +173,7 @@ class Part:
         }  # fmt: skip
 
 
-def count_part(
+def aggregate_part(
     source: Source,
     learner: Any,
     key: bytes,
@@ -177,7 +181,7 @@ def count_part(
     progress: Progress | None = None,
     scratch: str | Path | None = None,
     workers: int | None = None,
-) -> Part:
+) -> PartialAggregateFile:
     """Count the users of a part of the data for one learner. Every user must be complete in the part.
 
     Parameters
@@ -187,7 +191,7 @@ def count_part(
     learner : DecisionPoints, DPAPVI or APVI
         The learner to run later; it determines the sums. Noise and budget do not matter here.
     key : 32 secret bytes
-        The same for all parts of a run (:func:`read_count_key`).
+        The same for all parts of a run (:func:`read_aggregate_key`).
     progress, scratch, workers
         As for :func:`discreet.data.validate.episodes`; 1 on a worker that has one processor of many.
 
@@ -207,7 +211,7 @@ def count_part(
             f"algorithm = {name_of(learner)!r}: asks stored people questions while it plans, and cannot be "
             "counted in parts; must be dp-apvi, apvi or decision-points"
         )
-    tally, people = Tally(kind.query, _GRID), list[Hashes]()
+    tally, people = PartialAggregate(kind.query, _GRID), list[Hashes]()
     for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
         tally.add(kind.told(part.trajectories, part.group), part.user)
         people.append(_hashed(part.names, key))
@@ -216,7 +220,7 @@ def count_part(
     everybody = np.concatenate(people)
     if len(everybody) > tally.people:
         tally.absent(len(everybody) - tally.people)
-    return Part(tally, everybody, {**facts_of(schema, kind), "key": which}, rules)
+    return PartialAggregateFile(tally, everybody, {**facts_of(schema, kind), "key": which}, rules)
 
 
 def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
@@ -245,7 +249,7 @@ def _hashed(names: Any, key: bytes) -> Hashes:
     return np.frombuffer(bytes(out), "<u8").reshape(-1, 2).astype(np.uint64)
 
 
-def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
+def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> PartialAggregateFile:
     """Merge parts; each user may be in one part only.
 
     parts : parts, or files of them, which are read one at a time.
@@ -255,13 +259,18 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
     ValueError
         If there is none; if schemas, algorithms or keys differ; if a user is in two parts.
     """
-    whole: Part | None = None
+    whole: PartialAggregateFile | None = None
     people: list[Hashes] = []
     for given in parts:
-        one = given if isinstance(given, Part) else Part.load(given)
-        name = repr(one) if isinstance(given, Part) else str(given)
+        one = given if isinstance(given, PartialAggregateFile) else PartialAggregateFile.load(given)
+        name = repr(one) if isinstance(given, PartialAggregateFile) else str(given)
         if whole is None:
-            whole = Part(one.tally + Tally(one.tally.query, one.tally.grid), one.people, one.facts, one.rules)
+            whole = PartialAggregateFile(
+                one.tally + PartialAggregate(one.tally.query, one.tally.grid),
+                one.people,
+                one.facts,
+                one.rules,
+            )
         else:
             for fact, mine in whole.facts.items():
                 if one.facts[fact] != mine:
@@ -283,7 +292,7 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
             f"parts: people who are in two of them: {twice} (a private number); all rows of a person must "
             "be in one"
         )
-    return Part(whole.tally, everybody, whole.facts, whole.rules)
+    return PartialAggregateFile(whole.tally, everybody, whole.facts, whole.rules)
 
 
 def _repeated(people: Hashes) -> int:

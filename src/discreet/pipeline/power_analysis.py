@@ -15,7 +15,7 @@ possible). Noise is that of the privatizer. Each draw is planned and evaluated a
 the release is assumed to pass, which it does in such an MDP
 (:func:`~discreet.learners.ope.verdict.would_show`).
 
-If no realistic MDP is known, :func:`made_up_world` builds a synthetic one of the schema's sizes. It has
+If no realistic MDP is known, :func:`synthetic_mdp` builds a synthetic one of the schema's sizes. It has
 non-terminal states with uneven visit frequencies, episodes of about a quarter of the horizon, and a good and
 a bad terminal state. The effects of actions are scaled so that the best policy has the given gain over the
 behaviour.
@@ -40,13 +40,13 @@ from discreet.core.noise.random_streams_kernels import ROLE_MODEL, ROLE_NOISE, g
 from discreet.core.rng import Secure
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
-from discreet.envs.mdp.planning import optimal_values, value
+from discreet.envs.mdp.planning import optimal_values, policy_value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.ope.deviation_gains import Path
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.transition_gains import path_of
 from discreet.learners.ope.verdict import ASKED, would_show
-from discreet.mechanisms.interfaces import Returns, Spec
+from discreet.mechanisms.interfaces import ReturnBounds, ProblemSpec
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
@@ -55,11 +55,11 @@ Floats = NDArray[np.float64]
 __all__ = [
     "EPSILONS",
     "GainForecast",
-    "PublicWorld",
-    "epsilon_needed",
-    "forecast_gain",
-    "made_up_world",
-    "people_needed",
+    "PublicMDP",
+    "smallest_epsilon",
+    "gain_power",
+    "synthetic_mdp",
+    "sample_size",
 ]
 
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
@@ -68,7 +68,7 @@ _MOST_PEOPLE = 10**9
 
 
 @dataclass(frozen=True, eq=False)
-class PublicWorld:
+class PublicMDP:
     """Public MDP with a behaviour policy.
 
     Parameters
@@ -88,7 +88,7 @@ class PublicWorld:
 
     mdp: TabularMDP
     behaviour: Floats
-    returns: Returns
+    returns: ReturnBounds
     scale: float = 1.0
 
     def __post_init__(self) -> None:
@@ -100,12 +100,12 @@ class PublicWorld:
     @cached_property
     def question(self) -> FirstVisits:
         """Query of decision points."""
-        return FirstVisits(Spec(self.mdp.layout, stationary=True, returns=self.returns))
+        return FirstVisits(ProblemSpec(self.mdp.layout, stationary=True, returns=self.returns))
 
     @cached_property
     def usual(self) -> float:
         """Value of the behaviour, in rewards of the MDP."""
-        return value(self.mdp, self.behaviour)
+        return policy_value(self.mdp, self.behaviour)
 
     @cached_property
     def best(self) -> float:
@@ -122,7 +122,7 @@ class PublicWorld:
         policy = self.behaviour.copy()
         changed = path.changed(count)[:-1]
         policy[:, changed] = np.eye(self.mdp.actions)[path.action[:-1][changed]]
-        return self.units(value(self.mdp, policy) - self.usual)
+        return self.units(policy_value(self.mdp, policy) - self.usual)
 
     @cached_property
     def _expected(self) -> tuple[Floats, Floats, Floats]:
@@ -220,8 +220,8 @@ class GainForecast:
         return asdict(self)
 
 
-def forecast_gain(
-    world: PublicWorld,
+def gain_power(
+    world: PublicMDP,
     users: int,
     privatizer: Central | NoPrivacy,
     *,
@@ -273,8 +273,8 @@ def forecast_gain(
     )  # fmt: skip
 
 
-def people_needed(
-    world: PublicWorld,
+def sample_size(
+    world: PublicMDP,
     privatizer: Central | NoPrivacy,
     *,
     chance: float = 0.9,
@@ -299,7 +299,7 @@ def people_needed(
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 
     def enough(users: int) -> bool:
-        return forecast_gain(world, users, privatizer, draws=draws, seed=seed).chance >= chance
+        return gain_power(world, users, privatizer, draws=draws, seed=seed).chance >= chance
 
     return least_people(enough, _MOST_PEOPLE)
 
@@ -324,8 +324,8 @@ def least_people(enough: Callable[[int], bool], most: int) -> int | None:
     return rounded(high)
 
 
-def epsilon_needed(
-    world: PublicWorld, users: int, delta: float, *, chance: float = 0.9, draws: int = 60, seed: int = 0
+def smallest_epsilon(
+    world: PublicMDP, users: int, delta: float, *, chance: float = 0.9, draws: int = 60, seed: int = 0
 ) -> float | None:
     """Return the smallest of :data:`EPSILONS` that shows a gain in this share of draws; None: none does.
 
@@ -346,7 +346,7 @@ def epsilon_needed(
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
     for epsilon in EPSILONS:
         privatizer = Central(epsilon=epsilon, delta=delta)
-        if forecast_gain(world, users, privatizer, draws=draws, seed=seed).chance >= chance:
+        if gain_power(world, users, privatizer, draws=draws, seed=seed).chance >= chance:
             return epsilon
     return None
 
@@ -357,7 +357,7 @@ def rounded(number: float) -> int:
     return int(math.ceil(number / unit) * unit)
 
 
-def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
+def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
     """Build an MDP of the schema's sizes in which the best policy gains ``gain`` over the behaviour.
 
     Parameters
@@ -405,7 +405,7 @@ def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
 
     alike = np.where(mask[:, :, None], (moves * behaviour[:, :, None]).sum(axis=1)[:, None], 0.0)
 
-    def world(strength: float, apart: float = 1.0) -> PublicWorld:
+    def world(strength: float, apart: float = 1.0) -> PublicMDP:
         """Build the MDP. apart : difference between the next states of actions, from 0, none."""
         good = end * np.clip(base[:, None] + strength * effect, 0.0, 1.0)
         table = alike + apart * (moves - alike)
@@ -415,8 +415,8 @@ def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
         mdp = TabularMDP(
             table, paid, initial, horizon=horizon, mask=layout.mask, terminal=(size, size + 1), name="made up"
         )
-        returns = Returns(terminal=(size, size + 1), outcomes={size + 1: most - least})
-        return PublicWorld(mdp, np.repeat(behaviour[None], horizon, axis=0), returns, most - least)
+        returns = ReturnBounds(terminal=(size, size + 1), outcomes={size + 1: most - least})
+        return PublicMDP(mdp, np.repeat(behaviour[None], horizon, axis=0), returns, most - least)
 
     if world(0.0).best > gain:  # the choice of next states alone gains more than that
         low, high = 0.0, 1.0

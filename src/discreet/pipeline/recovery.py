@@ -36,7 +36,7 @@ from discreet.learners.offline.release_files import read_tables
 from discreet.ledger.ledger import Ledger, Reservation
 from discreet.pipeline import state_codebook as codebook
 from discreet.pipeline.learn import RELEASE, SCHEMA, Run, fill
-from discreet.pipeline.learned_files import Settings, kind_of, learner_of
+from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of
 from discreet.pipeline.verify import verify
 from discreet.reports.codebook_page import FACTS
 from discreet.reports.statement import published_hashes, versions
@@ -210,10 +210,10 @@ def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str
     run = Run.of(release, schema)
     run = replace(run, replanned=dict(run.versions) != versions(), versions=versions())
     kind = kind_of(schema, learner_of(facts.algorithm or "", facts.options["learner"]), progress)
-    settings = Settings(
+    settings = LearnConfig(
         **{name: facts.options[name] for name in ("unsupported", "level", "return_bound")},
         **_signed(folder), synthetic=run.synthetic,
-        compare=Settings.rules_in(folder, facts.options, schema),
+        compare=LearnConfig.rules_in(folder, facts.options, schema),
     )  # fmt: skip
     with _free_name(one, folder) as out, aside(out) as made:
         write_schema(schema, made / SCHEMA)

@@ -47,7 +47,7 @@ from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import Reader
 from discreet.data.prepare import MEMORY, Maker, parts, refuse
-from discreet.data.prepare_config import Declaration, Value, nearest, read_declaration
+from discreet.data.prepare_config import Declaration, Value, nearest, read_prepare_config
 from discreet.data.row_batches import Progress
 from discreet.data.schema import DECLARED, read_public_table
 from discreet.data.sources import Text, local_files, places_of
@@ -242,7 +242,7 @@ def _fit(asked: Asked, users: int, sigma: int, delta: float) -> tuple[Fit, Mecha
     return found, record
 
 
-def forecast_codebook(
+def estimate_codebook(
     declaration: Declaration | str | Path,
     users: int,
     *,
@@ -282,7 +282,7 @@ def forecast_codebook(
 def _declared(declaration: Declaration | str | Path) -> Declaration:
     if isinstance(declaration, Declaration):
         return declaration
-    return read_declaration(declaration, fitting=True)
+    return read_prepare_config(declaration, fitting=True)
 
 
 def _value(declared: Declaration, name: str) -> Value:
@@ -369,7 +369,7 @@ def fit_codebook(
 
     The order is that of :func:`discreet.pipeline.learn.learn`: all rows are checked, the ledger reserves,
     noise is drawn, the folder is written under a hidden name and renamed, the ledger marks it. Parameters are
-    those of :func:`forecast_codebook`, and:
+    those of :func:`estimate_codebook`, and:
 
     Parameters
     ----------
@@ -379,7 +379,7 @@ def fit_codebook(
     ledger : Ledger, or None, which records nothing (and must be None for seeded noise)
     start : file of public centres; default: a Halton sequence in the declared ranges
     anyway : fit even if the forecast calls the fit hopeless
-    centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`forecast_codebook`
+    centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`estimate_codebook`
     randomness : Secure (default); Seeded for simulations
     purpose : a line of the ledger's entry
     progress : called with texts
@@ -401,12 +401,12 @@ def fit_codebook(
         raise ValueError("ledger: must be None with noise from a seed, which protects nobody")
     given: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho}
     given |= {"centres": centres, "quantiles": quantiles, "rounds": rounds, "bins": bins}
-    forecast_codebook(declared, 1, **given)  # check the arguments before data are read
+    estimate_codebook(declared, 1, **given)  # check the arguments before data are read
     asked = _asked(declared, centres, quantiles, rounds, bins)
     first = "" if asked.bins else asked.halton() if start is None else _start(asked, start)
     private = out.with_name(f"{out.name}.offending.csv")
     owner, values, people = _read(where, declared, asked.names, private, how, progress, ledger)
-    expected = forecast_codebook(declared, people, **given)
+    expected = estimate_codebook(declared, people, **given)
     if expected.delta > 1 / people:
         raise ValueError(f"delta = {expected.delta:g}: must be at most 1/users, better below a tenth of it")
     if expected.hopeless and not anyway:

@@ -22,7 +22,7 @@ from discreet.core.trajectories import Trajectories, checked
 from discreet.data.row_batches import Progress
 from discreet.data.schema import FACTS, Columns, Schema
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.envs.rollouts.rollout import rollouts
+from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.mechanisms.policy_rows import policy_rows
 
 
@@ -221,7 +221,7 @@ def write_cohort(
     with TrajectoryWriter(path, schema, trim=trim) as writer:
         for first in range(0, users, chunk):
             n = min(chunk, users - first)
-            writer.write(rollouts(mdp, played, n * each, seed, run, first * each))
+            writer.write(rollout_batch(mdp, played, n * each, seed, run, first * each))
             if progress is not None:
                 progress("write", (first + n) * each * mdp.horizon, users * each * mdp.horizon)
 

@@ -52,7 +52,7 @@ from discreet.learners.offline.linear_query_log import LinearRelease, fingerprin
 from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, read_release, read_tables
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.linear.adaptive_queries import planned_records
-from discreet.pipeline.learned_files import Settings, kind_of, learner_of, name_of, options_of, write_plan
+from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
 from discreet.reports.document import compared_with
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
 from discreet.reports.statement import (
@@ -451,8 +451,8 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         yield _compared("learner", configuration["algorithm"], name_of(learner))
         yield from _leaves("learner", options["learner"], json.loads(json.dumps(options_of(learner))))
     chosen = {name: options[name] for name in ("unsupported", "level", "return_bound")}
-    rules = Settings.rules_in(folder, options, schema)
-    settings = Settings(**chosen, synthetic=document["synthetic"] is True, compare=rules)
+    rules = LearnConfig.rules_in(folder, options, schema)
+    settings = LearnConfig(**chosen, synthetic=document["synthetic"] is True, compare=rules)
     rewards = folder / REWARDS_NAME
     known = np.load(rewards) if document["replanned"] and rewards.exists() else None
     kind = kind_of(schema if known is None else replace(schema, known=known, outcomes=None), learner)

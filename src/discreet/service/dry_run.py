@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from discreet.core.noise.seeded_rng import SeededCoins
+from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
 from discreet.device.http_client import Client, Place, Turned
 from discreet.envs.mdp import planning
@@ -72,7 +72,7 @@ def people_of(study: Study, place: Place, user: int) -> tuple[Any, Any]:
     """Return simulated user ``user``'s actions at their place, and their device's random generator."""
     assert isinstance(study.randomness, Seeded)
     keys = study.randomness.keys
-    return rollout(study.world, place.policy, keys.environment, user), SeededCoins(keys.noise, user)
+    return rollout(study.world, place.policy, keys.environment, user), SeededRng(keys.noise, user)
 
 
 def rehearse(
@@ -120,7 +120,7 @@ def rehearse(
                             )
                         )
                         if place.number not in policies:
-                            policies[place.number] = planning.value(world, place.policy)
+                            policies[place.number] = planning.policy_value(world, place.policy)
                             values.append((0, policies[place.number]))
                         values[-1] = values[-1][0] + 1, values[-1][1]
                         last = np.array(place.policy)
@@ -144,7 +144,7 @@ def rehearse(
                 time.perf_counter() - begun,
                 values,
                 float(world.initial @ best[0]),
-                float(planning.value(world, planning.uniform_policy(world))),
+                float(planning.policy_value(world, planning.uniform_policy(world))),
                 last,
             )
             ended(found)

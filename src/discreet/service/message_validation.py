@@ -24,7 +24,7 @@ from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
 from discreet.device import shuffle_payload as messages
 from discreet.device.count_device import CountDevice
-from discreet.device.message_envelope import Envelope, Refused
+from discreet.device.message_envelope import Envelope, MessageRejected
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_payload import Form
 from discreet.mechanisms.local.message_inbox import REACH
@@ -152,7 +152,7 @@ def _enveloped(table: Any) -> tuple[bytes, bytes]:
         raise Malformed("message: must be base64") from None
 
 
-def _malformed(refusal: Refused) -> Malformed:
+def _malformed(refusal: MessageRejected) -> Malformed:
     words = {"foreign": "was made for another session"}.get(refusal.reason, "is not of the form")
     return Malformed(f"message: {words}", refusal.reason)
 
@@ -190,7 +190,7 @@ class ShuffleAdmission:
             elif found.plan > max(plans, default=0) or found.plan == 0:
                 raise Malformed("message: was made for no plan of this study", "late")
             # its plan is over: it does not count (again), whatever it holds
-        except Refused as refusal:
+        except MessageRejected as refusal:
             raise _malformed(refusal) from None
         except Malformed:
             raise
@@ -240,7 +240,7 @@ class LocalAdmission:
                 nonce, _ = device.read(plan, body, self._stochastic[plan])
             else:
                 nonce, _ = device.words(plan, body)  # its plan is over: it does not count
-        except Refused as refusal:
+        except MessageRejected as refusal:
             raise _malformed(refusal) from None
         except Malformed:
             raise

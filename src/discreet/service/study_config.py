@@ -76,7 +76,7 @@ from discreet.core.short_repr import brief
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.ledger.signatures import is_key
 from discreet.mechanisms.argument_roles import check_role
-from discreet.mechanisms.interfaces import Schedule, Session, Spec
+from discreet.mechanisms.interfaces import Schedule, Session, ProblemSpec
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
 from discreet.utils.toml_file import read_toml
@@ -175,10 +175,10 @@ class Study:
 
     # ------------------------------------------------------------------------ what it binds
     @cached_property
-    def spec(self) -> Spec:
+    def spec(self) -> ProblemSpec:
         """Return what the learner is given."""
         budget = getattr(self.privatizer, "budget", None)
-        return Spec(self.layout, self.users, self.stationary, None, budget)
+        return ProblemSpec(self.layout, self.users, self.stationary, None, budget)
 
     @cached_property
     def schedule(self) -> Schedule:

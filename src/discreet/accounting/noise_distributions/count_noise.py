@@ -22,7 +22,7 @@ from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.factorization import Walk
 from discreet.core.count_query import CENTERED_REWARDS, CUT_REWARDS
-from discreet.core.protocols import NoiseLaw
+from discreet.core.protocols import NoiseDistribution
 from discreet.core.releases import Floats, Ints
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ __all__ = ["CountLaws", "bound_of", "bound_steps", "report_grid"]
 
 _PARTS = 16  # parts of a draw's variance: unit of a bound that is not an integer
 
-Laws = dict[str, NoiseLaw]
+Laws = dict[str, NoiseDistribution]
 
 
 def report_grid(n: int, last: int) -> int:
@@ -76,7 +76,7 @@ class CountLaws:
     # -------------------------------------------------------------------------- laws
     def _law(
         self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float, sums: bool = True
-    ) -> NoiseLaw:
+    ) -> NoiseDistribution:
         mechanism, walk = self.mechanism, self.mechanism.walk
         cells = int(mechanism.query.offsets[f + 1] - mechanism.query.offsets[f])
         rows = math.prod(mechanism.query.row_families[name][:2])

@@ -29,7 +29,7 @@ def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
     return values, layout.from_rows(q, fill=-np.inf), layout.row_action[rows]
 
 
-def evaluate(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
+def evaluate_policy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
     """Return ``V^pi (H + 1, S)``, V^pi[H] = 0, of a (H, S) or stochastic (H, S, A) policy in ``mdp``.
 
     Raises ``ValueError`` on a policy of another shape, or one that plays an inadmissible action.
@@ -39,20 +39,20 @@ def evaluate(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
     return values
 
 
-def value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
+def policy_value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
     """Return the expected return in [0, H] of a policy (H, S) or (H, S, A) in ``mdp``.
 
     The first state follows the initial distribution.
 
-    Raises ``ValueError`` as :func:`evaluate` does.
+    Raises ``ValueError`` as :func:`evaluate_policy` does.
     """
-    return float(mdp.initial @ evaluate(mdp, policy)[0])
+    return float(mdp.initial @ evaluate_policy(mdp, policy)[0])
 
 
 def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
     """Return ``d_h(s, a) = P(S_h = s, A_h = a)``, (H, S, A), of a policy in ``mdp``; steps sum to 1.
 
-    policy : (H, S) int or (H, S, A) probabilities. Raises ``ValueError`` as :func:`evaluate` does.
+    policy : (H, S) int or (H, S, A) probabilities. Raises ``ValueError`` as :func:`evaluate_policy` does.
     """
     layout = mdp.layout
     stochastic, rows, probabilities = policy_rows(layout, policy)

@@ -33,7 +33,7 @@ def rollout(
     return played[0]
 
 
-def rollouts(
+def rollout_batch(
     mdp: TabularMDP, policy: ArrayLike | PolicyRows, n: int, seed: int = 0, run: int = 0, first: int = 0
 ) -> Trajectories:
     """Return trajectories of n users of a run, starting at ``first``: (n, H + 1) states, (n, H) the rest.
