@@ -1,8 +1,8 @@
-"""What every command shares: the application, errors as one line, tables, bars, documents.
+"""Code that every command shares: the application, errors as one line, tables, bars, documents.
 
-Results go to standard output (with ``--json`` a single JSON document), progress and remarks to
-standard error. Exit status: 0, 1 where a check failed, 2 for bad input (one line that names the
-argument, its value and what is allowed), 130 when interrupted.
+Results go to standard output (with ``--json`` a single JSON document), progress and remarks to standard
+error. Exit status: 0, 1 if a check failed, 2 for invalid input (one line that names the argument, its value
+and the allowed values), 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class OneLine(typer.core.TyperGroup):
 
 
 def _refused(error: Any, given: Sequence[str]) -> str:
-    """What the parser refuses: the argument, its value if it has one, and what is allowed."""
+    """Describe an error of the parser: the argument, its value if it has one, and the allowed values."""
     context, param = getattr(error, "ctx", None), getattr(error, "param", None)
     path = getattr(context, "command_path", "discreet")
     meant = _meant(getattr(error, "option_name", None), context)
@@ -179,7 +179,7 @@ def command(function: F, to: typer.Typer | None = None) -> F:
 
 
 def _say_notes(error: BaseException) -> None:
-    """What those who passed the error on had to add."""
+    """Print the notes that were added to the error."""
     for note in getattr(error, "__notes__", ()):
         say(f"discreet: {note}")
 
@@ -199,7 +199,7 @@ def print_json(document: Any) -> None:
 
 
 def console() -> Console:
-    """Standard output for people; wide enough for tables when it is no terminal."""
+    """Return standard output for readers; wide enough for tables if it is not a terminal."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else 132)

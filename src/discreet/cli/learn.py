@@ -285,10 +285,10 @@ def _check_sources(
 def _looked_at(
     files: list[str] | None, schema: Path, written: dict[str, Any], out: Path, synthetic: bool
 ) -> tuple[Schema, Source | list[str] | None]:
-    """The schema and the rows, after a look at names and types of columns; files of counted parts; or None
-    for made-up people.
+    """Return the schema, and the rows after a check of names and types of columns.
 
-    What learns takes a second to import: what is wrong with a file is said before.
+    The rows may be files of partial aggregates, or None for synthetic data. Learners take a second to import,
+    so errors in a file are reported before.
     """
     from discreet.data.schema import read_schema
     from discreet.utils.atomic_folder import check_free
@@ -431,7 +431,7 @@ def count(
     name = algorithm or default_algorithm(public)
     options: dict[str, Any] = pairs("option", option)
     if "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
-        options = {"rho": 1.0, **options}  # a budget that nobody will look at
+        options = {"rho": 1.0, **options}  # a budget that is not used
     learner = registry.build("offline learner", name, None, options)
     announce_compilation()
     try:
@@ -468,7 +468,10 @@ def _again(
 
 
 def _asked_again(release: Path, algorithm: str | None, preset: str | None, option: list[str] | None) -> Any:
-    """The learner of a release with its own options, but for those that are given; no budget is needed."""
+    """Return the learner of a release with its stored options, except those that are given.
+
+    No budget is needed.
+    """
     from discreet import registry
     from discreet.learners.offline.release_files import read_tables
 
@@ -479,7 +482,7 @@ def _asked_again(release: Path, algorithm: str | None, preset: str | None, optio
         stored = dict(facts.options.get("learner", {}))
         options = {key: value for key, value in stored.items() if key != "preset" and value is not None}
     elif "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
-        options = {"rho": 1.0}  # a budget that nobody will look at
+        options = {"rho": 1.0}  # a budget that is not used
     options |= pairs("option", option)
     return registry.build("offline learner", name, preset, options)
 
@@ -868,7 +871,7 @@ def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | No
 
 
 def _signed(folder: Path, signers: Sequence[str]) -> Iterator[str]:
-    """Whose signatures are there, and which of their keys nobody has named here."""
+    """Yield the signatures in the folder, and mark keys that are not among ``signers``."""
     from discreet.reports.signature_file import read_signatures
 
     try:
@@ -1065,7 +1068,7 @@ def ledger(
 
 
 def _spent(totals: Totals) -> str:
-    """What a population's releases cost together, in a sentence."""
+    """Return a sentence on the total privacy loss of a population's releases."""
     from discreet.accounting.text.guarantee_sentences import up
 
     releases = f"{totals.reservations} release{'s' if totals.reservations != 1 else ''}"

@@ -1,4 +1,4 @@
-"""Commands that simulate people: list, options, run, forecast, sweep, compare, plot."""
+"""Commands for simulations: list, options, run, forecast, sweep and others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import Comparison, Sweep
 
-NARROW = 110  # columns below which names get no column of their own
+NARROW = 110  # columns below which names get no separate column
 
 
 def _announce_delta(setup: Setup) -> None:
@@ -201,7 +201,10 @@ def _configuration(
 
 
 def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) -> None:
-    """Who types a budget must not get a run without privacy. (Files may hold one beside "none": grids do.)"""
+    """Raise if the user typed a budget but the privatizer takes none.
+
+    Files may have a budget together with "none", because grids do.
+    """
     from discreet import registry
 
     for module in config.plugins:
@@ -314,7 +317,7 @@ def forecast(
 
 
 def _chosen(shard: str | None, first_seed: int | None) -> Callable[[int, int], bool] | None:
-    """Which (configuration, repetition) pairs are this process's part; None: all."""
+    """Return a function that selects this process's (configuration, repetition) pairs; None: all."""
     from discreet.experiments import sweep
 
     if shard is None and not first_seed:
@@ -407,7 +410,7 @@ def _print_results(results: Sequence[Result]) -> None:
 
 
 def _print_seed(guarantees: Sequence[Guarantee]) -> None:
-    """Say of which adversary an epsilon of seeded noise is no promise."""
+    """State the adversary against whom an epsilon of seeded noise gives no guarantee."""
     if any(one.epsilon is not None and not one.holds_if_seed_is_guessed for one in guarantees):
         console().print("Holds if the seed is guessed: NO. Noise from a seed is for simulation only.")
 

@@ -1,8 +1,8 @@
 """Conditions on values, in text form: ``pressure < 65 and (lactate >= 2 or missing(lactate))``.
 
-Allowed are numbers, texts in quotes, the names of values, ``< <= > >= == !=``, ``and``, ``or``, ``not``,
-brackets and ``missing(name)``. A comparison with a missing value is false. Nothing is executed: the text is
-parsed, and anything outside this list is rejected.
+Numbers, texts in quotes, brackets and the names of values are allowed. The operators are ``< <= > >= == !=``,
+``and``, ``or``, ``not`` and ``missing(name)``. A comparison with a missing value is false. Nothing is
+executed: the text is parsed, and anything outside this list is rejected.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Conversion of raw records to trajectory rows, as declared in a TOML file.
 
 :func:`prepare` reads the sources once and partitions users so that each partition fits into memory. From each
-user's rows, in order of time, it makes steps on the declared grid, values, states, actions, rewards, next
-states and the outcome (:mod:`.prepare_config` specifies how). Every step is a function of one user's own rows
+user's rows, in order of time, it makes steps on the declared grid. A step has values, state, action, reward,
+next state and outcome (:mod:`.prepare_config` specifies how). Every step is a function of one user's own rows
 and of the declaration. Every user who has a row with a time is in the result. Therefore protecting the users
 of the result protects the users of the records.
 
@@ -91,8 +91,13 @@ class Refused(ValueError):
 class Prepared:
     """Folder that was made: ``rows.parquet``, ``schema.toml``, the declaration and its files.
 
-    people, episodes, steps : numbers in the result. counts : number of cases per change that was made.
-    notes : other facts for the owner, a sentence each. Counts and notes are PRIVATE, like the rows.
+    Counts and notes are PRIVATE, like the rows.
+
+    Parameters
+    ----------
+    people, episodes, steps : numbers in the result.
+    counts : number of cases per change that was made.
+    notes : other facts for the owner, a sentence each.
     """
 
     __repr__ = brief
@@ -329,7 +334,7 @@ class Maker:
         self.state_words, self.action_words = (pa.array(one, pa.string()) for one in words)
 
     def __call__(self, table: pa.Table) -> pa.Table | None:
-        """Return the finished rows; None if there is no user."""
+        """Return the finished rows, or None without users."""
         if not table.num_rows:
             return None
         self.table = table
@@ -465,7 +470,7 @@ class Maker:
         return np.delete(order, copies)
 
     def _grid(self, order: Ints) -> tuple[Ints, Ints]:
-        """Return the rows in order that lie in a cell, and their cells; sets ``start``, ``of``, ``last``."""
+        """Return the rows in order that are in a cell, and their cells; sets ``start``, ``of``, ``last``."""
         declared, most = self.declared, self.declared.schema.horizon
         episode, time = self.episode[order], self.time[order]
         first = np.ones(len(order), bool)

@@ -11,7 +11,9 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     [prepare]
     user = "patient"                  # or several columns that name a person together
     episode = "stay"                  # left out: one episode a person
+
     time = { column = "charted", format = "%d.%m.%Y %H:%M", zone = "Europe/Berlin" }
+
     step = "4 hours"                  # left out: every row is a step
     long = "cut"                      # more than `horizon` steps: "refuse", "cut", or "end"
 
@@ -20,6 +22,7 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     within = "last"                   # of several in one step
     range = [20, 250]
     outside = "missing"               # or "refuse"
+
     carry = 2                         # a missing one is the last one, for at most two steps
     missing = "category"              # then: "refuse", "category", or { value = 80 }
     cuts = [65, 75]
@@ -42,8 +45,8 @@ Nothing here is learned from records, so nothing here costs privacy. The declare
 codebooks and scalings, and declares their origin under ``[provenance]``. No user is left out because of their
 values, because the number of users is published.
 
-Several values may have one label; all labels, cuts and files named here are public. Files lie beside the
-declaration. Every key is described in ``docs/prepare.md``.
+Several values may have one label; all labels, cuts and files named here are public. Files are in the
+declaration's folder. Every key is described in ``docs/prepare.md``.
 """
 
 from __future__ import annotations

@@ -4,10 +4,13 @@ A *place* is one table with named columns. :func:`places_of` makes places from t
 
 ==========================  ==============================================================================
 ``.parquet``                a file of columns; its types are in its footer
+
 ``.csv``, ``.tsv``, ``.txt``  text, optionally compressed (``.csv.gz``, ``.bz2``, ``.zst``); any delimiter
 a folder                    all such files except ``.txt`` in it and below it, in the order of their paths
+
 ``s3://``, ``gs://``, ...   the same on an object store that :mod:`pyarrow.fs` reads
 a frame                     an Arrow table, a pandas or Polars frame, or another object with Arrow columns
+
 ``duckdb://file.db``        a table (``?table=visits``) or a query of a DuckDB data base, opened for reading
 ``duckdb://``               a query over files that are named beside it (``reads``)
 ==========================  ==============================================================================
@@ -225,8 +228,8 @@ class ParquetFile:
     ) -> Iterator[pa.Table]:
         """Yield row group by row group.
 
-        With threads and a single column, several row groups are read at once, if they are no larger than a
-        batch of all columns. With many columns, reading row groups in sequence, one thread per column, is
+        With threads and a single column, several row groups are read at once, if they are at most as large as
+        a batch of all columns. With many columns, reading row groups in sequence, one thread per column, is
         faster.
         """
         content, file, columns = self._open()
@@ -504,7 +507,7 @@ class TextFile:
 def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
     """Yield all bytes, in blocks of about ``size`` that end at a line end.
 
-    Raises ``ArrowInvalid`` if there is no line end, or they cannot be read.
+    Raises ``ArrowInvalid`` without a line end, or if the bytes cannot be read.
     """
     held = b""
     try:

@@ -39,9 +39,9 @@ def gamble(
     """Return an environment with a safe action of small reward, and gambles of which one is the best policy.
 
     Three states: choosing, won, lost. In *choosing* one action pays ``safe`` and stays. Each other action
-    pays 0 and moves to *won* with its own probability, else to *lost*. *Won* pays 1 and *lost* 0 until
-    the last step. The best gamble wins with a probability that is ``chance`` above break-even over the
-    horizon, the others with half of it.
+    pays 0 and moves to *won* with its own probability, else to *lost*. The reward is 1 in *won* and 0 in
+    *lost* until the last step. The best gamble wins with a probability that is ``chance`` above break-even
+    over the horizon, the others with half of it.
 
     Parameters
     ----------

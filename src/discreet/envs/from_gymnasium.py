@@ -151,7 +151,7 @@ def _size(space: Any) -> int:
 
 
 def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
-    """Return (s, a, p, s', r, ended) of a ``P[s][a] = [(p, s', r, ended), ...]``, p > 0."""
+    """Return ``(s, a, p, s', r, ended)`` of a ``P[s][a] = [(p, s', r, ended), ...]``, p > 0."""
     for s, actions in _items(table):
         for a, outcomes in _items(actions):
             total = 0.0

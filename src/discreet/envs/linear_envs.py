@@ -56,19 +56,21 @@ def linear_mixture_mdp(
 ) -> LinearMixtureMDP:
     """Return a mixture of m base models with separate weights at every step.
 
-    phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m,
-    C_w = sqrt(m), and F01 = F+- = 1: every coordinate of phi_v is an average of v divided by sqrt(m). The
-    first state is uniform.
+    ``phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m)`` and w_h = sqrt(m) times weights in the simplex, so d = m
+    and C_w = sqrt(m). F01 = F+- = 1, because every coordinate of phi_v is an average of v divided by sqrt(m).
+    The first state is uniform.
 
-    Draws, in this order: base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states; weights (H,) ~
-    Dirichlet(1/2) over the m models; which (h, s, a) have a reward, each with probability ``rewarding``; mean
-    rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
+    Draws, in this order:
+
+    * base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states;
+    * weights (H,) ~ Dirichlet(1/2) over the m models;
+    * which (h, s, a) have a reward, each with probability ``rewarding``;
+    * mean rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
 
     reward_models : int, optional
-        p; mean rewards are then mixtures of p base tables, drawn instead and in the same way (p, S, A), with
-        weights (H,) ~ Dirichlet(1/2) over them, drawn last. Their public features
-        (``features.rewards``) are psi(s, a) = base rewards / sqrt(p), so that ||psi|| <= 1 and ||theta_h|| <=
-        sqrt(p).
+        p; mean rewards are then mixtures of p base tables, drawn instead and in the same way (p, S, A). Their
+        weights (H,) ~ Dirichlet(1/2) over them are drawn last. Their public features (``features.rewards``)
+        are ``psi(s, a) = base rewards / sqrt(p)``, so that ||psi|| <= 1 and ||theta_h|| <= sqrt(p).
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, m = checks.integer("horizon", horizon, 1), checks.integer("models", models, 1)
@@ -106,15 +108,16 @@ def hypercube_mdp(
 ) -> LinearMixtureMDP:
     """Return the hard instance of Zhou, Gu and Szepesvari (2021): one hidden best corner of a cube per step.
 
-    States 0 .. H - 1 are a chain, H is its end without reward and H + 1 pays 1 at every step; both are
-    absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of ``itertools.product``. From chain
-    state j, action a at step h leads to H + 1 with probability delta + <mu_h, a> and else to j + 1, where
-    delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and ||mu_h||_1 = D = gap (d - 1).
+    States 0 .. H - 1 are a chain. State H is its end without reward, and state H + 1 has reward 1 at every
+    step; both are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of
+    ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability
+    delta + <mu_h, a> and else to j + 1. Here delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and
+    ||mu_h||_1 = D = gap (d - 1).
 
-    phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a), phi(H + 1 | j, a) = (a0 delta, b0 a), phi(x | x, a) = (a0, 0)
-    in the absorbing states, w_h = (1 / a0, mu_h / b0), a0^2 = 1 / (1 + D), b0^2 = gap / (1 + D). Then
-    C_w = 1 + D; F01 and F+- are the enumerated suprema, F01 <= 1 and
-    F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
+    The features are ``phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a)``, ``phi(H + 1 | j, a) = (a0 delta, b0
+    a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states. Further ``w_h = (1 / a0, mu_h / b0)``, a0^2
+    = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D; F01 and F+- are the enumerated suprema, F01 <= 1
+    and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
 
     Parameters
     ----------
@@ -164,8 +167,13 @@ def random_linear_mdp(
 ) -> LinearMDP:
     """Return a random linear MDP with features in the simplex.
 
-    Draws, in this order: phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
-    mu (H, d) ~ Dirichlet(0.3) over S; theta (H, d) uniform on [0, 1]. The first state is 0.
+    Draws, in this order:
+
+    * phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
+    * mu (H, d) ~ Dirichlet(0.3) over S;
+    * theta (H, d) uniform on [0, 1].
+
+    The first state is 0.
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, d = checks.integer("horizon", horizon, 1), checks.integer("dimension", dimension, 1)
@@ -203,10 +211,10 @@ def wide_linear_mdp(
     """Return a linear MDP of useful size, d = levels x actions: thousands of states, of which a user sees H.
 
     State s has the hidden level s mod L. The *effect* of action a is drawn by a separate permutation in every
-    state: climb one level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one level;
-    or restart at level 0. A table therefore learns nothing about other states from one state. The
-    features phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share
-    u <= ``blend`` of another effect e'. Coordinate (l, e) leads to the level of its effect with probability
+    state. The effects are: climb one level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one
+    level; or restart at level 0. A table therefore learns nothing about other states from one state. The
+    features phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share u
+    <= ``blend`` of another effect e'. Coordinate (l, e) leads to the level of its effect with probability
     0.9; the rest falls one level (work) or stays (the others). Within a level it leads to ``support`` states
     with Dirichlet(1) weights: rows hold at most 4 x support successors. Features are in the simplex,
     ||phi||_2 <= ||phi||_1 = 1.
@@ -214,10 +222,16 @@ def wide_linear_mdp(
     Transitions and rewards are the same at every step; the first state is uniform on level 0. The myopic
     policy works at once; the best policy climbs first.
 
-    Draws, in this order: effects (a permutation of the actions for each state); e' (uniform among the other
-    effects); u uniform on [0, ``blend``]; for each level a permutation of its states, used cyclically; then
-    for each coordinate and each of its two levels the Dirichlet weights of the next ``support`` states of
-    that permutation. All states are reached unless support is small.
+    Draws, in this order:
+
+    * effects (a permutation of the actions for each state);
+    * e' (uniform among the other effects);
+    * u uniform on [0, ``blend``];
+    * for each level a permutation of its states, used cyclically;
+    * for each coordinate and each of its two levels the Dirichlet weights of the next ``support`` states of
+      that permutation.
+
+    All states are reached unless support is small.
 
     Parameters
     ----------

@@ -21,7 +21,9 @@ def riverswim(
     horizon: int = 20,
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
 ) -> TabularMDP:
-    """Return the chain of ``states >= 2``, start 0, rewards 0.005 at (0, left), 1 at (last, right), else 0.
+    """Return the chain of ``states >= 2`` with start 0.
+
+    Rewards are 0.005 at (0, left), 1 at (last, right), and 0 elsewhere.
 
     Probabilities of moving right: from 0 stay 0.4, up 0.6. Inside the chain down 0.05, stay 0.6, up 0.35.
     From the last state down 0.4, stay 0.6. Defaults: S = 6, A = 2, H = 20, deterministic rewards;

@@ -1,8 +1,8 @@
 """Synthetic linear MDP of Qiao and Wang (2023, "Offline RL with differential privacy"), appendix F.
 
-Two states, 100 actions, d = 10, H = 20: phi(s, a) = (bits(a), delta, 1 - delta) with the 8-bit code of the
-action and delta = 1 if (s = 0) equals (a = 0). P_h(0 | s, a) is alpha_{h,1} where delta = 1, else
-alpha_{h,2}.
+Two states, 100 actions, d = 10, H = 20. The features are ``phi(s, a) = (bits(a), delta, 1 - delta)`` with the
+8-bit code of the action and delta = 1 if (s = 0) equals (a = 0). P_h(0 | s, a) is alpha_{h,1} where delta =
+1, else alpha_{h,2}.
 
 There are two corrections. The printed features have ||phi||^2 = popcount(a) + 1, up to 7, but the algorithm
 and its noise assume 1. Here they are divided by sqrt(7), and measures and weights are multiplied by it
@@ -37,7 +37,7 @@ def synthetic_linear_mdp(
 ) -> LinearMDP:
     """Return the instance of a seed; draws are alpha (H, 2), then r (H,), uniform, by ``default_rng(seed)``.
 
-    theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2) with r = r_h; the first state is
+    ``theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2)`` with r = r_h; the first state is
     uniform. Source: Qiao and Wang (2023), section 6.
 
     - horizon : H, at least 1.

@@ -4,7 +4,9 @@ A ledger is one SQLite file, with one append-only table of entries:
 
 ==========  ==========================================================================================
 ``begin``   the first one: a random identity and the version of the library
+
 ``limit``   the owner's total for one dataset, (epsilon, delta), optionally signed; the latest one holds
+
 ``reserve`` budget about to be spent on one dataset: the records of all mechanisms of one release
 ``mark``    a reservation whose files were published, with their SHA-256
 ``owner``   the limit of one dataset was handed over to another key
@@ -21,43 +23,43 @@ knows whether the users are new too, and is responsible for it. New rows about t
 dataset. Names are therefore compared before one is accepted. A new name that differs from one in the ledger
 only by case, spaces or Unicode form is rejected, because its total would silently start at zero.
 
-*Stored content* is public: noise, sensitivities, limits, numbers of users, times, names and purposes as the
-owner typed them, and hashes of published files. No row of data, no noise, no seed.
+*Stored content* is public: noise scales, sensitivities, limits and numbers of users. It also has times, names
+and purposes as the owner typed them, and hashes of published files. No row of data, no drawn noise, no seed.
 
 *The limit* is a privacy filter (:mod:`discreet.accounting.privacy_filter`). A reservation with which the
 composition would pass the owner's total raises :class:`BudgetError` and records nothing.
 
-*The chain.* An entry's text holds its number and the SHA-256 of the entry before; its own hash is stored
-with it. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry. It is written under a
+*The chain.* An entry's text holds its number and the SHA-256 of the entry before; its own hash is stored with
+it. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry. It is written under a
 temporary name and renamed after each commit, under the ledger's lock. Every opening checks all hashes, and
 that the head is in the chain. So an edited, shortened, replaced or missing ledger is a :class:`LedgerError`.
 A crash between commit and head leaves a chain longer than its head. This is valid: the next writer updates
 the head. A missing head is an error too, unless the ledger holds only its first entry (a crash during
-creation). If it were accepted, anyone who deletes the head could shorten the chain unnoticed. There is no
-repair command. An operator who knows that the ledger is whole, because its last hash is the one in the latest
-privacy statement, can write that line by hand.
+creation). If it were accepted, anyone who deletes the head could shorten the chain unnoticed. A repair
+command does not exist. An operator who knows that the ledger is whole, because its last hash is the one in
+the latest privacy statement, can write that line by hand.
 
 *Signed limits.* A limit may be signed with an owner's key (:mod:`discreet.ledger.signatures`). The signature
-covers the entry except the signature (with its number and the hash of the entry before it) and the
-ledger's identity, so that it is valid only in this ledger and at this place. From then on, a limit of that
-dataset without a signature or with another key, or a reservation that bypasses the limit, is rejected. A
-chain that holds one is damaged. Operators can spend, but not change the limit. Signed limits cannot be
-opened without ``cryptography``.
+covers the entry except the signature (with its number and the hash of the entry before it) and the ledger's
+identity. It is therefore valid only in this ledger and at this place. After it, a limit of that dataset
+without a signature or with another key, or a reservation that bypasses the limit, is rejected. A chain that
+holds one is damaged. Operators can spend, but not change the limit. Signed limits cannot be opened without
+``cryptography``.
 
 *Handing over.* Keys are lost, and owners leave. An entry ``owner`` names the key that may change a dataset's
-limit from then on. It is signed, as a limit is, with the key that could do so until then, or with the
-*recovery key*. A signed limit declares the public half of the recovery key, once; it cannot be changed. So a
-party that can only write the ledger cannot take over a limit: no entry that they add has either signature.
-Entries that they remove are detected by the head and the statements. The holder of a key can ask whether the
-present owner has the limit from them (:meth:`Ledger.heirs`). Only entries after one that the holder signed
-count, because the holder's signature covers the entries before it; it does not cover a forged beginning that
-merely names the key.
+limit after it. It is signed, as a limit is, with the key that could do so until then, or with the *recovery
+key*. A signed limit declares the public half of the recovery key, once; it cannot be changed. So a party that
+can only write the ledger cannot take over a limit: no entry that they add has either signature. Entries that
+they remove are detected by the head and the statements. The holder of a key can ask whether the present owner
+has the limit from them (:meth:`Ledger.heirs`). Only entries after one that the holder signed count, because
+the holder's signature covers the entries before it; it does not cover a forged beginning that merely names
+the key.
 
 *What this module cannot detect.* Entries themselves have no key. A party that can write both files can forge
 reservations and marks, restore an older pair from before a limit, or delete both. The evidence is in the
-statements. Each holds the hash of its own reservation and the key of the limit that bound it:
-:meth:`Ledger.contains` tells whether this ledger knows it. Locks and durability are those of the file
-system. On a network file system there may be none, so keep the ledger on a local disk.
+statements. Each holds the hash of its reservation and the key of the limit that bound it:
+:meth:`Ledger.contains` tells whether this ledger knows it. Locks and durability are those of the file system.
+On a network file system there may be none, so keep the ledger on a local disk.
 """
 
 from __future__ import annotations
@@ -123,8 +125,12 @@ class LedgerError(ValueError):
 class BudgetError(ValueError):
     """Reservation that would pass the owner's limit; nothing was recorded.
 
-    dataset; spent, asked, together : epsilon at the limit's delta of the ledger's reservations, of the
-    reservation alone, and of both by the filter; limit : (epsilon, delta).
+    Parameters
+    ----------
+    dataset : its name.
+    spent, asked, together : epsilon at the limit's delta of the ledger's reservations, of the reservation
+        alone, and of both by the filter.
+    limit : (epsilon, delta).
     """
 
     def __init__(
@@ -149,9 +155,9 @@ def _epsilon(value: float) -> str:
 def default_path() -> Path:
     """Return the path of a user's ledger.
 
-    It is ``$DISCREET_LEDGER``, else ``discreet/ledger.sqlite`` in the folder for user data.
-    That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS
-    ``~/Library/Application Support``. Raises ``LedgerError`` if there is no home folder.
+    It is ``$DISCREET_LEDGER``, else ``discreet/ledger.sqlite`` in the folder for user data. That folder is
+    ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS ``~/Library/Application
+    Support``. Raises ``LedgerError`` without a home folder.
     """
     chosen = os.environ.get(PATH_VARIABLE)
     if chosen:
@@ -182,7 +188,7 @@ class Entry:
     reservation, files : values of a mark
     key, signature : of a signed limit and of ``owner``, the public key in hexadecimal; else empty
     recovery : of a signed limit, the public key that may hand over too, or empty
-    to : of ``owner``, the key that owns the limit from then on
+    to : of ``owner``, the key that owns the limit afterwards
     """
 
     number: int
@@ -604,11 +610,15 @@ class Ledger:
         return _limit(self.entries(_name(dataset)))
 
     def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Totals:
-        """Return the total spent on a dataset. Raises ``ValueError`` if the name is invalid, or delta not in
-        [0, 1).
+        """Return the total spent on a dataset.
 
+        Raises ``ValueError`` if the name is invalid, or delta not in [0, 1).
+
+        Parameters
+        ----------
+        dataset : its name.
         delta : delta of the returned epsilon; default: the limit's, else the least positive one of the
-        reservations.
+            reservations.
         upto : count entries only up to this number, as a statement does that gives totals before and after.
         """
         if delta is not None:
@@ -689,9 +699,9 @@ class Ledger:
         """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
         It binds later reservations, even if more than that is spent already. ``key`` signs it
-        (:func:`discreet.ledger.signatures.read_private_key`): from then on only its holder can change it,
-        or hand it over (:meth:`hand_over`). ``recovery``, a public key in hexadecimal, may hand it over too;
-        it is declared once, with a signed limit. Raises ``ValueError`` if the name is nearly that of another
+        (:func:`discreet.ledger.signatures.read_private_key`): afterwards only its holder can change it, or
+        hand it over (:meth:`hand_over`). ``recovery``, a public key in hexadecimal, may hand it over too; it
+        is declared once, with a signed limit. Raises ``ValueError`` if the name is nearly that of another
         dataset, the limit is signed with another key, or the recovery key cannot be declared.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
@@ -734,7 +744,7 @@ class Ledger:
     def owner(self, dataset: str) -> str | None:
         """Return the public key whose holder alone can change the dataset's limit, in hexadecimal.
 
-        None if any operator can.
+        None if every operator can.
         """
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
 
@@ -978,7 +988,7 @@ def _head_path(path: Path) -> Path:
 
 
 def _read_head(path: Path) -> tuple[int, str] | None:
-    """Return (number, hash) of the entry that must be in the chain; None if there is no such file."""
+    """Return (number, hash) of the entry that must be in the chain, or None without such a file."""
     head = _head_path(path)
     try:
         with open(head, encoding="utf-8") as file:

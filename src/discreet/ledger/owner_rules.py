@@ -15,10 +15,15 @@ searched, by device and inode, in ruled folders. These are the ones beside the f
 or beside the working directory or one above that.
 
 The rule is not a lock. It stops mistakes and shortcuts of operators who use this library. It does not stop
-anyone who can read the data and removes the file, copies the data elsewhere (into a data base, too), gives
-them as a frame in memory or from an object store, links them to a place without a ruled folder nearby, or
-computes without this library. Only the data's own access rights can prevent that. So keep the file where
-operators cannot write.
+anyone who can read the data and:
+
+- removes the file;
+- copies the data elsewhere (into a data base, too);
+- gives them as a frame in memory or from an object store;
+- links them to a place without a ruled folder nearby;
+- or computes without this library.
+
+Only the data's own access rights can prevent that. So keep the file where operators cannot write.
 """
 
 from __future__ import annotations
@@ -67,7 +72,7 @@ class _Ledger(Protocol):
 class Rule:
     """Rule over a folder.
 
-    dataset : the population; ledger : its identity; key : the owner's public one, or empty.
+    dataset : the population. ledger : its identity. key : the owner's public one, or empty.
     """
 
     dataset: str

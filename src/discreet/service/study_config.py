@@ -1,6 +1,6 @@
-"""The study file: MDP, learner, privatizer, schedule, budget, ledger, and rules for participants.
+"""Study file: MDP, learner, privatizer, schedule, ledger and rules for participants.
 
-TOML. All of it is public, and fixed before the first user comes::
+TOML. All of it is public, and fixed before the first user::
 
     name = "ward"
 
@@ -8,9 +8,12 @@ TOML. All of it is public, and fixed before the first user comes::
     states = 6                 # S, A, H
     actions = 2
     horizon = 20
+
     users = 20000              # K, one episode each
-    rewards = [0.0, 1.0]       # least and largest reward of a step, in the units that people send
-    stationary = false         # is the world declared the same at every step?
+
+    rewards = [0.0, 1.0]       # least and largest reward of a step, in the units that users send
+
+    stationary = false         # True if the MDP is the same at every step
     mask = [[true, true], ...] # (S, A) admissible actions; left out: all are
 
     [learner]
@@ -25,8 +28,8 @@ TOML. All of it is public, and fixed before the first user comes::
     replan_growth = 1.2        # options of the learner that set the times of release
 
     [people]
-    answer_within = 3600       # seconds from the place to the answer; who is later counts as absent
-    closes_after = 86400       # seconds after which places that nobody took are absent too; left out: never
+    answer_within = 3600       # seconds from the place to the answer; later users count as absent
+    closes_after = 86400       # seconds after which free places are absent too; left out: never
 
     [ledger]                   # left out: the release is in no ledger, which the statement says
     dataset = "ward-2026"
@@ -40,7 +43,7 @@ TOML. All of it is public, and fixed before the first user comes::
     key = "service.key"        # signs plans and statement; made at the first start, never after
     origins = ["https://page.example"]  # whose pages may use the service in a browser; left out: none
 
-    [rehearsal]                # simulated people of `--rehearse`; never read by a real study
+    [rehearsal]                # simulated users of `--rehearse`; never read by a real study
     env = "riverswim"
     options = { rewards = "bernoulli" }
     seed = 0

@@ -359,7 +359,7 @@ def _reward_table(
     probabilities: ArrayLike | None,
     sizes: tuple[int, int, int],
 ) -> tuple[Floats, bool, Floats | None]:
-    """Return the (T, S, A[, S][, M]) table, True if it is per successor, and the support if discrete.
+    """Return the ``(T, S, A[, S][, M])`` table, True if it is per successor, and the support if discrete.
 
     ``sizes``: the number of steps (1 while it is not known), S, A.
     """
