@@ -115,8 +115,6 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType({
         ("joint", f"{_ONLINE}.joint_posterior:JointPosterior",
          "one stationary model fitted to all releases jointly, posterior samples; no theorem",
          "central without trees, or none; worlds declared stationary"),
-        ("noise-aware-sums", f"{_ONLINE}.noise_aware_sums:NoiseAwareOnSums",
-         "noise-aware from the newest sums alone: also on trees; for comparisons, not compiled", _ANY),
         ("ldp-obi", f"{_ONLINE}.ldp_obi:LDPOBI",
          "optimistic backward induction under local privacy (Garcelon et al. 2021)", _ANY),
         ("sdp-pe", f"{_ONLINE}.policy_elimination:SDPPE",

@@ -81,7 +81,7 @@ def test_parts_are_the_whole(name: str, tmp_path: Path) -> None:
 def test_a_file_is_private_and_raw_and_says_so(tmp_path: Path) -> None:
     (file, *_) = split(STATIONARY, tmp_path)
     part = aggregate_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY)
-    assert repr(part) == "<Part of 40 people: raw data, not private>"
+    assert repr(part) == "<PartialAggregateFile of 40 people: raw data, not private>"
     path = tmp_path / "p.tally"
     part.save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
