@@ -42,11 +42,18 @@ warmup: $(STAMP) ## Compile whatever changed since the last time
 
 FAST := not statistics and not engines and not docs and not service
 
-test: $(STAMP) ## Lint, types, import contracts, tests
+ifdef PACKAGE
+test: $(INSTALLED) ## Lint, types, import contracts, tests; PACKAGE=core [K=expression]: style and tests of one package
+	@test -f $(STAMP) || $(MAKE) --no-print-directory setup
+	$(BIN)/ruff check src/discreet/$(PACKAGE)* tests/$(PACKAGE)*
+	$(PYTEST) -x -m "$(FAST)" $(if $(K),-k "$(K)") $(wildcard tests/$(PACKAGE) tests/test_$(PACKAGE).py)
+else
+test: $(STAMP)
 	@# Types take one core for a while. Beside them the kernels are compiled and the byte code of the tests, which
 	@# both workers would otherwise write at once.
 	@$(MAKE) --no-print-directory --jobs=2 types lint imports bytecode
 	$(PYTEST) -m "$(FAST)"
+endif
 
 bytecode: warmup
 	@$(BIN)/python -m pytest -n 0 -qq --collect-only -m "$(FAST)" > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }

@@ -22,7 +22,7 @@ from discreet.utils.short_repr import LINES, WIDTH
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md"))
-JOBS = ["guide.md", "offline.md", "linear.md", "ledger.md", "statement.md", "audit.md"]
+JOBS = ["simulate.md", "offline.md", "linear.md", "ledger.md", "statement.md", "audit.md"]
 
 
 # ----------------------------------------------------------------------------------- one import

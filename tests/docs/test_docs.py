@@ -53,7 +53,7 @@ def test_shown_options_exist(page: Path) -> None:
 
 
 def test_shown_configurations_are_valid() -> None:
-    tables = [tomllib.loads(text) for text in blocks(ROOT / "docs" / "guide.md", "toml")]
+    tables = [tomllib.loads(text) for text in blocks(ROOT / "docs" / "simulate.md", "toml")]
     runs = [RunConfig.from_table(table) for table in tables if "learner" in table]
     assert len(runs) == 1
     assert build_run.resolved(runs[0]).options == {"learner.bonus_scale": 0.1}
