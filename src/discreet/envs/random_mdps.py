@@ -63,7 +63,7 @@ def random_mdp(
     checks.choice("rewards", rewards, ("bernoulli", "deterministic"))
     checks.choice("varies", varies, ("both", "rows", "rewards"))
     if slots == 1 and varies != "both":
-        raise ValueError(f"varies = {varies!r}: must be 'both' (the default) in a stationary world")
+        raise ValueError(f"varies = {varies!r}: must be 'both' (the default) in a stationary MDP")
     ends = checks.integer("terminal", terminal, 0, s - 1)
     draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL)
     transitions = np.zeros((slots, s, a, s))
