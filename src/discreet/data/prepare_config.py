@@ -526,8 +526,8 @@ def _decision(
     for value in forming:
         if value.lag:
             raise ValueError(
-                f"prepare.values.{value.name}.lag = {value.lag}: must be 0 beside before = 'action', as an "
-                "action of an earlier step is before every reading"
+                f"prepare.values.{value.name}.lag = {value.lag}: must be 0 with before = 'action', because "
+                "an action of an earlier step is before every reading"
             )
     if "decision" not in asked:
         raise ValueError(
