@@ -99,7 +99,7 @@ def test_broken_rows_are_told_and_cost_nothing(
     refused = call(
         "learn", tmp_path / "broken.csv", "--schema", data[1], *BUDGET, "--out", tmp_path / "out", code=2
     )
-    assert "Offending rows in all: reward: 1" in refused.stderr
+    assert "Offending rows in total: reward: 1" in refused.stderr
     assert refused.stdout == ""
     assert not (tmp_path / "out").exists()
     with Ledger.open(own_ledger) as ledger:
@@ -234,7 +234,7 @@ def test_no_query_leads_round_the_owners_rule(
         assert "name each file that it reads" in call(*asked, *reads, "--no-ledger", code=2).stderr
     assert rule in call(*asked, *named, "--no-ledger", code=2).stderr
     view = ["learn", "duckdb://view.duckdb?table=people", *own, "--no-ledger"]
-    assert "may read its data base alone" in call(*view, code=2).stderr
+    assert "may read only its database" in call(*view, code=2).stderr
     other = schema.with_name("other.toml")
     other.write_text(schema.read_text().replace('"ward"', '"other"'))
     free = [

@@ -235,7 +235,7 @@ def test_the_second_of_two_runs_to_one_folder_pays_nothing(
             lambda: dr.pipeline.fit_codebook(frame, declaration, tmp_path / "out", ledger=self, **how),
             lambda: dr.prepare(frame, declaration, tmp_path / "out"),
         ):
-            with pytest.raises(ValueError, match="a run that writes it is at work; nothing was spent"):
+            with pytest.raises(ValueError, match="another run is writing it; nothing was spent"):
                 again()
             refused.append(1)
         assert len(self.entries()) == entries

@@ -143,7 +143,7 @@ class Reader:
             if one.of == "step" and not any(one.column in own for own in self.own if self._dated(own)):
                 raise Broken(
                     f"prepare.values.{one.name}: no file with times has the column {one.column!r} "
-                    "(a fact of an episode has of = 'episode')"
+                    "(declare of = 'episode' for a value of a whole episode)"
                 )
 
     def tables(self, batch_rows: int) -> Iterator[pa.Table]:

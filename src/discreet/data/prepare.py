@@ -75,7 +75,7 @@ class Refused(ValueError):
         helps = []
         for reason in sorted(counts):
             words = ", ".join(repr(word) for word in sorted((seen or {}).get(reason, ())))
-            found = f" (some hold {words}, perhaps words for nothing)" if words else ""
+            found = f" (some hold {words}, perhaps words for an empty cell)" if words else ""
             if remedy(reason):
                 helps.append(f"\n  {reason}: {remedy(reason)}{found}")
         listed = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
@@ -161,7 +161,7 @@ def prepare(
     for path, rule in rules.items():
         check_dataset(path, rule, declared.schema.dataset)
     if len(set(rules.values())) > 1:
-        raise ValueError(f"{next(iter(rules))}: the owner's rules over these records differ")
+        raise ValueError(f"{next(iter(rules))}: the owner's rules for these records differ")
     reader = Reader(declared, places)
     maker = Maker(declared, reader)
     with aside(out) as hidden:
@@ -176,7 +176,7 @@ def prepare(
             refuse(reader.offences, private)
         maker.refuse_late()
         if not maker.people:
-            raise ValueError("records: hold no row of anybody")
+            raise ValueError("records: must hold a row of at least one user")
         write_schema(declared.schema, hidden / SCHEMA)
         _say_origin(hidden / SCHEMA, declared)
         (hidden / DECLARATION).write_text(declared.text, "utf-8")
@@ -190,9 +190,7 @@ def prepare(
         try:
             check(open_source(hidden / ROWS, schema), progress=progress)
         except DataError as error:
-            raise ValueError(
-                f"the rows that were made break their own schema, nothing is kept: {error}"
-            ) from None
+            raise ValueError(f"the prepared rows break their own schema, nothing was kept: {error}") from None
     maker.warn()
     notes = (*_rule_of_ends(declared), *_censored_ends(maker, schema))
     return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
@@ -375,7 +373,7 @@ class Maker:
             return ""
         return (
             f"readings taken after the action form states: of steps with an action, {', '.join(many)}. Such "
-            "a state knows what its action did, so that the policy's gain may be none. Declare "
+            "a state depends on the effect of its action, so the policy's gain may be zero. Declare "
             'before = "action" for such values and decision in [prepare], or lag = 1'
         )
 

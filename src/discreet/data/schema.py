@@ -228,7 +228,7 @@ class Schema:
         for state in self.terminal:
             checks.integer("terminal", state, 0, self.layout.states - 1)
         if len(set(self.terminal)) < len(self.terminal):
-            raise ValueError(f"terminal = {list(self.terminal)}: must name every state once")
+            raise ValueError(f"terminal = {list(self.terminal)}: must not name a state twice")
         if self.unfinished == "terminal" and not self.terminal:
             raise ValueError("terminal.unfinished = 'terminal': needs a terminal state")
         low, high = checks.real("reward.low", self.low), checks.real("reward.high", self.high)
@@ -250,7 +250,7 @@ class Schema:
         self.returns.bounds(self.horizon)
         if self.groups is not None and self.groups.column in vars(self.columns).values():
             raise ValueError(
-                f"groups.column = {self.groups.column!r}: must be a column of its own, it is named already"
+                f"groups.column = {self.groups.column!r}: must be a column that is not named already"
             )
         self._check_arrays()
         for fact, source in self.provenance.items():
@@ -266,11 +266,11 @@ class Schema:
             raise ValueError(f"censored = {checks.said(state)}: must be a terminal state")
         if self.outcomes is None:
             raise ValueError(
-                "censored: must be given with reward.outcomes; what those who left would have earned is "
-                "bounded only where ends alone pay, by rule"
+                "censored: must be given with reward.outcomes; the return of censored users is bounded only "
+                "if a rule gives rewards at ends of episodes only"
             )
         if state in self.outcomes:
-            raise ValueError("reward.outcomes: must not name the censored state, whose outcome is open")
+            raise ValueError("reward.outcomes: must not name the censored state, whose outcome is unknown")
 
     def _check_arrays(self) -> None:
         """Check shapes and ranges of known rewards and features; make read-only copies, 0 if inadmissible."""
@@ -291,7 +291,7 @@ class Schema:
             largest = float(np.linalg.norm(features, axis=2).max(initial=0.0))
             if largest > bound * (1 + 1e-12):
                 raise ValueError(
-                    f"features.bound = {bound!r}: a feature vector has norm {largest!r} above it"
+                    f"features.bound = {bound!r}: must be at least {largest!r}, the norm of a feature vector"
                 )
             features.flags.writeable = False
             object.__setattr__(self, "features", features)
@@ -595,10 +595,10 @@ def _return_bound(value: Any) -> tuple[float, float] | None:
         return None
     ends = value if isinstance(value, list) else [0.0, value]
     if len(ends) != 2:
-        raise ValueError(f"return_bound = {checks.said(value)}: must be a number, or the least and the most")
+        raise ValueError(f"return_bound = {checks.said(value)}: must be a number, or [least, largest]")
     least, most = (checks.real("return_bound", end) for end in ends)
     if not least < most:
-        raise ValueError(f"return_bound = {checks.said(value)}: the most must be above the least")
+        raise ValueError(f"return_bound = {checks.said(value)}: the largest must be above the least")
     return least, most
 
 
@@ -626,7 +626,7 @@ def text_of(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
     if value.strip() == "FILL IN":  # from a template
-        raise ValueError(f"{name} = {value!r}: is to be filled in")
+        raise ValueError(f"{name} = {value!r}: must be filled in")
     return value
 
 

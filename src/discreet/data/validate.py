@@ -332,7 +332,7 @@ def _streamed(batches: Iterator[_Batch]) -> Iterator[Callable[[], pa.Table]]:
 
     def check() -> None:
         if not users:
-            raise ValueError("the order of users is not what it was: did a file change while it was read?")
+            raise ValueError("the order of users changed: did a file change while it was read?")
 
     for table, found in batches:
         if not users.add(found):
@@ -566,7 +566,7 @@ class _Check:
             name, number = source.malformed[0]
             text = f"{Path(name).name} line {number}: must have as many fields as the header"
         listed = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        raise DataError(f"{text}. Offending rows in all: {listed}", counts, (kind, number))
+        raise DataError(f"{text}. Offending rows in total: {listed}", counts, (kind, number))
 
     def _reason(self, code: int) -> str:
         """Return the fault, and the accepted values."""

@@ -16,12 +16,20 @@ def bandit(
 
     Parameters
     ----------
-    contexts, actions, horizon : int
-        S, A, H, each at least 1; one context is a plain bandit, played H times by each user.
+    contexts : int
+        S, at least 1; one context is a plain bandit, played H times by each user.
+    actions, horizon : int
+        A and H, each at least 1.
     spread : float
-        In (0, 1]: means are uniform on [1/2 - spread/2, 1/2 + spread/2]. A small value gives small gaps.
+        Width of the range of means, in (0, 1]: they are uniform on [1/2 - spread/2, 1/2 + spread/2]. A small
+        value gives small gaps.
     seed : int
-        Seed of the means. Rewards are Bernoulli.
+        Seed of the means, at least 0. Rewards are Bernoulli.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, a = checks.integer("contexts", contexts, 1), checks.integer("actions", actions, 1)
     width = checks.real("spread", spread, 0.0, 1.0, open_low=True)
@@ -46,13 +54,18 @@ def gamble(
     Parameters
     ----------
     chance : float
-        Advantage of the best gamble, above 0; break-even plus chance must be at most 1.
+        Advantage of the best gamble, above 0; safe H / (H - 1) + chance must be at most 1.
     safe : float
-        In (0, 1).
+        Mean reward of the safe action, in (0, 1).
     actions, horizon : int
         A and H, each at least 2.
     seed : int
-        Seed of the order of the actions.
+        Seed of the order of the actions, at least 0. Rewards are Bernoulli.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     a, h = checks.integer("actions", actions, 2), checks.integer("horizon", horizon, 2)
     safe = checks.real("safe", safe, 0.0, 1.0, open_low=True, open_high=True)

@@ -36,7 +36,8 @@ def _as_table(
         return world(*args, **options).to_tabular()
 
     table.__name__ = table.__qualname__ = name
-    table.__doc__ = words
+    _, _, rest = (world.__doc__ or "").partition("\n")
+    table.__doc__ = f"{words}\n{rest}"
     table.__signature__ = signature(world).replace(return_annotation="TabularMDP")  # type: ignore[attr-defined]
     return table
 
@@ -54,11 +55,12 @@ def linear_mixture_mdp(
     rewards: RewardLaw = "deterministic",
     reward_models: int | None = None,
 ) -> LinearMixtureMDP:
-    """Return a mixture of m base models with separate weights at every step.
+    """Return a linear mixture MDP of m base models, with separate weights at every step.
 
-    ``phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m)`` and w_h = sqrt(m) times weights in the simplex, so d = m
-    and C_w = sqrt(m). F01 = F+- = 1, because every coordinate of phi_v is an average of v divided by sqrt(m).
-    The first state is uniform.
+    Model: Jia et al. (2020) and Ayoub et al. (2020).
+    phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m,
+    C_w = sqrt(m), and F01 = F+- = 1: every coordinate of phi_v is an average of v divided by sqrt(m). The
+    first state is uniform.
 
     Draws, in this order:
 
@@ -67,10 +69,30 @@ def linear_mixture_mdp(
     * which (h, s, a) have a reward, each with probability ``rewarding``;
     * mean rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
 
+    Parameters
+    ----------
+    states, actions, horizon : int
+        S, A, H, each at least 1.
+    models : int
+        Number of base models m, at least 1.
+    concentration : float
+        Parameter of the Dirichlet distribution of base rows, above 0.
+    rewarding : float
+        Probability that an (h, s, a) has a reward, in [0, 1].
+    seed : int
+        Seed of the draws, at least 0.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
     reward_models : int, optional
-        p; mean rewards are then mixtures of p base tables, drawn instead and in the same way (p, S, A). Their
-        weights (H,) ~ Dirichlet(1/2) over them are drawn last. Their public features (``features.rewards``)
-        are ``psi(s, a) = base rewards / sqrt(p)``, so that ||psi|| <= 1 and ||theta_h|| <= sqrt(p).
+        Number p of base tables of mean rewards, at least 1. Mean rewards are then mixtures of p base tables,
+        drawn instead and in the same way (p, S, A), with weights (H,) ~ Dirichlet(1/2) over them, drawn last.
+        Their public features (``features.rewards``) are psi(s, a) = base rewards / sqrt(p), so that
+        ||psi|| <= 1 and ||theta_h|| <= sqrt(p). None: mean rewards without features.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, m = checks.integer("horizon", horizon, 1), checks.integer("models", models, 1)
@@ -99,7 +121,7 @@ def linear_mixture_mdp(
 linear_mixture = _as_table(
     linear_mixture_mdp,
     "linear_mixture",
-    "The mixture of m base models as a table; its ``features`` are phi (S, A, S, m).",
+    "Return the mixture of :func:`linear_mixture_mdp` as a table; its ``features`` are phi (S, A, S, m).",
 )
 
 
@@ -122,12 +144,19 @@ def hypercube_mdp(
     Parameters
     ----------
     dimension : int
-        d, at least 2; there are 2^(d-1) actions.
+        d, 2..12; there are 2^(d-1) actions.
+    horizon : int
+        H, at least 2; there are H + 2 states.
     gap : float, optional
-        Needs D <= min(delta, 1 - delta); None: delta / (2 (d - 1)). The lower bound's gap, of order
+        Above 0, with D <= min(delta, 1 - delta); None: delta / (2 (d - 1)). The lower bound's gap, of order
         sqrt(delta / K), cannot be learned in K episodes.
     seed : int
-        Seed of the signs of mu (H, d - 1), one fair draw of ``integers(2)`` each.
+        Seed of the signs of mu (H, d - 1), at least 0; one fair draw of ``integers(2)`` each.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     d, h = checks.integer("dimension", dimension, 2, 12), checks.integer("horizon", horizon, 2)
     delta = 1.0 / h
@@ -151,7 +180,9 @@ def hypercube_mdp(
 
 
 hypercube = _as_table(
-    hypercube_mdp, "hypercube", "The hypercube: H + 2 states, 2^(d-1) actions, ``features`` (S, A, S, d)."
+    hypercube_mdp,
+    "hypercube",
+    "Return the hard instance of :func:`hypercube_mdp` as a table, with ``features`` (S, A, S, d).",
 )
 
 
@@ -167,13 +198,26 @@ def random_linear_mdp(
 ) -> LinearMDP:
     """Return a random linear MDP with features in the simplex.
 
-    Draws, in this order:
+    Model: Jin, Yang, Wang and Jordan (2020), assumption A.
 
-    * phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
-    * mu (H, d) ~ Dirichlet(0.3) over S;
-    * theta (H, d) uniform on [0, 1].
+    Draws, in this order: phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
+    mu (H, d) ~ Dirichlet(0.3) over S; theta (H, d) uniform on [0, 1]. The first state is 0.
 
-    The first state is 0.
+    Parameters
+    ----------
+    states, actions, horizon : int
+        S, A, H, each at least 1.
+    dimension : int
+        d, at least 1.
+    seed : int
+        Seed of the draws, at least 0.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, d = checks.integer("horizon", horizon, 1), checks.integer("dimension", dimension, 1)
@@ -189,7 +233,7 @@ def random_linear_mdp(
 random_linear = _as_table(
     random_linear_mdp,
     "random_linear",
-    "The random linear MDP as a table; its ``features`` are phi (S, A, d).",
+    "Return the MDP of :func:`random_linear_mdp` as a table; its ``features`` are phi (S, A, d).",
 )
 
 
@@ -235,14 +279,28 @@ def wide_linear_mdp(
 
     Parameters
     ----------
-    states, levels : int
-        S and L <= S, L at least 2.
+    states : int
+        S, at least 2.
     actions : int
         A, at least 3.
+    horizon : int
+        H, at least 1.
+    levels : int
+        L, 2..S.
     blend : float
-        In [0, 1/2]; 0: all states of a level are equal up to the names of their actions.
+        Largest share of the other effect, in [0, 1/2]; 0: all states of a level are equal up to the names of
+        their actions.
     support : int
-        States that a coordinate leads to within a level (all of them, if the level has fewer).
+        States that a coordinate leads to within a level, at least 1 (all of them, if the level has fewer).
+    seed : int
+        Seed of the draws, at least 0.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, a = checks.integer("states", states, 2), checks.integer("actions", actions, 3)
     n, most = checks.integer("levels", levels, 2, s), checks.integer("support", support, 1)
@@ -280,5 +338,5 @@ def wide_linear_mdp(
 wide_linear = _as_table(
     wide_linear_mdp,
     "wide_linear",
-    "The wide linear MDP as a table: one slot, about 1.9 million transition entries at the defaults.",
+    "Return :func:`wide_linear_mdp` as a table: one slot, about 1.9 million transition entries by default.",
 )

@@ -40,13 +40,23 @@ def synthetic_linear_mdp(
     ``theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2)`` with r = r_h; the first state is
     uniform. Source: Qiao and Wang (2023), section 6.
 
-    - horizon : H, at least 1.
-    - bit_order : bit order of an action's number in its feature vector.
-    - rewards : "deterministic", or "bernoulli" with the same mean.
-    - raw_features : as printed, with norms up to sqrt(7); else divided by sqrt(7).
-    - seed : at least 0.
+    Parameters
+    ----------
+    seed : int
+        Seed of the draws, at least 0.
+    horizon : int
+        H, at least 1.
+    bit_order : "msb" or "lsb"
+        Order of the bits of an action's number in its feature vector: most or least significant first.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+    raw_features : bool
+        True: features as printed, with norms up to sqrt(7); False: divided by sqrt(7).
 
-    Raises ``ValueError`` on other values.
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     h = checks.integer("horizon", horizon, 1)
     checks.choice("bit_order", bit_order, ("msb", "lsb"))
@@ -71,8 +81,28 @@ def synthetic_linear(
     bit_order: Literal["msb", "lsb"] = "msb",
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
 ) -> TabularMDP:
-    """Return the same MDP as a table: 2 states, 100 actions, optimal value about 13.9 at H = 20.
+    """Return the MDP of :func:`synthetic_linear_mdp` as a table: 2 states, 100 actions.
 
+    The optimal value is about 13.9 at H = 20. Source: Qiao and Wang (2023), section 6.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the draws, at least 0.
+    horizon : int
+        H, at least 1.
+    bit_order : "msb" or "lsb"
+        Order of the bits of an action's number in its feature vector: most or least significant first.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
+
+    Examples
+    --------
     >>> synthetic_linear(seed=0)
     TabularMDP('synthetic-linear-0', S=2, A=100, H=20, non-stationary, deterministic rewards)
     """

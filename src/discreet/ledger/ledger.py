@@ -291,11 +291,11 @@ def _canonical(content: Mapping[str, Any]) -> str:
 def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> Entry:
     """Read one entry; check it against its hash and the entry before. Raises ``LedgerError``."""
     if not isinstance(text, str) or _digest(text) != stored:
-        raise LedgerError(f"{where}: entry {number} was changed (its hash does not fit)")
+        raise LedgerError(f"{where}: entry {number} was changed (its hash does not match)")
     try:
         content = json.loads(text)
         if _canonical(content) != text or not text.isprintable():  # excludes duplicate keys and NaN
-            raise ValueError("its text is not in the form in which ledgers write")
+            raise ValueError("its text is not in the form that ledgers write")
         values = {
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
         }
@@ -392,19 +392,19 @@ def _check_signed(where: str, entry: Entry, first: Entry, owner: _Owner) -> None
     """Check that a signed limit is changed only with its key, and is not bypassed."""
     if entry.kind == "reserve" and owner.key and not entry.checked:
         raise LedgerError(
-            f"{where}: entry {entry.number} sets aside a limit that was signed with the key {owner.key}"
+            f"{where}: entry {entry.number} ignores a limit that was signed with the key {owner.key}"
         )
     if entry.kind == "limit" and owner.key and entry.key != owner.key:
         raise LedgerError(
             f"{where}: entry {entry.number} changes a limit that was signed with the key {owner.key}, "
-            "without it"
+            "but is not signed with it"
         )
     if entry.kind == "owner":
         wrong = _cannot_hand_over(owner, entry.key, entry.to)
         if wrong:
             raise LedgerError(f"{where}: entry {entry.number} hands a limit over, but {wrong}")
     elif entry.to:
-        raise LedgerError(f"{where}: entry {entry.number} is none that hands a limit over, and names a key")
+        raise LedgerError(f"{where}: entry {entry.number} names a new key, but does not hand a limit over")
     if entry.recovery:
         wrong = _cannot_declare(owner, entry.key, entry.recovery) if entry.kind == "limit" else "is no limit"
         if wrong:
@@ -420,15 +420,15 @@ def _check_signed(where: str, entry: Entry, first: Entry, owner: _Owner) -> None
         raise LedgerError(f"{where}: holds a signed limit, and {missing}") from None
     if not fits:
         raise LedgerError(
-            f"{where}: the signature of entry {entry.number} does not fit (changed, or of another place or "
-            "ledger)"
+            f"{where}: the signature of entry {entry.number} is not valid (the entry was changed, or is from "
+            "another place or ledger)"
         )
 
 
 def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
     """Return why the holder of a key cannot hand a limit over to another one; empty if they can."""
     if not owner.key:
-        return "it is signed by nobody"
+        return "it is not signed"
     if not key or key not in (owner.key, owner.recovery):
         other = f", or the recovery key {owner.recovery}" if owner.recovery else ""
         return f"its signature must be that of {owner.key}{other}"
@@ -442,7 +442,7 @@ def _cannot_declare(owner: _Owner, key: str, recovery: str) -> str:
     if not key:
         return "it is not signed"
     if owner.recovery:
-        return f"{owner.recovery} was declared, which nobody changes"
+        return f"{owner.recovery} is declared already, and cannot be changed"
     if not signatures.is_key(recovery) or recovery == key:
         return f"{checks.said(recovery)} must be a public key other than the one that signs"
     return ""
@@ -540,7 +540,7 @@ class Ledger:
             names = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")]
             if "entries" not in names:
                 if names or not create or _read_head(self._path) is not None:
-                    raise LedgerError(f"{self}: holds no ledger (it is empty, cut short or another file)")
+                    raise LedgerError(f"{self}: holds no ledger (it is empty, truncated or another file)")
                 self._connection.execute(
                     "CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL, hash TEXT)"
                 )
@@ -680,7 +680,7 @@ class Ledger:
         if isinstance(to, str | os.PathLike):
             target = Path(os.path.abspath(to))
             if os.path.lexists(target):
-                raise ValueError(f"to = {str(to)!r}: exists already, an export overwrites nothing")
+                raise ValueError(f"to = {str(to)!r}: exists already, must be a new file")
             _write_aside(target, text.getvalue())
         else:
             to.write(text.getvalue())
@@ -800,7 +800,7 @@ class Ledger:
         if not records or not all(isinstance(record, MechanismRecord | ReportRecord) for record in records):
             raise ValueError(
                 "records: must be at least one MechanismRecord or ReportRecord (batches of the shuffle model "
-                "have a guarantee of their own, which no ledger composes)"
+                "have a separate guarantee, which no ledger composes)"
             )
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         if users is not None:
@@ -808,7 +808,7 @@ class Ledger:
         limit_check = checks.flag("limit_check", limit_check)
         once = checks.flag("once", once)
         if once and not purpose:
-            raise ValueError("purpose = '': must name the release, with once = True")
+            raise ValueError("purpose = '': must name the release if once = True")
         _line("purpose", purpose)
         epsilon, method = filters.composed(records, delta)  # may take seconds: before the lock
         alone = {delta: epsilon}
@@ -832,8 +832,8 @@ class Ledger:
             owner = _owners(self._entries).get(dataset, _NOBODY)
             if owner.key and not limit_check:
                 raise ValueError(
-                    f"limit_check = False: must be True, the limit of {dataset!r} is signed with the key "
-                    f"{owner.key}"
+                    f"limit_check = False: must be True, because the limit of {dataset!r} is signed with the "
+                    f"key {owner.key}"
                 )
             if limit_check:
                 _check_limit(dataset, self._of(dataset), records, alone)
@@ -912,9 +912,9 @@ class Ledger:
         alike = sorted(name for name in held if _key(name) == _key(dataset))
         if dataset not in held and alike:
             raise ValueError(
-                f"dataset = {dataset!r}: differs from {alike[0]!r}, which this ledger holds, by case, spaces "
-                "or Unicode form only; must be that name, or one that nobody can take for it (two names "
-                "never compose, so that the total would start from nothing)"
+                f"dataset = {dataset!r}: differs from {alike[0]!r}, which this ledger holds, only by case, "
+                "spaces or Unicode form; must be that name, or one that differs clearly (two names never "
+                "compose, so the total would start at zero)"
             )
 
     def _append(self, kind: Kind, dataset: str, key: PrivateKey | None = None, **values: Any) -> Entry:
@@ -958,12 +958,12 @@ class Ledger:
     def _check_head(self, head: tuple[int, str] | None) -> None:
         number = len(self._entries)
         if number == 0:
-            raise LedgerError(f"{self}: holds no entries, not even its first one")
+            raise LedgerError(f"{self}: holds no entries, not even the first one")
         if head is None and number > 1:
             raise LedgerError(
-                f"{self}: its head, {str(_head_path(self._path))!r}, is missing, so that nobody could tell "
-                "whether entries were cut off. Put it back. If it is lost: compare the last entry with the "
-                "latest privacy statement; if the ledger is whole, write the line "
+                f"{self}: its head, {str(_head_path(self._path))!r}, is missing, so removed entries at the "
+                "end could not be detected. Put it back. If it is lost: compare the last entry with the "
+                "latest privacy statement; if the ledger is complete, write the line "
                 f"'{number} {self._entries[-1].hash}' into that file"
             )
         if head is not None and (head[0] > number or self._entries[head[0] - 1].hash != head[1]):
@@ -1045,7 +1045,7 @@ def _clear_errors(path: Path, timeout: float) -> Iterator[None]:
         elif "readonly" in said:
             said = f"cannot be written ({said})"
         elif "no such table" in said:
-            said = "holds no ledger (it is empty, cut short or another file)"
+            said = "holds no ledger (it is empty, truncated or another file)"
         raise LedgerError(f"ledger {str(path)!r}: {said}") from error
     except OSError as error:
         raise LedgerError(f"ledger {str(path)!r}: cannot be used ({error})") from error

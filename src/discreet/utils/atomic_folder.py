@@ -77,7 +77,7 @@ def claimed(out: Path) -> Iterator[None]:
         handle = _locked(name)
     except BlockingIOError:
         raise ValueError(
-            f"out = {str(out)!r}: must be another one, a run that writes it is at work; nothing was spent"
+            f"out = {str(out)!r}: must be another one, because another run is writing it; nothing was spent"
         ) from None
     except (OSError, ValueError) as error:
         raise ValueError(

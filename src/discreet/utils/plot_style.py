@@ -93,7 +93,9 @@ def styled(style: Path | str | None = None, columns: int | None = None) -> Itera
         try:
             settings |= matplotlib.rc_params_from_file(str(path), use_default_template=False)
         except (KeyError, ValueError, UnicodeDecodeError) as error:
-            raise ValueError(f"style = {str(style)!r}: is no style file of matplotlib ({error})") from error
+            raise ValueError(
+                f"style = {str(style)!r}: must be a style file of matplotlib ({error})"
+            ) from error
     with matplotlib.rc_context(settings):
         yield
 

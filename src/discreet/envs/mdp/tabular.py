@@ -271,7 +271,7 @@ class TabularMDP(Sized):
             stays = (np.diff(self.row_ptr)[at] == 1) & (self.successor[self.row_ptr[at]] == s)
             if not stays.all() or np.ptp(self.row_rewards[:, rows]) > 0 or self._random_reward(rows, at):
                 raise ValueError(
-                    f"terminal state {s}: must stay in itself with one constant reward under every action"
+                    f"terminal state {s}: must be absorbing, with one constant reward under every action"
                 )
         return tuple(found)
 
