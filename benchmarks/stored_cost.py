@@ -152,7 +152,7 @@ class Bench:
                 with tempfile.TemporaryDirectory() as out:
                     return run(discreet(
                         "learn", str(self.folder / "people.parquet"), "--schema", self.schema, *budget,
-                        "--algorithm", "dp-apvi", "--no-ledger", "--out", f"{out}/new",
+                        "--learner", "dp-apvi", "--no-ledger", "--out", f"{out}/new",
                     ))[0]  # fmt: skip
 
             return timed
