@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 import typer.core
 
+from discreet.cli.examples import examples_of
 from discreet.cli.renamed import COMMANDS, MOVED, OPTIONS, SAME_MEANING
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Command(typer.core.TyperCommand):
         super().format_help(ctx, formatter)
 
 
-def _names_of(kind: str) -> str:
+def _names_of(kind: Any) -> str:
     from discreet import registry
 
     return ", ".join(one.name for one in registry.entries(kind))
@@ -188,7 +189,9 @@ app = new_app(
 
 def command(function: F, to: typer.Typer | None = None) -> F:
     """Add a command to an application, by default ``discreet``; bad input is one line and exit status 2."""
-    (app if to is None else to).command(_name_of(function), cls=Command)(guarded(function))
+    name = _name_of(function)
+    path = name if to is None else f"{to.info.name} {name}"
+    (app if to is None else to).command(name, cls=Command, epilog=examples_of(path))(guarded(function))
     return function
 
 

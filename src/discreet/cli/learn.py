@@ -25,6 +25,7 @@ from discreet.cli.common import (
     print_json,
     say,
 )
+from discreet.cli.examples import examples_of
 from discreet.cli.passphrases import PassphraseFile, passphrase_of
 
 if TYPE_CHECKING:
@@ -1161,7 +1162,7 @@ def ledger(
     )
 
 
-ledger_app.callback()(guarded(ledger))
+ledger_app.callback(epilog=examples_of("ledger"))(guarded(ledger))
 
 
 def _spent(totals: Totals) -> str:

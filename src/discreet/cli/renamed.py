@@ -17,7 +17,7 @@ COMMANDS = {
     "options": "discreet describe",
     "records": "python -m benchmarks.leaderboard",
     "recover": "discreet ledger recover",
-    "reproduce": "python -m papers NAME",
+    "reproduce": "python -m papers reproduce NAME",
 }
 OPTIONS = {"--algorithm": "--learner", "--rehearse": "--dry-run"}
 MOVED = {

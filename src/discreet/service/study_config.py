@@ -14,7 +14,7 @@ TOML. All of it is public, and fixed before the first user comes::
     mask = [[true, true], ...] # (S, A) admissible actions; left out: all are
 
     [learner]
-    name = "noise-aware"       # and its options (`discreet options noise-aware`)
+    name = "noise-aware"       # and its options (`discreet describe noise-aware`)
 
     [privatizer]
     name = "central"           # or "local", "shuffle"; and its options, the budget among them
@@ -40,7 +40,7 @@ TOML. All of it is public, and fixed before the first user comes::
     key = "service.key"        # signs plans and statement; made at the first start, never after
     origins = ["https://page.example"]  # whose pages may use the service in a browser; left out: none
 
-    [rehearsal]                # simulated people of `--rehearse`; never read by a real study
+    [rehearsal]                # simulated people of `--dry-run`; never read by a real study
     env = "riverswim"
     options = { rewards = "bernoulli" }
     seed = 0
