@@ -120,7 +120,8 @@ class Bench:
         self.folder, self.repeats = folder, repeats
         for name, people in (("people", users), ("warm", 500)):
             out = str(folder / f"{name}.parquet")
-            run(discreet("cohort", "icu-sepsis", "--policy", "expert", "--users", str(people), "--out", out))
+            words = ("simulate-data", "icu-sepsis", "--policy", "expert", "--users", str(people))
+            run(discreet(*words, "--out", out))
         self.schema = str(folder / "people.toml")
         self.table = parquet.read_table(folder / "people.parquet")
 

@@ -57,7 +57,7 @@ class Group(typer.core.TyperGroup):
     """Group of commands, in the order in which they were added."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Sort by the order of :func:`command`; a group stands where its callback was guarded."""
+        """Sort by the order in which functions were passed to :func:`guarded`."""
         return sorted(
             super().list_commands(ctx), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)
         )
