@@ -42,17 +42,31 @@ if TYPE_CHECKING:
 
 
 SqlOption = Annotated[
-    str | None, typer.Option(help="A query of duckdb://FILE, or of duckdb:// over the files of --reads.")
+    str | None,
+    typer.Option(
+        help="A query of duckdb://FILE, or of duckdb:// over the files of --reads.", rich_help_panel="Source"
+    ),
 ]
 ReadsOption = Annotated[
     list[str] | None,
-    typer.Option(help="A file that the query of duckdb:// reads; it can read no other. Repeatable."),
+    typer.Option(
+        help="A file that the query of duckdb:// reads; it can read no other. Repeatable.",
+        rich_help_panel="Source",
+    ),
 ]
 DelimiterOption = Annotated[
-    str | None, typer.Option(help="Of CSV files (default: told by the columns in their first line).")
+    str | None,
+    typer.Option(
+        help="Of CSV files (default: told by the columns in their first line).", rich_help_panel="Source"
+    ),
 ]
-DecimalOption = Annotated[str, typer.Option(help="Of numbers in CSV files: . or ,")]
-EncodingOption = Annotated[str, typer.Option(help="Of CSV files, as Python names it.")]
+DecimalOption = Annotated[str, typer.Option(help="Of numbers in CSV files: . or ,", rich_help_panel="Source")]
+EncodingOption = Annotated[
+    str, typer.Option(help="Of CSV files, as Python names it.", rich_help_panel="Source")
+]
+LearnerSettings = Annotated[
+    list[str] | None, typer.Option("--set", help="KEY=VALUE for the learner. Repeatable.")
+]
 SettingOptions = Annotated[
     list[str] | None,
     typer.Option("--set", help="KEY=VALUE for the learner; privatizer.KEY=VALUE for the noise. Repeatable."),
@@ -97,31 +111,57 @@ OfflineLearner = Annotated[
     ),
 ]
 OfflinePreset = Annotated[str | None, typer.Option(help="Named settings of the learner: paper, ...")]
-BudgetEpsilon = Annotated[float | None, typer.Option("--epsilon", help="Privacy budget, above 0.")]
-BudgetDelta = Annotated[
-    float | None, typer.Option("--delta", help="Privacy delta, in (0, 1); 0: pure epsilon.")
+BudgetEpsilon = Annotated[
+    float | None, typer.Option("--epsilon", help="Privacy budget, above 0.", rich_help_panel="Budget")
 ]
-BudgetRho = Annotated[float | None, typer.Option("--rho", help="Budget in zCDP, in place of epsilon.")]
-UnsupportedOption = Annotated[str, typer.Option(help="Where data are too few: abstain, behaviour or policy.")]
+BudgetDelta = Annotated[
+    float | None,
+    typer.Option("--delta", help="Privacy delta, in (0, 1); 0: pure epsilon.", rich_help_panel="Budget"),
+]
+LedgerOption = Annotated[
+    Path | None, typer.Option(help="Ledger (default: the user's own).", rich_help_panel="Budget")
+]
+BudgetRho = Annotated[
+    float | None, typer.Option("--rho", help="Budget in zCDP, in place of epsilon.", rich_help_panel="Budget")
+]
+UnsupportedOption = Annotated[
+    str,
+    typer.Option(
+        help="Where data are too few: abstain, behaviour or policy.", rich_help_panel="Report and statement"
+    ),
+]
 CompareOption = Annotated[
     list[Path] | None,
     typer.Option(
         help="RULE.csv (state,action[,probability]), or a folder with a policy.csv: the report compares "
-        "the policy with it. For decision points whose rewards are paid by a rule. Repeatable."
+        "the policy with it. For decision points whose rewards are paid by a rule. Repeatable.",
+        rich_help_panel="Report and statement",
     ),
 ]
-LevelOption = Annotated[float, typer.Option(help="Of the report's intervals, in (0, 1).")]
+LevelOption = Annotated[
+    float, typer.Option(help="Of the report's intervals, in (0, 1).", rich_help_panel="Report and statement")
+]
 ReturnBoundOption = Annotated[
     float | None,
     typer.Option(
         help="With dp-apvi or apvi: public bound of one episode's return, in [0, 1] a step (default: H). "
-        "Else return_bound of the schema."
+        "Else return_bound of the schema.",
+        rich_help_panel="Report and statement",
     ),
 ]
-OperatorOption = Annotated[str, typer.Option(help="Who runs this; a line of the statement.")]
-ApprovalOption = Annotated[str, typer.Option(help="Who approved it; a line of the statement.")]
+OperatorOption = Annotated[
+    str, typer.Option(help="Who runs this; a line of the statement.", rich_help_panel="Report and statement")
+]
+ApprovalOption = Annotated[
+    str,
+    typer.Option(help="Who approved it; a line of the statement.", rich_help_panel="Report and statement"),
+]
 PurposeOption = Annotated[
-    str, typer.Option(help="What the release is for; a line of the statement and of the ledger.")
+    str,
+    typer.Option(
+        help="What the release is for; a line of the statement and of the ledger.",
+        rich_help_panel="Report and statement",
+    ),
 ]
 SeedOption = Annotated[
     int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
@@ -158,9 +198,14 @@ def learn(
     option: SettingOptions = None,
     unsupported: UnsupportedOption = "abstain",
     compare: CompareOption = None,
-    ledger: Annotated[Path | None, typer.Option(help="Ledger (default: the user's own).")] = None,
+    ledger: LedgerOption = None,
     no_ledger: Annotated[
-        bool, typer.Option("--no-ledger", help="Write nothing down; the statement says so in capitals.")
+        bool,
+        typer.Option(
+            "--no-ledger",
+            help="Write nothing down; the statement says so in capitals.",
+            rich_help_panel="Budget",
+        ),
     ] = False,
     seed: SeedOption = None,
     level: LevelOption = 0.95,
@@ -248,9 +293,7 @@ def replan(
         str | None, typer.Option(help="NAMES(offline learner). Default: that of the release.")
     ] = None,
     preset: OfflinePreset = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--set", help="KEY=VALUE for the learner. Repeatable.")
-    ] = None,
+    option: LearnerSettings = None,
     unsupported: UnsupportedOption = "abstain",
     compare: CompareOption = None,
     rewards: Annotated[
@@ -471,7 +514,7 @@ def aggregate(
             help="What will be learned: decision-points, dp-apvi or apvi (default: as for `discreet learn`)."
         ),
     ] = None,
-    option: SettingOptions = None,
+    option: LearnerSettings = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for temporary files.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -668,7 +711,7 @@ def power(
         str | None, typer.Option(help="decision-points, dp-pevi or dp-vapvi (default: as `discreet learn`).")
     ] = None,
     preset: OfflinePreset = None,
-    option: SettingOptions = None,
+    option: LearnerSettings = None,
     draws: Annotated[int, typer.Option(help="Simulated releases.")] = 60,
     as_json: JsonFlag = False,
 ) -> None:
