@@ -90,8 +90,8 @@ test-service: warmup ## The policy service under load, killed and fuzzed (at mos
 	$(BIN)/python -m pytest -n 0 -m service tests/serve
 
 serve-demo: warmup ## A policy service with 1 000 simulated people, then one with a shuffler; each page stays 30 seconds
-	$(BIN)/discreet serve docs/examples/service/study.toml --rehearse 1000 --stay 30
-	$(BIN)/discreet serve docs/examples/service/shuffle.toml --rehearse 1000 --stay 30
+	$(BIN)/discreet serve docs/examples/service/study.toml --dry-run 1000 --stay 30
+	$(BIN)/discreet serve docs/examples/service/shuffle.toml --dry-run 1000 --stay 30
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens

@@ -691,7 +691,7 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
     """Build an environment: ``make("riverswim", rewards="bernoulli")``, ``make(env, horizon=50)``.
 
     name : one of ``discreet list``, ``"gym:ID"``, or a tabular Gymnasium environment
-        (:func:`discreet.from_gymnasium` states the requirements). options : of ``discreet options NAME``;
+        (:func:`discreet.from_gymnasium` states the requirements). options : of ``discreet describe NAME``;
         unknown ones raise ``ValueError`` with the list of known ones.
     """
     if not isinstance(name, str):

@@ -1,7 +1,7 @@
 """Public contract as checks that run over everything in the registry, and over your own code.
 
-``discreet check`` runs them all, ``discreet check my_module`` those of the names that a module registers. A
-test suite of yours does the same::
+``discreet check-plugin`` runs them all, ``discreet check-plugin my_module`` those of the names that a module
+registers. A test suite of yours does the same::
 
     @pytest.mark.parametrize("case", conformance.cases("my_module"), ids=str)
     def test_conforms(case):

@@ -1,4 +1,4 @@
-"""Commands for simulations: list, options, run, forecast, sweep and others."""
+"""Commands for simulations: list, describe, run, estimate, sweep, compare, plot."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def list_(as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
         for e in registry.entries(kind):
             table.add_row(e.name, e.summary, e.fits)
         console().print(table)
-    console().print("Options of a name: `discreet options NAME`.")
+    console().print("Options of a name: `discreet describe NAME`.")
 
 
 @command
-def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
+def describe(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
     """List the options and presets of a learner, privatizer or environment."""
     from discreet import registry
 
@@ -192,7 +192,7 @@ def _configuration(
 
     base = {} if config is None else RunConfig.from_toml(config).to_table()
     table = {**base, **{name: value for name, value in flags.items() if value is not None}}
-    table["options"] = {**base.get("options", {}), **pairs("option", option)}
+    table["options"] = {**base.get("options", {}), **pairs("set", option)}
     table["env_options"] = {**base.get("env_options", {}), **pairs("env-option", env_option)}
     table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
     found = RunConfig.from_table(table)
@@ -222,11 +222,17 @@ def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) ->
 
 
 @command
-def forecast(
+def estimate(
     config: ConfigArgument = None,
     env: EnvOption = None,
     env_option: EnvOptions = None,
-    learner: LearnerOption = None,
+    learner: Annotated[
+        str | None,
+        typer.Option(
+            help="NAMES(learner) (default: noise-aware); with --schema NAMES(offline learner) (default: as "
+            "for `discreet learn`)."
+        ),
+    ] = None,
     privatizer: PrivatizerOption = None,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
@@ -238,52 +244,30 @@ def forecast(
     ] = None,
     users: Annotated[int | None, typer.Option(help="With --schema: expected people.")] = None,
     rho: Annotated[float | None, typer.Option(help="With --schema: budget in zCDP.")] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            help="With --schema: as for `discreet learn`; with --target-gain or --world: decision-points "
-            "(default), dp-pevi or dp-vapvi."
-        ),
-    ] = None,
-    target_gain: Annotated[
-        float | None,
-        typer.Option(help="With --schema: how likely is a gain shown, where so much can be gained at best?"),
-    ] = None,
-    world: Annotated[
-        str | None,
-        typer.Option(help="With --schema: the same in this environment (icu-sepsis, ...) or table (.csv)."),
-    ] = None,
-    draws: Annotated[int, typer.Option(help="Simulated releases of --target-gain and --world.")] = 60,
     share: Annotated[
         float, typer.Option(help="With --schema: share of the statistical error that privacy may cost.")
     ] = 0.1,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what would be guaranteed and how large the noise would be, before anybody comes."""
+    """Estimate the guarantee and the noise of a run, or of `discreet learn`, before any user comes."""
     if schema is not None:
-        from discreet.cli.learn import forecast_gain_stored, forecast_stored
+        from discreet.cli.learn import estimate_stored
 
         budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
         of_runs = {
-            "config": config, "env": env, "learner": learner, "privatizer": privatizer, "episodes": episodes,
+            "config": config, "env": env, "privatizer": privatizer, "episodes": episodes,
             "env-option": env_option, "plugin": plugin,
         }  # fmt: skip
         for name, value in of_runs.items():
             if value:
-                hint = ": did you mean --algorithm?" if name == "learner" else ""
-                raise ValueError(f"{name} = {value}: must not be given with --schema{hint}")
-        if target_gain is not None or world is not None:
-            forecast_gain_stored(
-                schema, users, budget, target_gain, world, draws, as_json, (algorithm, preset, option)
-            )
-            return
-        forecast_stored(schema, users, budget, algorithm, preset, option, share, as_json)
+                raise ValueError(f"{name} = {value}: must not be given with --schema")
+        estimate_stored(schema, users, budget, learner, preset, option, share, as_json)
         return
     from discreet.experiments import build_run
     from discreet.experiments.estimate import estimate_run
 
-    of_stored = {"users": users, "rho": rho, "target-gain": target_gain, "world": world}
+    of_stored = {"users": users, "rho": rho}
     for name, given in of_stored.items():
         if given is not None:
             raise ValueError(f"{name} = {given}: must be given with --schema only")

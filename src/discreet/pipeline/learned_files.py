@@ -493,7 +493,7 @@ _LEARNERS: dict[str, type[Any]] = {
 
 
 def default_algorithm(schema: Schema) -> str:
-    """Return the name of the default learner of `discreet learn` and `discreet forecast`.
+    """Return the name of the default learner of `discreet learn` and `discreet estimate`.
 
     If the MDP is the same at every step: few changes with a demonstrated gain. Otherwise a whole policy.
     """

@@ -80,7 +80,7 @@ def read_aggregate_key(path: str | Path) -> bytes:
         key = Path(path).read_bytes()
     except OSError as error:
         raise ValueError(
-            f"key = {str(path)!r}: must be a file that `discreet count --new-key` made ({error.strerror})"
+            f"key = {str(path)!r}: must be a file that `discreet aggregate --new-key` made ({error.strerror})"
         ) from None
     if len(key) != _KEY_BYTES:
         raise ValueError(f"key = {str(path)!r}: has {len(key)} bytes, must have {_KEY_BYTES}")

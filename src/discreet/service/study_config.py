@@ -17,7 +17,7 @@ TOML. All of it is public, and fixed before the first user::
     mask = [[true, true], ...] # (S, A) admissible actions; left out: all are
 
     [learner]
-    name = "noise-aware"       # and its options (`discreet options noise-aware`)
+    name = "noise-aware"       # and its options (`discreet describe noise-aware`)
 
     [privatizer]
     name = "central"           # or "local", "shuffle"; and its options, the budget among them
@@ -43,7 +43,7 @@ TOML. All of it is public, and fixed before the first user::
     key = "service.key"        # signs plans and statement; made at the first start, never after
     origins = ["https://page.example"]  # whose pages may use the service in a browser; left out: none
 
-    [rehearsal]                # simulated users of `--rehearse`; never read by a real study
+    [rehearsal]                # simulated users of `--dry-run`; never read by a real study
     env = "riverswim"
     options = { rewards = "bernoulli" }
     seed = 0

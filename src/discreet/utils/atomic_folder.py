@@ -211,7 +211,7 @@ def held(folder: Path) -> Iterator[bool]:
 
 def recover_command(place: Path, ledger: Path | None) -> str:
     """Return the command that finishes and marks the runs in a folder of folders, to be pasted."""
-    words = ["discreet", "recover", str(place), "--finish"]
+    words = ["discreet", "ledger", "recover", str(place), "--finish"]
     return shlex.join(words if ledger is None else [*words, "--ledger", str(ledger.absolute())])
 
 
