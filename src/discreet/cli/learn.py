@@ -1,4 +1,4 @@
-"""Commands for stored trajectories: learn, power, aggregate, verify, ledger, simulate-data."""
+"""Commands for stored trajectories: learn, power, aggregate, verify, ledger and others."""
 
 from __future__ import annotations
 
@@ -718,7 +718,7 @@ def power(
     draws: Annotated[int, typer.Option(help="Simulated releases.")] = 60,
     as_json: JsonFlag = False,
 ) -> None:
-    """Simulate how likely a gain is shown; find the sample size, or the epsilon, that shows it."""
+    """Simulate how likely a gain is shown; find the sample size or the epsilon that a gain needs."""
     from discreet.data.schema import read_schema
     from discreet.pipeline.learned_files import default_algorithm, refuse_groups
 

@@ -58,8 +58,8 @@ def linear_mixture_mdp(
     """Return a linear mixture MDP of m base models, with separate weights at every step.
 
     Model: Jia et al. (2020) and Ayoub et al. (2020).
-    phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m,
-    C_w = sqrt(m), and F01 = F+- = 1: every coordinate of phi_v is an average of v divided by sqrt(m). The
+    phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m and
+    C_w = sqrt(m). F01 = F+- = 1, because every coordinate of phi_v is an average of v divided by sqrt(m). The
     first state is uniform.
 
     Draws, in this order:
@@ -200,8 +200,13 @@ def random_linear_mdp(
 
     Model: Jin, Yang, Wang and Jordan (2020), assumption A.
 
-    Draws, in this order: phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
-    mu (H, d) ~ Dirichlet(0.3) over S; theta (H, d) uniform on [0, 1]. The first state is 0.
+    Draws, in this order:
+
+    * phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
+    * mu (H, d) ~ Dirichlet(0.3) over S;
+    * theta (H, d) uniform on [0, 1].
+
+    The first state is 0.
 
     Parameters
     ----------
@@ -272,8 +277,7 @@ def wide_linear_mdp(
     * e' (uniform among the other effects);
     * u uniform on [0, ``blend``];
     * for each level a permutation of its states, used cyclically;
-    * for each coordinate and each of its two levels the Dirichlet weights of the next ``support`` states of
-      that permutation.
+    * for each coordinate and each of its two levels, the weights of the permutation's next ``support`` states.
 
     All states are reached unless support is small.
 
