@@ -770,7 +770,7 @@ def test_options_of_a_misspelt_name_and_of_one_without() -> None:
 
 def test_a_sentence_about_an_option_is_not_cut_within_brackets() -> None:
     said = json.loads(call("describe", "central", "--json").stdout)["descriptions"]
-    assert said["decay"] == "Of ``decaying``, in [0, 1)"
+    assert said["decay"] == "Decay of ``decaying``, in [0, 1)"
     assert said["leaf"].endswith("as in the papers")
 
 

@@ -277,7 +277,7 @@ def wide_linear_mdp(
     * e' (uniform among the other effects);
     * u uniform on [0, ``blend``];
     * for each level a permutation of its states, used cyclically;
-    * for each coordinate and each of its two levels, the weights of the permutation's next ``support`` states.
+    * for each coordinate and each of its two levels, weights of the permutation's next ``support`` states.
 
     All states are reached unless support is small.
 
