@@ -54,7 +54,7 @@ from discreet.mechanisms.interfaces import Floats
 from discreet.pipeline.federated import FederatedSum
 from discreet.pipeline.learned_files import (
     LearnConfig,
-    Planned,
+    PlannedPolicy,
     Privatizer,
     kind_of,
     name_of,
@@ -406,7 +406,7 @@ def _check_kind(path: Path, learner: Any) -> None:
 def fill(
     folder: Path,
     schema: Schema,
-    planned: Planned,
+    planned: PlannedPolicy,
     algorithm: str,
     options: Mapping[str, Any],
     settings: LearnConfig,

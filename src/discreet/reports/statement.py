@@ -87,7 +87,7 @@ _GROUPED = 5  # first version with groups, censored ends and rules to compare wi
 # ------------------------------------------------------------------------------ facts
 
 
-class _Ledger(Protocol):
+class _ReadableLedger(Protocol):
     """Interface of a ledger; see :class:`discreet.ledger.ledger.Ledger`."""
 
     @property
@@ -101,7 +101,7 @@ class _Ledger(Protocol):
     def heirs(self, dataset: str, key: str) -> tuple[str, ...]: ...
 
 
-LedgerLike = _Ledger
+LedgerLike = _ReadableLedger
 Totals = Mapping[str, float | str | None]
 _TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho", "limit_key")
 
@@ -116,7 +116,7 @@ def _totals(totals: Any) -> Totals:
 _TOGETHER = ("reservations", "epsilon", "delta", "rule", "pure", "mu", "rho")
 
 
-def _together(ledger: _Ledger, dataset: str, number: int, delta: float, users: int) -> Totals:
+def _together(ledger: _ReadableLedger, dataset: str, number: int, delta: float, users: int) -> Totals:
     """Return what the filter certifies up to an entry: at this delta, or, without epsilon there, 1/(10
     users).
     """
@@ -168,7 +168,7 @@ class LedgerFacts:
             raise ValueError(f"name = {checks.said(self.name)}: must be the name of a file, without folders")
 
     @classmethod
-    def of(cls, ledger: _Ledger, reservation: Any) -> LedgerFacts:
+    def of(cls, ledger: _ReadableLedger, reservation: Any) -> LedgerFacts:
         """Return the facts of a reservation (:meth:`discreet.ledger.ledger.Ledger.reserve`)."""
         dataset, number = reservation.dataset, reservation.number
         made = [entry for entry in ledger.entries() if entry.kind == "reserve"]
@@ -190,7 +190,7 @@ class LedgerFacts:
         )
 
 
-def ledger_facts_in_vain(ledger: _Ledger, dataset: str) -> LedgerFacts:
+def ledger_facts_in_vain(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
     """Return facts like those of a reservation, to test whether a statement can be made with them."""
     none = dict.fromkeys((*_TOTALS, "limit_epsilon", "limit_delta"))
     together = {**dict.fromkeys(_TOGETHER), "reservations": 1}
