@@ -71,10 +71,10 @@ from discreet.reports.statement import (
     Statement,
     check_delta,
     check_encodable,
+    dry_run_ledger_facts,
     file_hash,
-    ledger_facts_in_vain,
+    make_statement,
     published_hashes,
-    statement_of,
     versions,
     write_statement,
 )
@@ -265,7 +265,7 @@ def learn(
             users=session.users,
             guarantee=session.guarantee,
             records=session.records,
-            ledger=None if ledger is None else ledger_facts_in_vain(ledger, schema.dataset),
+            ledger=None if ledger is None else dry_run_ledger_facts(ledger, schema.dataset),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             synthetic=settings.synthetic,
             purpose=settings.purpose or f"learn, {name_of(learner)}",
@@ -430,7 +430,7 @@ def _statement(
         schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
         approval=settings.approval, verdict=verdict, **vars(run),
     )  # fmt: skip
-    return statement_of(facts)
+    return make_statement(facts)
 
 
 def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: LearnConfig, run: Run) -> None:

@@ -1,6 +1,6 @@
 r"""Privacy statement of a release from offline data: JSON, a page, and a page for the officer.
 
-A statement is a function of :class:`RunFacts`: :func:`statement_of` computes everything that is not a fact
+A statement is a function of :class:`RunFacts`: :func:`make_statement` computes everything that is not a fact
 from the facts. :mod:`discreet.pipeline.verify` computes it again from the folder's files. The statement's
 ``fingerprint`` is a SHA-256 of everything except itself and the two free lines, ``operator`` and
 ``approval``. The approver of a statement writes down its fingerprint. Hashes detect changes; they do not
@@ -72,8 +72,8 @@ Records = tuple[MechanismRecord | ReportRecord, ...]
 
 __all__ = [
     "PAGES", "LedgerFacts", "LedgerLike", "RunFacts", "Statement", "check_delta", "check_encodable",
-    "configuration_of", "count_query", "file_hash", "fingerprint_of", "ledger_facts_in_vain",
-    "published_hashes", "statement_of", "versions", "write_statement",
+    "configuration_of", "count_query", "dry_run_ledger_facts", "file_hash", "fingerprint_of",
+    "make_statement", "published_hashes", "versions", "write_statement",
 ]  # fmt: skip
 
 
@@ -190,7 +190,7 @@ class LedgerFacts:
         )
 
 
-def ledger_facts_in_vain(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
+def dry_run_ledger_facts(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
     """Return facts like those of a reservation, to test whether a statement can be made with them."""
     none = dict.fromkeys((*_TOTALS, "limit_epsilon", "limit_delta"))
     together = {**dict.fromkeys(_TOGETHER), "reservations": 1}
@@ -346,7 +346,7 @@ class Statement:
         return markdown(self.document)
 
 
-def statement_of(facts: RunFacts, version: int = VERSION) -> Statement:
+def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
     """Return the statement of a run, optionally in the form of an earlier version, for comparison.
 
     Raises ``ValueError`` if the library of that version could not have made the run.

@@ -8,7 +8,7 @@ from discreet.device.message_guarantee import MessageGuarantee
 from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
 from discreet.service.study_config import Study
 
-__all__ = ["SEES", "SIDE_CHANNELS", "statement_of"]
+__all__ = ["SEES", "SIDE_CHANNELS", "make_participant_statement"]
 
 SEES = {
     "joint": (
@@ -63,7 +63,7 @@ def message_alone(study: Study) -> MessageGuarantee:
     return max(found, key=lambda one: (one.epsilon or 0.0, one.shows))
 
 
-def statement_of(study: Study, ledger: Any, key: str) -> dict[str, Any]:
+def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str, Any]:
     """Return the statement as plain values, with sentences. key : the key that signs it."""
     guarantee = study.guarantee
     layout = study.layout

@@ -39,7 +39,7 @@ from discreet.service.app import Service
 from discreet.service.batch_sums import AnyShuffler, ShuffledBatches, form_of_bytes, sum_of
 from discreet.service.database import StaleWriter, Store
 from discreet.service.message_validation import ShuffleAdmission
-from discreet.service.participant_statement import statement_of
+from discreet.service.participant_statement import make_participant_statement
 from discreet.service.release_worker import LeaseHolder
 from discreet.service.study_config import Study
 
@@ -235,7 +235,7 @@ class ShufflerService(Service):
         return ShuffleAdmission(), forwarder
 
     def _content(self) -> dict[str, Any]:
-        return statement_of(self.study, None, self._key.public)
+        return make_participant_statement(self.study, None, self._key.public)
 
     def _pause(self) -> float:
         """Return a short pause while there are no plans: all users wait for the next ones."""
