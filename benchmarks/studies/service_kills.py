@@ -71,7 +71,7 @@ import json, os, signal, sys, time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from discreet.service import app, running, shuffling, turns
-from discreet.service.participant_statement import statement_of
+from discreet.service.participant_statement import make_participant_statement
 from discreet.service.database import Store
 from discreet.service.study_config import study_of
 from discreet.ledger.signatures import read_private_key, read_public_key
@@ -82,7 +82,7 @@ app.LEASE = turns.LEASE = shuffling.LEASE = float(lease)
 study = study_of(json.loads((folder / "study.json").read_text()), folder)
 tried = study.rehearsed()  # noise from a seed: none of the system's is drawn before there are copies
 study = tried if noise == "seeded" else study
-statement_of(study, None, "")
+make_participant_statement(study, None, "")
 with TemporaryDirectory() as other:
     store = Store(Path(other) / "tried.sqlite")
     turns.begin_study(tried, store, time.time())

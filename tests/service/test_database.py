@@ -114,7 +114,7 @@ def test_who_does_not_answer_in_time_is_absent_and_her_place_is_nobodys(tmp_path
     (last,) = store.admit([ReservationRequest(hashed(quick))], time.time() + 3590, 60.0, 3600.0)
     assert last.status == "placed"
     assert 0.0 < last.seconds <= 10.0
-    assert store.expire(time.time() + 3601, 3600.0) == 1
+    assert store.mark_expired(time.time() + 3601, 3600.0) == 1
     assert writer.step()
 
 
@@ -126,8 +126,8 @@ def test_time_stands_still_while_nobody_holds_the_lease(tmp_path: Path) -> None:
     assert token == 1
     assert store.lease("two", now + 5, 10.0) is None  # it is held
     assert store.lease("two", now + 1010, 10.0) == 2  # the machine was off for 1 000 seconds
-    assert store.expire(now + 1010, 3600.0) == 0
-    assert store.expire(now + 1061, 3600.0) == 1
+    assert store.mark_expired(now + 1010, 3600.0) == 0
+    assert store.mark_expired(now + 1061, 3600.0) == 1
     assert not store.keep(1, now + 1011, 10.0)
     assert store.keep(2, now + 1011, 10.0)
 
@@ -349,7 +349,7 @@ def test_a_release_that_a_learner_fails_at_is_the_release_all_the_same(tmp_path:
             assert store.about()["turn"] == 0
         else:
             assert writer.step()
-        writer.let_go()
+        writer.release_lease()
     assert len(failing.seen) == 3
     assert set(failing.seen) == {store.exact_release(1)}
     assert store.about()["turn"] == 1
@@ -400,7 +400,7 @@ def test_a_lease_that_ran_out_is_taken_anew_so_that_times_stand_still(tmp_path: 
     store.admit([ReservationRequest(hashed(ticket))], now, 60.0)
     assert not store.keep(token, now + 3600.0, 10.0)  # the machine was paused for an hour
     assert store.lease("one", now + 3600.0, 10.0) == token + 1
-    assert store.expire(now + 3600.0, 3600.0) == 0
+    assert store.mark_expired(now + 3600.0, 3600.0) == 0
 
 
 def test_other_databases_are_refused() -> None:

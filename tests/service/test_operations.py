@@ -88,8 +88,8 @@ def test_a_lease_in_the_future_stops_nobody_and_takes_nobodys_time(tmp_path: Pat
     assert store.lease("two", NOW, 5.0) == 2  # killed, and the clock was set right
     count, due = store.waiting()
     assert (count, due) == (1, pytest.approx(NOW + 595.0))  # 600 s later, but for the lease
-    assert store.expire(NOW + 590.0, None) == 0
-    assert store.expire(NOW + 596.0, None) == 1
+    assert store.mark_expired(NOW + 590.0, None) == 0
+    assert store.mark_expired(NOW + 596.0, None) == 1
 
 
 def test_a_clock_that_is_set_back_under_a_holder_is_noticed(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_the_ledger_is_marked_at_release_1_and_a_database_lost_after_it_is_charg
     opened(study, str(tmp_path / "lost before anything.db")).close()
     with closing(opened(study, str(tmp_path / "a.db"))) as store:  # the same reservation: nothing came of it
         assert kinds(tmp_path) == ["reserve"]
-        first_release(study, store).let_go()
+        first_release(study, store).release_lease()
         assert kinds(tmp_path) == ["reserve", "mark"]
     with closing(opened(study, str(tmp_path / "a.db"))) as store:  # it goes on
         writer = a_writer(study, store)

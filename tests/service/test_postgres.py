@@ -98,7 +98,7 @@ def test_a_study_on_postgresql(url: str) -> None:
     turn, content = second.session()
     assert turn == 6
     assert second.release(6) == first.release(6)
-    writer.let_go()
+    writer.release_lease()
     assert other.hold()
     with pytest.raises(StaleWriter):
         first.ended(writer.token or 1, turn)

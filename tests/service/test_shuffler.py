@@ -85,7 +85,7 @@ class Parties:
 
     def killed(self) -> None:
         """It dies, and another one goes on."""
-        self.forwarder.let_go()
+        self.forwarder.release_lease()
         self.shuffler.store.close()
         self.start()
 
@@ -109,7 +109,7 @@ class Parties:
                 answer = self.shuffler.admission.answer(dict(message.table))
                 assert [one.status for one in store.admit([answer], time.time(), 3600.0)] == ["counted"]
                 sent.append(answer.body)
-        assert store.expire(time.time() + 7200.0, None) == free - len(sent)
+        assert store.mark_expired(time.time() + 7200.0, None) == free - len(sent)
         return sent
 
     def turn(self) -> None:
@@ -275,7 +275,7 @@ def test_of_two_shuffler_processes_one_is_heard(parties: Parties) -> None:
 
     def taken() -> None:
         parties.forwarder.before_commit = lambda: None
-        parties.shuffler.store.let_go(token, time.time() - 1)
+        parties.shuffler.store.release_lease(token, time.time() - 1)
         assert parties.shuffler.store.lease("another", time.time(), 5.0)
 
     parties.forwarder.before_commit = taken

@@ -943,7 +943,7 @@ def check_plugin(module: str | None = None) -> list[CheckResult]:
 
     Returns
     -------
-    list of Outcome
+    list of CheckResult
         ``status`` is "passed", "skipped" (the check does not apply) or "failed", with a message.
 
     Raises

@@ -262,8 +262,8 @@ class Declaration:
     step : microseconds, None: every row is a step; begin : column of an episode's time 0, None: its first row
     before, duplicates, long : treatment of rows before it, of equal rows, of steps after the last
     values : by name; states, actions : Partition
-    end : Value of an episode's outcome, with terminal labels; end_missing : the label of no outcome, None
-        refuses
+    end : ColumnValue of an episode's outcome, with terminal labels; end_missing : the label of no outcome,
+        None refuses
     reward : name of a value, or None; on : reward on arrival at a label
     ruled : whether the schema's ``outcomes`` were made of ``on``, which pays at ends only
     decision : microseconds after the start of a step at which a step without an action counts as decided,

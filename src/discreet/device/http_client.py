@@ -140,7 +140,7 @@ class PendingMessage:
         except (ValueError, KeyError, TypeError):
             good = False
         if not good:
-            raise ValueError("content: must be the bytes of a message, from Message.to_bytes")
+            raise ValueError("content: must be the bytes of a message, from PendingMessage.to_bytes")
         return cls(table, plan, float(until))
 
 

@@ -50,8 +50,8 @@ __all__ = [
     "check_rules",
     "obeyed",
     "read_rule",
-    "rules_over",
     "require_ledger",
+    "rules_over",
 ]
 
 NAME = "discreet.ledger.toml"

@@ -94,7 +94,7 @@ class LearnConfig:
         Lines of the statement: operator, approver and purpose of the release (also in the ledger).
     synthetic : bool
         The data are synthetic, and the statement says so.
-    compare : tuple of Rule
+    compare : tuple of StationaryRule
         Rules that the report compares the policy with, for decision points whose rewards are paid by a rule
         (:func:`discreet.reports.rule_files.read_rule`).
 

@@ -212,7 +212,7 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.to_thread(self.writer.let_go)
+        await asyncio.to_thread(self.writer.release_lease)
 
     def _hold(self) -> None:
         held = self.writer.hold()
@@ -243,7 +243,7 @@ class Service:
                     await asyncio.to_thread(self._hold)  # deadlines did not advance while no process held it
                     if self.takes_people:
                         closes = self.study.closes_after
-                        self.lost.inc(await asyncio.to_thread(self.store.expire, time.time(), closes))
+                        self.lost.inc(await asyncio.to_thread(self.store.mark_expired, time.time(), closes))
                 await asyncio.to_thread(self._turn)
             except StaleWriter:
                 self.holds.set(0)

@@ -507,7 +507,7 @@ class Store:
             found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
         return found
 
-    def expire(self, now: float, closes_after: float | None) -> int:
+    def mark_expired(self, now: float, closes_after: float | None) -> int:
         """Mark expired reservations as absent, and places that no user took in time. Returns how many."""
         with self._reading() as connection:  # usually nothing is due, and no lock is needed
             due = connection.execute(sql.select(_tickets.c.id).where(_tickets.c.due <= now).limit(1)).first()
@@ -800,7 +800,7 @@ class Store:
                 == 1
             )
 
-    def let_go(self, token: int, now: float) -> None:
+    def release_lease(self, token: int, now: float) -> None:
         """End the lease now, if it is still this one."""
         with self._writing() as connection:
             connection.execute(_lease.update().where(_lease.c.token == token).values(expires=now))

@@ -146,10 +146,10 @@ class LeaseHolder:
             self.token = self._store.lease(self._holder, now, LEASE)
             return self.token is not None
 
-    def let_go(self) -> None:
+    def release_lease(self) -> None:
         """Release the lease, so that the next process need not wait."""
         if self.token is not None:
-            self._store.let_go(self.token, self._clock())
+            self._store.release_lease(self.token, self._clock())
             self.token = None
 
 

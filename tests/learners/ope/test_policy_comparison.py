@@ -302,8 +302,8 @@ def test_no_hidden_cause_of_that_strength_makes_the_difference_smaller() -> None
 
 
 def confounded(
-    told: Told, model: judging.Model, one: judging.Policy, other: judging.Policy, strength: float, case: int,
-    draw: np.random.Generator,
+    told: Told, model: judging.ProjectedModel, one: judging.Policy, other: judging.Policy,
+    strength: float, case: int, draw: np.random.Generator,
 ) -> float:  # fmt: skip
     """J of one policy less that of another one where a cause of this strength is hidden."""
     layout, arrival = told.layout, told.question.arrival

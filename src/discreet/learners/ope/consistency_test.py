@@ -201,7 +201,7 @@ class Consistency:
         Contrasts q - v, and by one step of transitions; NaN if not tested.
     step_deviation : (R,)
         Standard deviation of ``by_transitions``.
-    model : Model
+    model : ProjectedModel
         Projected counts.
     tested : bool
         False if rewards are not paid by rule; one step of transitions then contains nothing about rewards.

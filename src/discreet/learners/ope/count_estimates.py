@@ -205,9 +205,9 @@ class Evaluation:
 
     Attributes
     ----------
-    values : name to Value
+    values : name to ValueEstimate
         Always includes the behaviour policy.
-    counts : Counts
+    counts : VisitCounts
         Noisy visits of the users.
     used : candidate to (H, R) bool
         Pairs whose counts were used.

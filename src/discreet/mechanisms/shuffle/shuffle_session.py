@@ -190,7 +190,7 @@ class Shuffler(Inbox):
 
     Parameters
     ----------
-    form : Form
+    form : SessionConfig
         Format of the batch's messages.
     least : int
         Number of messages that the batch was accounted for; with fewer, nothing is released.
