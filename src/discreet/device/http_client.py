@@ -17,11 +17,11 @@ It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and
         message = place.message(states, actions, rewards)  # encoded once
         client.send(message)  # as often as it takes: the same bytes
 
-**Encoded once.** :meth:`PlanReservation.message` encodes one trajectory one time, with the device's own randomness. The
-message is stored and sent again until there is an answer. Two messages about one trajectory would cost as
-much privacy as the messages of two users. Under local trust ``place.guarantee`` states the privacy loss of
-the message, computed here from the server's publication; a plan that asks for more than ``promised`` is
-refused.
+**Encoded once.** :meth:`PlanReservation.message` encodes one trajectory one time, with the device's own
+randomness. The message is stored and sent again until there is an answer. Two messages about one trajectory
+would cost as much privacy as the messages of two users. Under local trust ``place.guarantee`` states the
+privacy loss of the message, computed here from the server's publication; a plan that asks for more than
+``promised`` is refused.
 
 **Receiver.** Under shuffle trust messages go to the shuffler that the plan names, and ``url`` is the
 shuffler's address: it passes the service's plans on, so that the service sees no user's connection. A user
@@ -37,8 +37,8 @@ a ticket is sent.
 "discreet/1"``). Everything else comes from an intermediary: an error page of a proxy, the login page of a
 network, a broken connection. It is neither a refusal nor a receipt. The same bytes are sent again after a
 random wait whose bound doubles each time (at most a minute, in addition to ``Retry-After``). A message is
-sent until its place ends; then :class:`NoAnswer` carries it, to be stored (:meth:`PendingMessage.to_bytes`) and sent
-later.
+sent until its place ends; then :class:`NoAnswer` carries it, to be stored (:meth:`PendingMessage.to_bytes`)
+and sent later.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> di
 
 
 def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
-    """Raise :class:`TaskRejected` unless all shares dealt to this site decrypt; Flower checks after the charge."""
+    """Raise ``TaskRejected`` unless all shares dealt to this site decrypt; Flower checks after the charge."""
     shared = flower.SecAggPlusState(**state).ss2_dict
     try:
         for source, text in zip(told["srcs"], told["ctxts"], strict=True):

@@ -430,7 +430,8 @@ def fit_codebook(
 
 
 def _released(
-    out: Path, declared: Declaration, asked: CodebookQuery, first: str, begun: str, owner: Ints, values: Floats,
+    out: Path, declared: Declaration, asked: CodebookQuery, first: str, begun: str, owner: Ints,
+    values: Floats,
     sigma: int, expected: CodebookFit, guarantee: Guarantee, purpose: str, ledger: Ledger | None,
     reservation: Reservation | None, randomness: Randomness,
 ) -> Fitted:  # fmt: skip

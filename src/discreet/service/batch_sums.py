@@ -1,9 +1,9 @@
 """Messages between a shuffler and the service: sums of whole batches, never a single message.
 
 Both read the same study file, so both know each batch of its schedule. They know the form of its messages
-(:class:`ShuffledBatches`; only the session's number comes with the plans), its number of users, and the number of
-messages that a released sum must have. The shuffler sends for a batch, signed with the key that the study
-names::
+(:class:`ShuffledBatches`; only the session's number comes with the plans), its number of users, and the
+number of messages that a released sum must have. The shuffler sends for a batch, signed with the key that the
+study names::
 
     {"identity": "...", "turn": 3, "form": "...",
 
