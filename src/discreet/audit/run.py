@@ -337,7 +337,7 @@ def _identities(
 ) -> list[Identity]:  # fmt: skip
     """Compare sessions with what they must equal: known noise, noise from a secure source, replays.
 
-    unknown : learner for an unknown number of users; a text or None if there is no such game
+    unknown : learner for an unknown number of users; a text or None without such a game
     """
     identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 4, restart=restart, budget=budget)
     identities += secure_box(start, plays, seed=seed, alarm=alarm / 8, budget=budget)

@@ -303,7 +303,7 @@ class Reader:
 
 
 class _Rows:
-    """Rows of one part of a source while they are read: names, times and marks."""
+    """Names, times and marks of the rows in one table of a source."""
 
     def __init__(
         self, offences: Offences, place: Place, cells: dict[str, Any], first: int, user: Any, episode: Any

@@ -196,7 +196,7 @@ def _owner_rule(places: Sequence[Place], dataset: str) -> Path | None:
 
 
 def _write_documents(folder: Path, declared: Declaration, counts: Mapping[str, int]) -> Schema:
-    """Write schema, declaration and counts beside the rows; return the schema as it is read from there."""
+    """Write schema, declaration and counts beside the rows. Return the schema that was written."""
     write_schema(declared.schema, folder / SCHEMA)
     _say_origin(folder / SCHEMA, declared)
     (folder / DECLARATION).write_text(declared.text, "utf-8")

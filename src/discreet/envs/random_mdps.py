@@ -77,7 +77,7 @@ def random_mdp(
 def _tables(
     draw: np.random.Generator, shape: tuple[int, int, int], k: int, concentration: float, pairs: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw transitions (T, S, A, S) to k successors, and mean rewards (T, S, A) of some pairs."""
+    """Draw transitions of ``shape + (S,)`` to k successors, and mean rewards of ``shape`` for some pairs."""
     slots, s, a = shape
     transitions = np.zeros((*shape, s))
     weights = _subsets(draw, shape, s, k), draw.dirichlet(np.full(k, concentration), shape)

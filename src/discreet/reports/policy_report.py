@@ -387,7 +387,7 @@ def make_report(
 
 
 class _Deployed:
-    """Policy as it is deployed: what happens where it lacks support; all tables are (H, S)."""
+    """Deployed policy and its support, as (H, S) tables."""
 
     def __init__(self, learned: OfflinePolicy, spec: ProblemSpec, unsupported: Unsupported) -> None:
         self.learned, self.spec, self.unsupported = learned, spec, unsupported
