@@ -303,7 +303,7 @@ class Reader:
 
 
 class _Rows:
-    """Names, times and marks of the rows in one table of a source."""
+    """Table with a source's rows, and the marks that reading gives them."""
 
     def __init__(
         self, offences: Offences, place: Place, cells: dict[str, Any], first: int, user: Any, episode: Any
