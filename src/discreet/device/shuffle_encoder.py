@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from discreet.device.message_envelope import WordCoins, drawn_nonce
 from discreet.device.message_guarantee import MessageGuarantee
-from discreet.device.shuffle_payload import COIN, Family, Form, write
+from discreet.device.shuffle_payload import COIN, Family, SessionConfig, write
 
 _TABULATED = (
     1024,
@@ -207,7 +207,7 @@ class ShuffleEncoder:
     form : what the server published for the batch. plan : the number of the plan that the user was given.
     """
 
-    form: Form
+    form: SessionConfig
     plan: int
 
     def to_bytes(self) -> bytes:
@@ -217,7 +217,7 @@ class ShuffleEncoder:
     @classmethod
     def from_bytes(cls, published: bytes, plan: int) -> ShuffleEncoder:
         """What was published, for the users of plan ``plan``; ``ValueError`` if the bytes are no form."""
-        return cls(Form.from_bytes(published), plan)
+        return cls(SessionConfig.from_bytes(published), plan)
 
     @property
     def digest(self) -> bytes:

@@ -386,7 +386,7 @@ def load_results(paths: Sequence[Path]) -> list[Result]:
 
 # ----------------------------------------------------------------------------------- comparing
 @dataclass(frozen=True)
-class Comparison:
+class BaselineComparison:
     """One result against the baseline, seed by seed."""
 
     label: str
@@ -405,7 +405,7 @@ class Comparison:
         }
 
 
-class Comparisons(list[Comparison]):
+class Comparisons(list[BaselineComparison]):
     """Comparisons with one baseline, in the order of the results; notebooks show them as a table."""
 
     def _repr_html_(self) -> str:
@@ -423,7 +423,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
     checks.integer("baseline", baseline, 0, len(results) - 1)
     reference = results[baseline]
     return Comparisons(
-        Comparison(
+        BaselineComparison(
             label,
             privacy_words(result.guarantee),
             statistics.mean_interval(result.final_regret),
@@ -437,7 +437,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
 HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "difference, median", "seeds", "p")
 
 
-def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+def comparison_rows(comparisons: Sequence[BaselineComparison]) -> list[tuple[str, ...]]:
     """Cells as text, one tuple of seven a result, under :data:`HEAD`."""
     rows = []
     for c in comparisons:
@@ -450,7 +450,7 @@ def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     return rows
 
 
-def caption(comparisons: Sequence[Comparison]) -> str:
+def caption(comparisons: Sequence[BaselineComparison]) -> str:
     """What the brackets are."""
     paired = next((c.paired for c in comparisons if c.paired is not None), None)
     median = "order statistics" if paired is None else paired.median.method
@@ -463,7 +463,7 @@ def caption(comparisons: Sequence[Comparison]) -> str:
     )
 
 
-def to_markdown(comparisons: Sequence[Comparison]) -> str:
+def to_markdown(comparisons: Sequence[BaselineComparison]) -> str:
     """A table in Markdown."""
     rows = ([cell.replace("|", "/") for cell in row] for row in comparison_rows(comparisons))
     return f"{markdown([HEAD, *rows])}\n\n{caption(comparisons)}"
@@ -501,7 +501,7 @@ def _latex(text: str, numbers: bool = True) -> str:
     return "".join([*found, *(_LATEX.get(ch, ch) for ch in text[at:])])
 
 
-def to_latex(comparisons: Sequence[Comparison], world: str = "") -> str:
+def to_latex(comparisons: Sequence[BaselineComparison], world: str = "") -> str:
     """A table in LaTeX, with its caption: needs booktabs and siunitx.
 
     world : of all of them, for the caption: ``"20,000 users on riverswim"``.

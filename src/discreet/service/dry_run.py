@@ -17,7 +17,7 @@ import numpy as np
 
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
-from discreet.device.http_client import Client, Place, Turned
+from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.envs.mdp import planning
 from discreet.envs.rollouts.rollout import rollout
 from discreet.ledger.signatures import new_key, read_private_key
@@ -64,7 +64,7 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
     return (guarantee.epsilon, guarantee.delta) if guarantee.delta else guarantee.epsilon
 
 
-def people_of(study: Study, place: Place, user: int) -> tuple[Any, Any]:
+def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any]:
     """Return simulated user ``user``'s actions at their place, and their device's random generator."""
     assert isinstance(study.randomness, Seeded)
     keys = study.randomness.keys
@@ -127,7 +127,7 @@ class _Crowd:
     def come(self, client: Client, tickets: Sequence[str], told: Callable[[int], None]) -> None:
         """Let the next users ask for places, act, and send their messages; wait if no place is free."""
         places = client.places(tickets)
-        given = [one for one in places if isinstance(one, Place)]
+        given = [one for one in places if isinstance(one, PlanReservation)]
         messages = [self._message(place, user) for user, place in enumerate(given, self.came)]
         for answer in client.send_all(messages) if messages else ():
             if answer["status"] != "counted":
@@ -140,7 +140,7 @@ class _Crowd:
             if not given:
                 time.sleep(0.01)
 
-    def _message(self, place: Place, user: int) -> Any:
+    def _message(self, place: PlanReservation, user: int) -> Any:
         """Return the user's message; record the value of their policy."""
         study, (low, high) = self.study, self.study.rewards
         record, draws = people_of(study, place, user)

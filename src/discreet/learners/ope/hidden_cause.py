@@ -55,7 +55,7 @@ from numpy.typing import NDArray
 
 from discreet.core.short_repr import brief
 from discreet.learners.ope.censored_share import ends_censored
-from discreet.learners.ope.consistency_test import Consistency, Model, model_of
+from discreet.learners.ope.consistency_test import Consistency, ProjectedModel, model_of
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.deviation_gains import Gain, Path
 from discreet.learners.ope.first_visit_query import Told
@@ -64,7 +64,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 __all__ = [
-    "LARGEST", "HiddenCause", "Loss", "hidden_cause", "largest_strength", "loss_each_step",
+    "LARGEST", "HiddenCause", "ConfoundingLoss", "hidden_cause", "largest_strength", "loss_each_step",
     "loss_one_decision", "lowest",
 ]  # fmt: skip
 
@@ -73,7 +73,7 @@ _HALVINGS = 16  # L* to 6e-5 of itself, rounded down
 
 
 @dataclass(frozen=True)
-class Loss:
+class ConfoundingLoss:
     """Loss of a gain under a hidden cause, in units of the range of returns, and its standard deviation."""
 
     value: float
@@ -117,7 +117,9 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
     )
 
 
-def largest_strength(gain: Gain, path: Path, loss: Callable[[float], Loss], most: float = LARGEST) -> float:
+def largest_strength(
+    gain: Gain, path: Path, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
+) -> float:
     """Return the largest L in [1, most] at which the interval of the gain less the loss is above 0."""
     bounds = path.told.question.bounds
     scale = bounds[1] - bounds[0]
@@ -159,7 +161,7 @@ def _recorded(path: Path, rows: Ints) -> float:
 
 
 # ---------------------------------------------------------------------------------- each step
-def loss_each_step(path: Path, count: int, strength: float, model: Model) -> Loss:
+def loss_each_step(path: Path, count: int, strength: float, model: ProjectedModel) -> ConfoundingLoss:
     """Return the loss by (1) of the policy that changes the first ``count`` states, at strength L."""
     told = path.told
     own, rows = path.order[:count], _rows(path, count)
@@ -210,7 +212,7 @@ class _OpenEnds:
         )
 
     @classmethod
-    def of(cls, told: Told, model: Model, own: Ints, rows: Ints) -> _OpenEnds | None:
+    def of(cls, told: Told, model: ProjectedModel, own: Ints, rows: Ints) -> _OpenEnds | None:
         """Return the worst outcomes without a hidden cause; None where no end is censored."""
         end = told.question.returns.censored
         if end is None:
@@ -243,9 +245,9 @@ def _visits(told: Told, chain: Floats) -> Floats:
 
 
 def _loss(
-    told: Told, own: Ints, rows: Ints, strength: float, model: Model,
+    told: Told, own: Ints, rows: Ints, strength: float, model: ProjectedModel,
     alone: _OpenEnds | None = None, ends: _OpenEnds | None = None,
-) -> tuple[Loss, Floats]:  # fmt: skip
+) -> tuple[ConfoundingLoss, Floats]:  # fmt: skip
     """Return the loss by (1), and (S + 1,) visits under the cause.
 
     alone, ends : outcomes of censored ends without and with the cause; both or neither.
@@ -263,13 +265,15 @@ def _loss(
     if ends is not None and alone is not None:
         lost += _add_open_ends(change, alone, ends, reached.sum(axis=0), visits, slopes)
     variance = _variance(told, model, rows, slopes.usual, slopes.changed, slopes.share)
-    return Loss(lost, math.sqrt(variance)), visits
+    return ConfoundingLoss(lost, math.sqrt(variance)), visits
 
 
 class _Change:
     """Change of a policy in some states: model, new actions, and the outcomes of censored ends."""
 
-    def __init__(self, told: Told, own: Ints, rows: Ints, model: Model, ends: _OpenEnds | None) -> None:
+    def __init__(
+        self, told: Told, own: Ints, rows: Ints, model: ProjectedModel, ends: _OpenEnds | None
+    ) -> None:
         self.told, self.own, self.model, self.ends = told, own, model, ends
         self.laws, self.share = model.moves[rows], np.clip(model.share[rows], 0.0, 1.0)[:, None]
         self.policy = model.usual.copy()
@@ -401,7 +405,7 @@ def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
 
 
 def _variance(
-    told: Told, model: Model, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
+    told: Told, model: ProjectedModel, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
 ) -> float:
     """Return the variance that the released transitions make of a function with these slopes."""
     layout, noise, episodes = told.layout, told.noise, told.question.episodes
@@ -428,8 +432,8 @@ def _variance(
 
 # ---------------------------------------------------------------------------------- one decision
 def loss_one_decision(
-    path: Path, count: int, strength: float, revisits: float, model: Model | None = None
-) -> Loss:
+    path: Path, count: int, strength: float, revisits: float, model: ProjectedModel | None = None
+) -> ConfoundingLoss:
     """Return the loss of single changes at first visits under any cause of strength L.
 
     revisits : r, the factor by which later visits multiply the gain of first ones. model : projected counts
@@ -460,4 +464,4 @@ def loss_one_decision(
     of_e = episodes * share * (1.0 - share) / seen
     of_e += noise.visits**2 * ((1.0 - share) ** 2 + (cells - 1) * share**2) / seen**2
     variance = reached**2 * (((1.0 - share) * slope) ** 2 * of_q + (q - least) ** 2 * of_e)
-    return Loss(lost, factor * math.sqrt(float(variance.sum())))
+    return ConfoundingLoss(lost, factor * math.sqrt(float(variance.sum())))
