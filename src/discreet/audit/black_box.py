@@ -35,7 +35,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -401,53 +401,77 @@ def play(
     query = learner.query(spec)
     session = start(query, learner.schedule(spec), randomness)
     state, user = learner.begin(spec, Seeded(0).keys.ties), 1
-    values: list[Floats] = []
-    public: list[Floats] = []
-    plans: list[NDArray[Any]] = []
-    contexts: list[Mapping[str, Any]] = []
-    cuts: list[float] = []
-    asked: list[AnsweredQuery] = []
-    message, before, due = np.zeros(0), np.zeros(0), restart
-    releases: list[Release] = []
+    seen, due = _Seen(query), restart
+    message, before = np.zeros(0), np.zeros(0)
 
     def ask(question: Response) -> Estimate:
         found = session.answer(question)
-        asked.append(AnsweredQuery(question, user - 1, found))
+        seen.asked.append(AnsweredQuery(question, user - 1, found))
         return found
 
     while user <= people.users:
         release = session.release()
-        if release.number and _is_new(public, release):
-            values.append(noisy_numbers(release, query))
-            releases.append(release)
+        seen.look_at(release)
         if release.number and due is not None and user > people.target:
             session, due = due(session), None
-            values.append(noisy_numbers(session.release(), query))
-        public.append(public_numbers(release))
+            seen.values.append(noisy_numbers(session.release(), query))
+        seen.public.append(public_numbers(release))
         plan, state = learner.plan(state, release, ask)
         encoder = session.begin(plan)
         for _ in range(plan.users):
             plan = session.open_plan if hasattr(session, "open_plan") else plan
             life = people.life(user, world, plan.policy)
             report = encoder(life, plan, SeededRng(randomness.keys.noise, user - 1))
-            plans.append(np.array(plan.policy))
-            contexts.append({name: np.array(array) for name, array in plan.context.items()})
-            cuts.append(float(getattr(session, "cut", 0.0)))
+            seen.follow(plan, float(getattr(session, "cut", 0.0)))
             if user == people.target:
-                message = _numbers(report.message)
-                answers = _numbers([one.answer.value for one in asked])
-                before = np.concatenate(
-                    [_numbers(values), _numbers(public), _numbers(plans), _numbers(contexts), answers]
-                )
+                message, before = _numbers(report.message), seen.everything()
             session.submit(report)
             user += 1
-    stds = [one.answer.law.std() for one in asked]
-    shown = np.concatenate([_numbers(public), _numbers(plans), _numbers(contexts), _numbers(stds)])
-    measured = tuple(one.measurement for one in releases if one.measurement is not None)
-    return Transcript(
-        np.array(values), shown, before, tuple(plans), message, readings(query, releases), tuple(asked),
-        measured, tuple(contexts), tuple(cuts),
-    )  # fmt: skip
+    return seen.transcript(message, before)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Everything that an adversary saw in one run so far."""
+
+    query: AuditQuery
+    values: list[Floats] = field(default_factory=list)
+    public: list[Floats] = field(default_factory=list)
+    plans: list[NDArray[Any]] = field(default_factory=list)
+    contexts: list[Mapping[str, Any]] = field(default_factory=list)
+    cuts: list[float] = field(default_factory=list)
+    asked: list[AnsweredQuery] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+
+    def look_at(self, release: Release) -> None:
+        """Add the noisy numbers of a release, if it is a new one."""
+        if release.number and _is_new(self.public, release):
+            self.values.append(noisy_numbers(release, self.query))
+            self.releases.append(release)
+
+    def follow(self, plan: Any, cut: float) -> None:
+        """Add the plan of one user, and the clipping threshold."""
+        self.plans.append(np.array(plan.policy))
+        self.contexts.append({name: np.array(array) for name, array in plan.context.items()})
+        self.cuts.append(cut)
+
+    def everything(self) -> Floats:
+        answers = _numbers([one.answer.value for one in self.asked])
+        return np.concatenate([_numbers(self.values), *self._shown(), answers])
+
+    def _shown(self) -> list[Floats]:
+        return [_numbers(self.public), _numbers(self.plans), _numbers(self.contexts)]
+
+    def transcript(self, message: Floats, before: Floats) -> Transcript:
+        """Return the run. before : everything at the target's message."""
+        stds = [one.answer.law.std() for one in self.asked]
+        shown = np.concatenate([*self._shown(), _numbers(stds)])
+        measured = tuple(one.measurement for one in self.releases if one.measurement is not None)
+        return Transcript(
+            np.array(self.values), shown, before, tuple(self.plans), message,
+            readings(self.query, self.releases), tuple(self.asked), measured, tuple(self.contexts),
+            tuple(self.cuts),
+        )  # fmt: skip
 
 
 def _is_new(public: Sequence[Floats], release: Release) -> bool:

@@ -663,11 +663,9 @@ def membership_attack(
     world : TabularMDP
         Small: a release has at most 20 000 cells (H S^2 A and some), since learners run 2 x games x
         (shadows + trials) times, some milliseconds each.
-    learner : OfflineLearner
-        APVI, DPAPVI.
+    learner : APVI, DPAPVI
     privatizer : NoPrivacy, or Central with Gaussian or Laplace noise
-    users : n, at least 2
-    behaviour : of the users; uniform by default
+    users, behaviour : n, at least 2; policy of the users, uniform by default
     target : "drawn" or "canary"
         x is a draw from the population in each game, or the rarest trajectory (:func:`rarest`). x' is another
         draw, or the most likely trajectory that shares no pair with the canary (:func:`most_likely`).
@@ -682,8 +680,7 @@ def membership_attack(
     Raises
     ------
     ValueError
-        On a value out of range, an MDP too large, or a privatizer whose release is not a sum with Gaussian or
-        Laplace noise.
+        On a value out of range, too large an MDP, or a release that is no sum with Gaussian or Laplace noise.
     """
     users, seed = checks.integer("users", users, 2), checks.integer("seed", seed, 0)
     checks.choice("target", target, get_args(Target))
@@ -691,6 +688,24 @@ def membership_attack(
     games = checks.integer("games", games, 4)
     shadows, trials = checks.integer("shadows", shadows, 1), checks.integer("trials", trials, 1)
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
+    bench = _bench(world, learner, privatizer, users, behaviour, known_rewards, seed)
+    first = bench.release(bench.others(0) + bench.cells(bench.drawn(1, 0)[0]), 0)
+    claim = first.guarantee if claim is None else claim
+    if knows == "everything" and privatizer.trust == "none":
+        shadows = trials = 1
+    played = _Games(bench, first, target, knows, shadows, trials)
+    rocs = played.play(games)
+    return AttackResult(
+        world.name, type(learner).__name__, type(privatizer).__name__, users, target, knows, games, shadows,
+        trials, seed, claim, max(played.realised, default=None), _exchanges(bench, first), alarm, rocs,
+    )  # fmt: skip
+
+
+def _bench(
+    world: TabularMDP, learner: OfflineLearner, privatizer: Privatizer, users: int,
+    behaviour: ArrayLike | PolicyRows | None, known_rewards: bool, seed: int,
+) -> _MembershipBench:  # fmt: skip
+    """Return the setting of all games; raise ``ValueError`` if its release has too many cells."""
     rows = policy_rows(world.layout, uniform_policy(world) if behaviour is None else behaviour)
     known = world.rewards if checks.flag("known_rewards", known_rewards) else None
     spec = ProblemSpec(world.layout, users, known_rewards=None if known is None else np.array(known))
@@ -699,17 +714,43 @@ def membership_attack(
         raise ValueError(
             f"world: a release has {bench.query.cells} cells, must be at most {_MOST_CELLS} to be attacked"
         )
-    first = bench.release(bench.others(0) + bench.cells(bench.drawn(1, 0)[0]), 0)
-    claim = first.guarantee if claim is None else claim
-    if knows == "everything" and privatizer.trust == "none":
-        shadows = trials = 1
-    release_score = None if knows == "everything" else _normal_ratio(bench, first)
-    found: dict[Adversary, dict[str, list[tuple[Floats, Floats]]]] = {name: {} for name in ADVERSARIES}
-    realised: list[float] = []
-    each = 2 * (shadows + trials)
-    for number in range(games):
-        game = _game(bench, target, knows, number)
-        at = 1 + number * each
+    return bench
+
+
+class _Games:
+    """Games of one attack: each adversary's scores with and without the target."""
+
+    def __init__(
+        self, bench: _MembershipBench, first: Any, target: Target, knows: Knowledge, shadows: int, trials: int
+    ) -> None:
+        self.bench, self.first, self.target, self.knows = bench, first, target, knows
+        self.shadows, self.trials = shadows, trials
+        self.release_score = None if knows == "everything" else _normal_ratio(bench, first)
+        self.found: dict[Adversary, dict[str, list[tuple[Floats, Floats]]]] = {
+            name: {} for name in ADVERSARIES
+        }
+        self.realised: list[float] = []
+
+    def play(self, games: int) -> tuple[Roc, ...]:
+        """Play all games; return each adversary's curve, by its best score."""
+        for number in range(games):
+            self._add(number)
+        return tuple(
+            _judged(
+                adversary,
+                {
+                    name: (np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
+                    for name, pairs in self.found[adversary].items()
+                },
+            )
+            for adversary in ADVERSARIES
+        )
+
+    def _add(self, number: int) -> None:
+        """Play the number-th game."""
+        bench, shadows, trials = self.bench, self.shadows, self.trials
+        game = _game(bench, self.target, self.knows, number)
+        at = 1 + number * 2 * (shadows + trials)
         shadow = [_play(bench, game, kind, shadows, at + shadows * (1 - kind)) for kind in (True, False)]
         at += 2 * shadows
         trial = [_play(bench, game, kind, trials, at + trials * (1 - kind)) for kind in (True, False)]
@@ -717,29 +758,14 @@ def membership_attack(
             ones, zeros = (_stack(seen, adversary) for seen in trial)
             if adversary != "release":
                 scores = _learned(*(_stack(seen, adversary) for seen in shadow))
-            elif release_score is None:
-                scores = {"likelihood ratio": _likelihood(bench, game, first)}
+            elif self.release_score is None:
+                scores = {"likelihood ratio": _likelihood(bench, game, self.first)}
             else:
-                scores = {"normal likelihood ratio": release_score(game)}
+                scores = {"normal likelihood ratio": self.release_score(game)}
             for name, score in scores.items():
-                found[adversary].setdefault(name, []).append((score(ones), score(zeros)))
-        change = _change(bench, game, first)
-        realised += [] if change is None else [change]
-    rocs = tuple(
-        _judged(
-            adversary,
-            {
-                name: (np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
-                for name, pairs in found[adversary].items()
-            },
-        )
-        for adversary in ADVERSARIES
-    )
-    return AttackResult(
-        world.name, type(learner).__name__, type(privatizer).__name__, users, target, knows, games, shadows,
-        trials, seed, claim, max(realised, default=None),
-        _exchanges(bench, first), alarm, rocs,
-    )  # fmt: skip
+                self.found[adversary].setdefault(name, []).append((score(ones), score(zeros)))
+        change = _change(bench, game, self.first)
+        self.realised += [] if change is None else [change]
 
 
 def _game(bench: _MembershipBench, target: Target, knows: Knowledge, number: int) -> _Game:

@@ -132,23 +132,19 @@ def prepare(
     Parameters
     ----------
     where, sql, reads, delimiter, decimal, encoding : as for :func:`discreet.data.row_batches.open_source`
-        Several files may have different columns. A file without the time column holds facts about users or
-        episodes.
+        Files may have different columns; one without the time column holds facts about users or episodes.
     declaration : Declaration, or the file that holds it
-    out : folder
-        Must not exist, or be empty.
-    offending : file, optional
-        File for offending rows (mode 0600); default ``OUT.offending.csv``.
+    out : folder that does not exist or is empty
+    offending : file for offending rows (mode 0600); default ``OUT.offending.csv``
     memory, scratch : bytes that a partition of the records may take, and the folder for temporary files (as
         large as the records), if there is more than one partition
     progress : callable, optional
 
     Raises
     ------
-    Refused
-        If records break the declaration; all of them are in the private file.
-    ValueError
-        If a file cannot be read, or lacks a column, or an argument is not allowed.
+    Refused, ValueError
+        If records break the declaration (all of them are in the private file); if a file cannot be read, or
+        lacks a column, or an argument is not allowed.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -157,43 +153,61 @@ def prepare(
     checks.integer("memory", memory, 1)
     declared = declaration if isinstance(declaration, Declaration) else read_prepare_config(declaration)
     places = places_of(where, Text(delimiter, decimal, encoding), sql, reads)
-    rules = rules_over(local_files(places))
-    for path, rule in rules.items():
-        check_dataset(path, rule, declared.schema.dataset)
-    if len(set(rules.values())) > 1:
-        raise ValueError(f"{next(iter(rules))}: the owner's rules for these records differ")
+    rule = _owner_rule(places, declared.schema.dataset)
     reader = Reader(declared, places)
     maker = Maker(declared, reader)
     with aside(out) as hidden:
-        for path in [*rules][:1]:  # the rows stay under it
-            shutil.copyfile(path, hidden / RULE)
-        with _writer(hidden / ROWS) as writer:
-            for table in parts(reader, memory, scratch, progress):
-                made = maker(table)
-                if made is not None:
-                    writer.write_table(made.cast(_COLUMNS))
+        if rule is not None:  # the rows stay under it
+            shutil.copyfile(rule, hidden / RULE)
+        _write_rows(hidden / ROWS, map(maker, parts(reader, memory, scratch, progress)))
         if reader.offences.counts:
             refuse(reader.offences, private)
         maker.refuse_late()
         if not maker.people:
             raise ValueError("records: must hold a row of at least one user")
-        write_schema(declared.schema, hidden / SCHEMA)
-        _say_origin(hidden / SCHEMA, declared)
-        (hidden / DECLARATION).write_text(declared.text, "utf-8")
-        for path in declared.files:
-            shutil.copyfile(path, hidden / path.name)
         counts = {**reader.counts, **maker.counts}
         counts = {name: int(count) for name, count in counts.items() if count}
-        text = json.dumps(counts, indent=2, ensure_ascii=False) + "\n"
-        write_aside(hidden / COUNTS, text.encode(), 0o600)
-        schema = read_schema(hidden / SCHEMA)
-        try:
-            check(open_source(hidden / ROWS, schema), progress=progress)
-        except DataError as error:
-            raise ValueError(f"the prepared rows break their own schema, nothing was kept: {error}") from None
+        schema = _write_documents(hidden, declared, counts)
+        _check_rows(hidden / ROWS, schema, progress)
     maker.warn()
     notes = (*_rule_of_ends(declared), *_censored_ends(maker, schema))
     return PreparedFolder(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
+
+
+def _write_rows(path: Path, tables: Iterable[pa.Table | None]) -> None:
+    with _writer(path) as writer:
+        for table in tables:
+            if table is not None:
+                writer.write_table(table.cast(_COLUMNS))
+
+
+def _check_rows(path: Path, schema: Schema, progress: Progress | None) -> None:
+    try:
+        check(open_source(path, schema), progress=progress)
+    except DataError as error:
+        raise ValueError(f"the prepared rows break their own schema, nothing was kept: {error}") from None
+
+
+def _owner_rule(places: Sequence[TableSource], dataset: str) -> Path | None:
+    """Return a file with the owner's rule over the records; raise ``ValueError`` if rules differ."""
+    rules = rules_over(local_files(places))
+    for path, rule in rules.items():
+        check_dataset(path, rule, dataset)
+    if len(set(rules.values())) > 1:
+        raise ValueError(f"{next(iter(rules))}: the owner's rules for these records differ")
+    return next(iter(rules), None)
+
+
+def _write_documents(folder: Path, declared: Declaration, counts: Mapping[str, int]) -> Schema:
+    """Write schema, declaration and counts beside the rows. Return the schema that was written."""
+    write_schema(declared.schema, folder / SCHEMA)
+    _say_origin(folder / SCHEMA, declared)
+    (folder / DECLARATION).write_text(declared.text, "utf-8")
+    for path in declared.files:
+        shutil.copyfile(path, folder / path.name)
+    text = json.dumps(counts, indent=2, ensure_ascii=False) + "\n"
+    write_aside(folder / COUNTS, text.encode(), 0o600)
+    return read_schema(folder / SCHEMA)
 
 
 def _rule_of_ends(declared: Declaration) -> Iterator[str]:

@@ -347,18 +347,7 @@ def parse_declaration(
 ) -> Declaration:
     """Return the declaration in a parsed TOML document; files that it names are looked up in ``folder``."""
     folder = Path(folder)
-    if "prepare" not in content:
-        raise ValueError("prepare is missing: must be a section [prepare] that says how records are prepared")
-    asked = table_of("prepare", content["prepare"])
-    check_keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
-    for key in _MADE:
-        if key in content:
-            raise ValueError(f"{key}: must be left out, [prepare] makes it")
-    if "groups" in content:
-        raise ValueError(
-            "groups: must be left out, [prepare] makes no column of groups; add the column to the prepared "
-            "rows, and [groups] to their schema"
-        )
+    asked = _section(content)
     empty = _texts("prepare.empty", asked["empty"]) if "empty" in asked else ()
     values = {
         name: _value(name, one, "step" in asked, empty)
@@ -377,29 +366,12 @@ def parse_declaration(
     twice = sorted({label for label in end_labels if label in states.labels})
     if twice:
         raise ValueError(f"prepare.end.states: {twice[0]!r} is a state already: must be another label")
-    plain = {key: value for key, value in content.items() if key != "prepare"}
-    given = plain.get("actions", {})
-    check_keys("actions.", table_of("actions", given), ("mask",), ())
-    plain["states"] = {"labels": list(labels)}
-    plain["actions"] = {"labels": list(actions.labels), **given}
-    plain["terminal"] = _terminal(plain.get("terminal", []), end_labels)
-    if not _listed(plain["terminal"]):
-        del plain["terminal"]
-    if censored:
-        if "censored" in plain:
-            raise ValueError("censored: must be left out if prepare.end.censored names the state")
-        plain["censored"] = CENSORED
+    plain = _schema_content(content, labels, actions.labels, end_labels, censored)
     ruled = _rule_of_ends(asked.get("reward"), plain)
     schema = parse_schema({**plain, **ruled}, folder)
     reward, on = _reward(asked.get("reward"), values, labels, schema, plain)
     folded = checks.choice("prepare.names", asked.get("names", "as written"), ("as written", "folded"))
-    time = _time(asked["time"]) if "time" in asked else None
-    step = _length("prepare.step", asked["step"]) if "step" in asked else None
-    if step is not None and time is None:
-        raise ValueError("prepare.step: must be given with prepare.time")
-    begin = None if "begin" not in asked else text_of("prepare.begin", asked["begin"])
-    if begin is not None and step is None:
-        raise ValueError("prepare.begin: must be given with prepare.step")
+    time, step, begin = _clock(asked)
     decision = _decision(asked, values, actions, step)
     long = checks.choice("prepare.long", asked.get("long", "refuse"), ("refuse", "cut", "end"))
     if long == "end" and end is None:
@@ -411,34 +383,65 @@ def parse_declaration(
         named = [("person", user), ("episode", episode), ("time", clock)]
         told = _told([*named, ("begin", () if begin is None else (begin,))], values, end)
         schema = replace(schema, declared={**schema.declared, "columns": told})
+    before = checks.choice("prepare.before", asked.get("before", "refuse"), ("refuse", "leave out"))
+    twins = checks.choice("prepare.duplicates", asked.get("duplicates", "remove"), ("remove", "refuse"))
     return Declaration(
-        schema=schema,
-        user=user,
-        episode=episode,
-        folded=folded == "folded",
-        time=time,
-        step=step,
-        begin=begin,
-        before=checks.choice("prepare.before", asked.get("before", "refuse"), ("refuse", "leave out")),
-        duplicates=checks.choice(
-            "prepare.duplicates", asked.get("duplicates", "remove"), ("remove", "refuse")
-        ),
-        long=long,
-        values=values,
-        states=states,
-        actions=actions,
-        end=end,
-        end_states=tuple(range(len(states.labels), len(labels))),
-        end_missing=end_missing,
-        reward=reward,
-        on=on,
-        empty=empty,
-        decision=decision,
-        strict=checks.flag("prepare.strict", asked.get("strict", False)),
-        ruled=bool(ruled),
-        files=tuple(files),
-        text=text,
-    )
+        schema=schema, user=user, episode=episode, folded=folded == "folded", time=time, step=step,
+        begin=begin, before=before, duplicates=twins, long=long, values=values, states=states,
+        actions=actions, end=end, end_states=tuple(range(len(states.labels), len(labels))),
+        end_missing=end_missing, reward=reward, on=on, empty=empty, decision=decision,
+        strict=checks.flag("prepare.strict", asked.get("strict", False)), ruled=bool(ruled),
+        files=tuple(files), text=text,
+    )  # fmt: skip
+
+
+def _section(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the section [prepare]; raise ``ValueError`` on keys of a schema that it makes itself."""
+    if "prepare" not in content:
+        raise ValueError("prepare is missing: must be a section [prepare] that says how records are prepared")
+    asked = table_of("prepare", content["prepare"])
+    check_keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
+    for key in _MADE:
+        if key in content:
+            raise ValueError(f"{key}: must be left out, [prepare] makes it")
+    if "groups" in content:
+        raise ValueError(
+            "groups: must be left out, [prepare] makes no column of groups; add the column to the prepared "
+            "rows, and [groups] to their schema"
+        )
+    return asked
+
+
+def _schema_content(
+    content: Mapping[str, Any], states: Sequence[str], actions: Sequence[str], ends: Sequence[str],
+    censored: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the schema's document, without rewards that follow from the declaration."""
+    plain = {key: value for key, value in content.items() if key != "prepare"}
+    given = plain.get("actions", {})
+    check_keys("actions.", table_of("actions", given), ("mask",), ())
+    plain["states"] = {"labels": list(states)}
+    plain["actions"] = {"labels": list(actions), **given}
+    plain["terminal"] = _terminal(plain.get("terminal", []), ends)
+    if not _listed(plain["terminal"]):
+        del plain["terminal"]
+    if censored:
+        if "censored" in plain:
+            raise ValueError("censored: must be left out if prepare.end.censored names the state")
+        plain["censored"] = CENSORED
+    return plain
+
+
+def _clock(asked: Mapping[str, Any]) -> tuple[Time | None, int | None, str | None]:
+    """Return time, step and begin."""
+    time = _time(asked["time"]) if "time" in asked else None
+    step = _length("prepare.step", asked["step"]) if "step" in asked else None
+    if step is not None and time is None:
+        raise ValueError("prepare.step: must be given with prepare.time")
+    begin = None if "begin" not in asked else text_of("prepare.begin", asked["begin"])
+    if begin is not None and step is None:
+        raise ValueError("prepare.begin: must be given with prepare.step")
+    return time, step, begin
 
 
 def _told(
@@ -577,18 +580,7 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Co
         )
     within = checks.choice(f"{where}.within", given.get("within", "same"), WITHIN)
     low, high = _range(f"{where}.range", given.get("range"))
-    categories, names = _categories(f"{where}.categories", given.get("categories"))
-    if categories is not None:
-        for key in ("range", "cuts", "labels", "closed"):
-            if key in given:
-                raise ValueError(f"{where}.{key}: must be left out, a category has none")
-        if within not in ("last", "first", "same") or given.get("ties") in ("mean", "min", "max"):
-            raise ValueError(f"{where}: categories have no sum, mean or order")
-    cuts = _cuts(f"{where}.cuts", given.get("cuts"))
-    if cuts is not None:
-        names = _bins(where, name, given, cuts)
-    elif "labels" in given or "closed" in given:
-        raise ValueError(f"{where}: labels and closed must be given with cuts")
+    categories, names, cuts = _classes(where, name, given, within)
     lag = checks.integer(f"{where}.lag", given.get("lag", 0), 0)
     before = None
     if "before" in given:
@@ -629,6 +621,25 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Co
         closed=checks.choice(f"{where}.closed", given.get("closed", "left"), ("left", "right")),
         empty=tuple(dict.fromkeys((*empty, *own))),
     )
+
+
+def _classes(
+    where: str, name: str, given: Mapping[str, Any], within: str
+) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None, tuple[float, ...] | None]:
+    """Return categories, labels and cut points of a value."""
+    categories, names = _categories(f"{where}.categories", given.get("categories"))
+    if categories is not None:
+        for key in ("range", "cuts", "labels", "closed"):
+            if key in given:
+                raise ValueError(f"{where}.{key}: must be left out, a category has none")
+        if within not in ("last", "first", "same") or given.get("ties") in ("mean", "min", "max"):
+            raise ValueError(f"{where}: categories have no sum, mean or order")
+    cuts = _cuts(f"{where}.cuts", given.get("cuts"))
+    if cuts is not None:
+        names = _bins(where, name, given, cuts)
+    elif "labels" in given or "closed" in given:
+        raise ValueError(f"{where}: labels and closed must be given with cuts")
+    return categories, names, cuts
 
 
 def _range(name: str, value: Any) -> tuple[float, float]:

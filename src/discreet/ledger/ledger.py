@@ -793,20 +793,14 @@ class Ledger:
         ValueError
             If an argument is not allowed, or the dataset's name is nearly that of another one.
         LedgerError
-            If the ledger is invalid or cannot be written. If the entry is in it anyway (the
-            disk filled between entry and head), it counts as spent.
+            If the ledger is invalid or cannot be written. If the entry is in it anyway, it counts as spent.
         """
         dataset, records = _name(dataset), tuple(records)
-        if not records or not all(isinstance(record, MechanismRecord | ReportRecord) for record in records):
-            raise ValueError(
-                "records: must be at least one MechanismRecord or ReportRecord (batches of the shuffle model "
-                "have a separate guarantee, which no ledger composes)"
-            )
+        _check_records(records)
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         if users is not None:
             users = checks.integer("users", users, 0)
-        limit_check = checks.flag("limit_check", limit_check)
-        once = checks.flag("once", once)
+        limit_check, once = checks.flag("limit_check", limit_check), checks.flag("once", once)
         if once and not purpose:
             raise ValueError("purpose = '': must name the release if once = True")
         _line("purpose", purpose)
@@ -825,17 +819,24 @@ class Ledger:
             "purpose": purpose,
             "checked": limit_check,
         }
+        return self._reserved(dataset, records, content, alone, once)
+
+    def _reserved(
+        self, dataset: str, records: tuple[Record, ...], content: Mapping[str, Any],
+        alone: Mapping[float, float], once: bool,
+    ) -> Reservation:  # fmt: skip
+        """Append the entry, or find that of ``once``. alone : epsilon of the records by delta."""
         with self._writing():
             self._check_name(dataset)
             if once and (known := self._unmarked(dataset, content)) is not None:
                 return Reservation(dataset, known.number, known.hash)
             owner = _owners(self._entries).get(dataset, _NOBODY)
-            if owner.key and not limit_check:
+            if owner.key and not content["checked"]:
                 raise ValueError(
                     f"limit_check = False: must be True, because the limit of {dataset!r} is signed with the "
                     f"key {owner.key}"
                 )
-            if limit_check:
+            if content["checked"]:
                 _check_limit(dataset, self._of(dataset), records, alone)
             entry = self._append("reserve", dataset, **content)
         return Reservation(dataset, entry.number, entry.hash)
@@ -1089,6 +1090,14 @@ def _key(dataset: str) -> str:
     """Return one text for all names that look the same."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", dataset).casefold())
     return "".join(folded.split())
+
+
+def _check_records(records: Sequence[Any]) -> None:
+    if not records or not all(isinstance(record, MechanismRecord | ReportRecord) for record in records):
+        raise ValueError(
+            "records: must be at least one MechanismRecord or ReportRecord (batches of the shuffle model "
+            "have a separate guarantee, which no ledger composes)"
+        )
 
 
 def _line(name: str, value: Any) -> None:

@@ -89,6 +89,9 @@ class Check:
     ok: bool
 
 
+_Part = tuple[str, Callable[[], Iterator[Check]]]
+
+
 def verify(
     folder: str | Path,
     ledger: LedgerLike | None = None,
@@ -127,24 +130,10 @@ def verify(
         raise ValueError(
             f"folder = {str(folder)!r}: must be a folder that `discreet learn` made, with its {JSON_NAME}"
         )
-    try:
-        document = read_json(folder / JSON_NAME)
-        version = document.get("version") if isinstance(document, dict) else None
-        if type(version) is int and version < OLDEST:
-            words = (
-                f"version {version}: written by an older version of this library; must be version {OLDEST} "
-                f"to {VERSION} (verify it with the library that wrote it)"
-            )
-            return [Check(f"{JSON_NAME}: version", words, VERSION, False)]
-        broken = list(violations(document))
-    except FileNotFoundError:
-        return [Check(JSON_NAME, "a statement", "no such file in the folder", False)]
-    except _WRONG as error:
-        return [Check(JSON_NAME, JSON_NAME, str(error), False)]
-    if broken:
-        return [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
-    found: list[Check] = []
-    parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+    document, wrong = _read_statement(folder)
+    if wrong:
+        return wrong
+    parts: list[_Part] = [
         (f"{JSON_NAME}: text", lambda: _check_text(folder, document)),
         ("fingerprint", lambda: _leaves("fingerprint", document["fingerprint"], fingerprint_of(document))),
         ("files", lambda: _check_files(folder, document)),
@@ -160,6 +149,17 @@ def verify(
         parts.append(("ledger", lambda: _check_ledger(folder, document, ledger)))
     if limit_key is not None:
         parts.append(("limit's key", lambda: _check_limit_key(document, ledger, limit_key)))
+    return _run_parts(parts, progress)
+
+
+_MADE = ("release.parquet", "schema.toml", MARKDOWN_NAME)
+_WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
+"""Exceptions that a damaged or forged file can cause in the readers."""
+
+
+def _run_parts(parts: Sequence[_Part], progress: Progress | None) -> list[Check]:
+    """Return the checks of all parts; a part that cannot be read is a check that fails."""
+    found: list[Check] = []
     for done, (name, part) in enumerate(parts):
         if progress is not None:
             progress("verify", done, len(parts))
@@ -170,9 +170,23 @@ def verify(
     return found
 
 
-_MADE = ("release.parquet", "schema.toml", MARKDOWN_NAME)
-_WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
-"""Exceptions that a damaged or forged file can cause in the readers."""
+def _read_statement(folder: Path) -> tuple[Any, list[Check]]:
+    """Read the statement; also return the checks that fail if it is none that can be compared."""
+    try:
+        document = read_json(folder / JSON_NAME)
+        version = document.get("version") if isinstance(document, dict) else None
+        if type(version) is int and version < OLDEST:
+            words = (
+                f"version {version}: written by an older version of this library; must be version {OLDEST} "
+                f"to {VERSION} (verify it with the library that wrote it)"
+            )
+            return None, [Check(f"{JSON_NAME}: version", words, VERSION, False)]
+        broken = list(violations(document))
+    except FileNotFoundError:
+        return None, [Check(JSON_NAME, "a statement", "no such file in the folder", False)]
+    except _WRONG as error:
+        return None, [Check(JSON_NAME, JSON_NAME, str(error), False)]
+    return document, [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
 
 
 def _same(stated: Any, recomputed: Any) -> bool:

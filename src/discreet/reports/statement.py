@@ -365,23 +365,7 @@ def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
         "purpose": facts.purpose,
         "sentence": sentence_of(facts, whole, alone, said),
         "warnings": list(_warnings(facts, whole, verdict)),
-        "population": {
-            "dataset": schema.dataset,
-            "unit": schema.unit,
-            "users": facts.users,
-            "users_public": guarantee.users_public,
-            "episodes_per_user": schema.episodes_per_user,
-            "contribute": schema.contribute,
-            "horizon": schema.horizon,
-            "states": schema.layout.states,
-            "actions": schema.layout.actions,
-            "pairs": schema.layout.rows,
-            "provenance": dict(schema.provenance),
-            **({} if schema.groups is None else {"groups": {
-                "column": schema.groups.column, "labels": list(schema.groups.labels),
-            }}),
-            "schema": schema.hash,
-        },
+        "population": _population(facts),
         "data": _data(schema),
         "guarantee": of_guarantee(guarantee, version),
         "delta": {
@@ -413,6 +397,27 @@ def make_statement(facts: RunFacts, version: int = VERSION) -> Statement:
     if broken is not None:
         raise ValueError(f"statement: {broken}")
     return Statement(ordered(document))
+
+
+def _population(facts: RunFacts) -> dict[str, Any]:
+    schema = facts.schema
+    return {
+        "dataset": schema.dataset,
+        "unit": schema.unit,
+        "users": facts.users,
+        "users_public": facts.guarantee.users_public,
+        "episodes_per_user": schema.episodes_per_user,
+        "contribute": schema.contribute,
+        "horizon": schema.horizon,
+        "states": schema.layout.states,
+        "actions": schema.layout.actions,
+        "pairs": schema.layout.rows,
+        "provenance": dict(schema.provenance),
+        **({} if schema.groups is None else {"groups": {
+            "column": schema.groups.column, "labels": list(schema.groups.labels),
+        }}),
+        "schema": schema.hash,
+    }  # fmt: skip
 
 
 def _check_known_to(version: int, facts: RunFacts) -> None:

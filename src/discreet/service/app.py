@@ -683,6 +683,63 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
         return Response(text, code, headers, "text/html; charset=utf-8")
 
 
+def _handle_errors(app: FastAPI, service: Service) -> None:
+    """Add the answers to errors."""
+
+    @app.exception_handler(ServiceError)
+    async def refusal(request: Request, error: ServiceError) -> Response:
+        return _told_of(service, request, error)
+
+    @app.exception_handler(SQLAlchemyError)
+    async def broken(request: Request, error: SQLAlchemyError) -> Response:
+        return _told_of(service, request, error)
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        words = {404: _WORDS["unknown"], 405: "this method is not for this address"}
+        said = {"reason": "unknown", "words": words.get(error.status_code, "the request is not understood")}
+        headers = dict(error.headers) if error.headers else None
+        return _json(error.status_code, said, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return _refused("malformed", "the request is not of the form that is described")
+
+
+def _describe(app: FastAPI, service: Service) -> None:
+    """Let the application's OpenAPI description show the operator's token and a message of the open plan."""
+    told = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        """Return the description with a message of the open plan as an example."""
+        found = told()
+        if service.takes_people:
+            described.declare_operator(found)
+        example = service.example() if service.takes_people else None
+        if example is not None:
+            described.show_example(found, example)
+        return found
+
+    app.openapi = openapi
+
+
+def _own_state(app: FastAPI, service: Service, texts: described.Texts) -> None:
+    """Add the routes of the statement and of the service's state."""
+
+    @app.get("/statement", **texts.statement)
+    async def statement() -> Response:
+        return Response(service.statement, 200, media_type="application/json")
+
+    @app.get("/health", **texts.health)
+    async def health() -> Response:
+        return await service.healthy()
+
+    @app.get("/metrics", **texts.metrics)
+    async def metrics() -> Response:
+        shown = generate_latest(_Uncreated(service.registry))
+        return Response(shown, 200, media_type="text/plain; version=0.0.4")
+
+
 def application(service: Service) -> FastAPI:
     """Return the application with its routes."""
 
@@ -716,39 +773,9 @@ def application(service: Service) -> FastAPI:
         )
     app.add_middleware(Heads)
 
-    @app.exception_handler(ServiceError)
-    async def refusal(request: Request, error: ServiceError) -> Response:
-        return _told_of(service, request, error)
-
-    @app.exception_handler(SQLAlchemyError)
-    async def broken(request: Request, error: SQLAlchemyError) -> Response:
-        return _told_of(service, request, error)
-
-    @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
-        words = {404: _WORDS["unknown"], 405: "this method is not for this address"}
-        said = {"reason": "unknown", "words": words.get(error.status_code, "the request is not understood")}
-        headers = dict(error.headers) if error.headers else None
-        return _json(error.status_code, said, headers)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        return _refused("malformed", "the request is not of the form that is described")
-
+    _handle_errors(app, service)
+    _describe(app, service)
     texts = described.Texts(service.study, service.study.trust != "joint")
-    told = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        """Return the description with a message of the open plan as an example."""
-        found = told()
-        if service.takes_people:
-            described.declare_operator(found)
-        example = service.example() if service.takes_people else None
-        if example is not None:
-            described.show_example(found, example)
-        return found
-
-    app.openapi = openapi
 
     @app.get("/plan", **texts.plan)
     async def plan(request: Request) -> Response:
@@ -765,17 +792,5 @@ def application(service: Service) -> FastAPI:
     if isinstance(service.writer, Writer):
         _public(app, service, texts)
 
-    @app.get("/statement", **texts.statement)
-    async def statement() -> Response:
-        return Response(service.statement, 200, media_type="application/json")
-
-    @app.get("/health", **texts.health)
-    async def health() -> Response:
-        return await service.healthy()
-
-    @app.get("/metrics", **texts.metrics)
-    async def metrics() -> Response:
-        shown = generate_latest(_Uncreated(service.registry))
-        return Response(shown, 200, media_type="text/plain; version=0.0.4")
-
+    _own_state(app, service, texts)
     return app

@@ -345,10 +345,7 @@ class _Test:
         step_row = (counts.moves * centred[state]).sum(axis=1) * g_row
         used, levels, groups = np.flatnonzero(self.testable), np.flatnonzero(self.levels), self.groups
         people, records = self._simulated(np.concatenate([used, groups]))
-        often = np.bincount(records.row, minlength=told.layout.rows)
-        used = used[often[used] >= _RECORDS]
-        levels = levels[told.per_state(often.astype(np.float64))[levels] >= _RECORDS]
-        groups = groups[often[groups] >= _RECORDS]
+        used, levels, groups = self._recorded(records.row, used, levels, groups)
 
         slopes = _Slopes(
             g_row, g_state, q - step_row, v - step_state, np.where(own, g_state, 0.0), v, centred
@@ -380,11 +377,7 @@ class _Test:
         )
         tested = np.zeros(state.size, bool)
         tested[used] = True
-        spread = told.question.episodes * (
-            np.maximum(counts.moves, 0.0) * (centred[state] - step_row[:, None]) ** 2
-        ).sum(axis=1)
-        spread += told.noise.moves**2 * np.square(centred[state]).sum(axis=1)
-        deviation = g_row * np.sqrt(spread)
+        deviation = g_row * self._spread(centred, step_row)
         least, most = told.question.bounds
         return Consistency(
             contrasts=self._by_state(contrasts, reached),
@@ -397,6 +390,25 @@ class _Test:
             tested=True,
             scale=most - least,
         )
+
+    def _recorded(self, rows: Ints, used: Ints, levels: Ints, groups: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return those rows, states and groups of which the simulation has enough records."""
+        often = np.bincount(rows, minlength=self.told.layout.rows)
+        of_state = self.told.per_state(often.astype(np.float64))
+        return (
+            used[often[used] >= _RECORDS],
+            levels[of_state[levels] >= _RECORDS],
+            groups[often[groups] >= _RECORDS],
+        )
+
+    def _spread(self, centred: Floats, step_row: Floats) -> Floats:
+        """Return the standard deviation of a row's sum of values of its next states."""
+        told, values = self.told, centred[self.row_state]
+        spread = told.question.episodes * (
+            np.maximum(self.counts.moves, 0.0) * (values - step_row[:, None]) ** 2
+        ).sum(axis=1)
+        spread += told.noise.moves**2 * np.square(values).sum(axis=1)
+        return np.asarray(np.sqrt(spread))
 
     def _by_state(self, found: Discrepancies, reached: Floats) -> Discrepancies:
         """Take the largest excess of a state's actions for the size, rather than their sum."""

@@ -76,7 +76,7 @@ probability), and the variances are estimated. Without support the intervals are
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -769,14 +769,10 @@ def evaluate(
 
     Parameters
     ----------
-    release : StepwiseRelease
-        Counts per step; read twice.
-    spec : Spec
-        The layout, and known rewards if they are public.
-    candidates : mapping of name to PolicyEstimate
-        Any name but "behaviour".
-    level : float
-        Level of the intervals, in (0, 1).
+    release : counts per step; read twice
+    spec : the layout, and known rewards if they are public
+    candidates : mapping of name to PolicyEstimate; any name but "behaviour"
+    level : level of the intervals, in (0, 1)
     return_bound : float, optional
         Public bound of the return of one episode, in (0, H]; H by default. Unsupported pairs have values up
         to it.
@@ -792,9 +788,8 @@ def evaluate(
     """
     reader, layout = _StepReader(release, spec), spec.layout
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
-    horizon = float(layout.horizon)
     if return_bound is not None:
-        return_bound = checks.real("return_bound", return_bound, 0.0, horizon, open_low=True)
+        return_bound = checks.real("return_bound", return_bound, 0.0, float(layout.horizon), open_low=True)
     declared = _Declared.of(spec, return_bound)
     least, bound = float(declared.floor[0]), float(declared.ceiling[0])
     clusters = checks.integer("episodes_per_user", episodes_per_user, 1)
@@ -804,23 +799,12 @@ def evaluate(
     walks = {name: _Walk(reader, candidate, declared, clusters) for name, candidate in candidates.items()}
     everywhere = np.ones((layout.horizon, layout.states), bool)
     behaviour = _Walk(reader, PolicyEstimate(uniform(layout), everywhere), declared, clusters)
-    visits = np.empty((layout.horizon, layout.rows))
-    direct = np.zeros(2)  # sum of mean rewards and variance of its noise, in units of episodes
-    for h in reversed(range(layout.horizon)):
-        step = reader.step(h)
-        visits[h] = step.visits
-        direct += _rewards(reader, h, step)
-        for walk in (behaviour, *walks.values()):
-            walk.back(h, step)
+    visits, direct = _read_backward(reader, (behaviour, *walks.values()))
     people = float(users) if clusters == 1 else max(float(visits[0].sum()), 1.0)
     start = np.add.reduceat(visits[0], layout.state_ptr[:-1])
     first = simplex_rows((start / people)[None])[0]
-    for walk in walks.values():
-        walk.start(first)
-    for h in range(layout.horizon) if walks else ():
-        step = reader.step(h)
-        for walk in walks.values():
-            walk.forward(h, step)
+    if walks:
+        _read_forward(reader, tuple(walks.values()), first)
     cells = np.diff(layout.state_ptr).astype(np.float64)
     ends = {BEHAVIOUR: _behaviour_ends(behaviour, visits, people, direct)}
     ends.update({name: walk.ends(start, cells, people) for name, walk in walks.items()})
@@ -830,11 +814,34 @@ def evaluate(
         used={name: walk.used for name, walk in walks.items()},
         gains={name: walk.gains for name, walk in walks.items()},
         gain_errors={name: walk.gain_errors for name, walk in walks.items()},
-        least=least,
-        bound=bound,
-        level=level,
-        ends=ends,
-    )
+        least=least, bound=bound, level=level, ends=ends,
+    )  # fmt: skip
+
+
+def _read_backward(reader: _StepReader, walks: Sequence[_Walk]) -> tuple[Floats, Floats]:
+    """Read the release from the last step to the first.
+
+    Returns (H, rows) visits, and the sum of mean rewards and the variance of its noise, in units of episodes.
+    """
+    layout = reader.layout
+    visits, direct = np.empty((layout.horizon, layout.rows)), np.zeros(2)
+    for h in reversed(range(layout.horizon)):
+        step = reader.step(h)
+        visits[h] = step.visits
+        direct += _rewards(reader, h, step)
+        for walk in walks:
+            walk.back(h, step)
+    return visits, direct
+
+
+def _read_forward(reader: _StepReader, walks: Sequence[_Walk], first: Floats) -> None:
+    """Read the release from the first step to the last. first : (S,) distribution of first states."""
+    for walk in walks:
+        walk.start(first)
+    for h in range(reader.layout.horizon):
+        step = reader.step(h)
+        for walk in walks:
+            walk.forward(h, step)
 
 
 def _rewards(reader: _StepReader, h: int, step: _ReleasedStep) -> Floats:

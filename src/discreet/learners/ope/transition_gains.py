@@ -226,7 +226,14 @@ class Chain:
             both -= (self.usual * both).sum(axis=1, keepdims=True)
             both[self.ends] = 0.0
             pooled[i] = both / self.seen[:, None]
+        return (found, *self._covariances(order, rows, own, pooled))
 
+    def _covariances(self, order: Ints, rows: Ints, own: Floats, pooled: Floats) -> tuple[Floats, Floats]:
+        """Return two (n, n) covariances of gains: of all errors, and of the noise of privacy alone.
+
+        order, rows : changed states and the rows of their new actions
+        own, pooled : slopes in cells of these rows, and in cells of any row of a state
+        """
         luck = self.luck.copy()
         luck[rows] = self.luck_of(order, rows, own[-1])
         every = self.noise + luck
@@ -239,13 +246,13 @@ class Chain:
 
         def covariance(cells: Floats) -> Floats:
             root, mine = np.sqrt(self.told.per_state(cells)) * shared, np.sqrt(cells[rows])
-            x = (pooled * root).reshape(counts.size, -1)
+            x = (pooled * root).reshape(len(own), -1)
             y, z = (own * (mine * alone)), (pooled[:, order] * (mine * shared[order]))
-            y, z = (table.reshape(counts.size, -1) for table in (y, z))
+            y, z = (table.reshape(len(own), -1) for table in (y, z))
             return np.asarray(x @ x.T + y @ z.T + z @ y.T + y @ y.T)
 
         of_noise = covariance(self.noise)
-        return found, of_noise + covariance(luck) + self.unseen(rows, own), of_noise
+        return of_noise + covariance(luck) + self.unseen(rows, own), of_noise
 
     def _censored(
         self, changed: Ints, rows: Ints, ours: Floats, reached: Floats, half: float
