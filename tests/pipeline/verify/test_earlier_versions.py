@@ -44,7 +44,7 @@ from discreet.reports.statement import (
 )
 from discreet.reports.statement_schema import violations
 
-HERE = Path(__file__).parent / "version_4"
+HERE = Path(__file__).parents[1] / "version_4"
 STATEMENTS = json.loads((HERE / "statements.json").read_text("utf-8"))
 GUARANTEES = json.loads((HERE / "guarantees.json").read_text("utf-8"))
 
