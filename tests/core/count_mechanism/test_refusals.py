@@ -12,7 +12,6 @@ import pytest
 
 from discreet.accounting.binomial_noise import Flips
 from discreet.accounting.binomial_noise_event import BinomialRecord
-from discreet.core import clipped_returns as steered
 from discreet.core import count_kernels as kernels
 from discreet.core import rng as randomness
 from discreet.core.correlated_noise.binary_tree import Tree
@@ -209,12 +208,3 @@ def test_exact_noise_beyond_what_adds_up_is_refused() -> None:
     for draw in (2**46 + 1, -(2**46) - 1):
         with pytest.raises(OverflowError, match=r"above 2\^46 grid units"):
             randomness._units(np.array([0, draw]), 4)
-
-
-def test_cut_rewards_are_judged_at_their_widest() -> None:
-    """A cut of 2 of H = 4 may double; the other families stay."""
-    names = list(CUT.row_families)
-    scales = np.arange(1.0, len(names) + 1)
-    wide = steered.widest_scales(CUT, scales)
-    assert (wide / scales).tolist() == [2.0 if name == "cut_reward_sums" else 1.0 for name in names]
-    assert (steered.widest_scales(QUERY, scales[:3]) == scales[:3]).all()

@@ -14,9 +14,9 @@ from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
 from discreet.core.count_query import CountQuery
 from discreet.core.count_sessions import CountSession
 from discreet.core.layout import Layout
+from discreet.core.releases import Plan, Release, Schedule
 from discreet.core.rng import Secure, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.mechanisms.interfaces import Plan, Release, Schedule
 from discreet.mechanisms.privatizers.central import DECAYS, Central
 from discreet.mechanisms.restore_session import restore
 
@@ -240,3 +240,13 @@ def test_it_can_be_saved(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_array_equal(again._measured, measured)
     np.testing.assert_array_equal(flat(again.release().estimates), flat(last.estimates))
     assert again.release().estimates["transition_counts"].law == last.estimates["transition_counts"].law
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3, 0.9, 0.999])
+def test_what_fixed_point_adds_is_the_formula(decay: float) -> None:
+    """(5/4) 2^-20 sqrt(2 H (B - 1) (1 + lambda) / (1 - lambda)); of one release nothing has been rounded."""
+    for releases, horizon in ((2, 1), (5, 7), (100, 20)):
+        squared = (5 / 4 / 2**20) ** 2 * 2 * horizon * (releases - 1) * (1 + decay) / (1 - decay)
+        assert Decaying(decay).rounding(releases, horizon) == pytest.approx(math.sqrt(squared), rel=1e-12)
+    assert Decaying(decay).rounding(1, 9) == Decaying(decay).rounding(0, 9) == 0.0
+    assert FINE == 2**20

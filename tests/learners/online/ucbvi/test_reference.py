@@ -7,7 +7,6 @@ import pytest
 from projected import project_rows
 
 from discreet.learners.online.ldp_obi import LDPOBI
-from discreet.learners.online.policy_optimization import OPPO, PrivateUCBPO
 from discreet.learners.online.pucb import PUCB
 from discreet.learners.online.ucbvi import DPUCBVI, UCBVI, PrivateUCBVI
 
@@ -223,118 +222,6 @@ def test_azar(made, bonus_name):
         setting, release, post="none", bonus=bonus, cap=lambda h: float(H), monotone_from=top
     )
     check(learner, setting, release, expected)
-
-
-@pytest.mark.parametrize("quiet", [True, False])
-@pytest.mark.parametrize("constants", ["tight", "published"])
-def test_pucb(made, quiet, constants):
-    setting = made(seed=4)
-    share = 0.05 / 4
-    tight = constants == "tight"
-    width = np.sqrt(2 * np.log(K * (H * rows_of(setting) if tight else 1) / share))
-    stat, priv = 0.05, 0.2
-    e = 0.0 if quiet else max(setting.errors[:3])
-    release = setting.release(quiet=quiet)
-    n = release.estimates["visits"].value
-    if not quiet:
-        assert (n < 2 * e).any()
-        assert (n > 2 * e).any()
-
-    def bonus(h, at, m, v):
-        if m.n[at] < 2 * e:
-            return np.inf
-        g = H - h if tight else H
-        psi = (1 + S * g) * (3 * e / m.n[at] + 2 * e**2 / m.n[at] ** 2)
-        return stat * (g + 1) * width / np.sqrt(max(m.n[at] - e, 1)) + priv * psi
-
-    learner = PUCB(
-        preset="theory", constants=constants, stat_scale=stat, priv_scale=priv, stationary=made.pooled
-    )
-    expected = reference(setting, release, post="raw", bonus=bonus, cap=left, alpha=0.0)
-    check(learner, setting, release, expected)
-
-
-@pytest.mark.parametrize("quiet", [True, False])
-@pytest.mark.parametrize("constants", ["tight", "published"])
-def test_ldp_obi(made, quiet, constants):
-    setting = made(seed=5)
-    pairs, sat = rows_of(setting), rows_of(setting) * K * H
-    users, alpha, stat, priv = 1000, 1.5, 0.03, 0.2
-    if constants == "tight":
-        outer = max(1, np.sqrt(np.log(2 * sat / 0.05) / 2))
-        inner = np.sqrt(2 * S * np.log(2 * sat / 0.05))
-    else:
-        log = np.log(4 * np.pi**2 * pairs * H * (users + 1) ** 3 / 0.05)
-        outer, inner = np.sqrt(2 * log), np.sqrt(14 * S * log)
-    e1, e2, e3, e_row = (0, 0, 0, 0) if quiet else setting.errors
-    release = setting.release(quiet=quiet, users=users)
-
-    def bonus(h, at, m, v):
-        d_r = max(1, m.n[at] + alpha * e1)
-        d_p = max(1, m.n3[at].sum() + alpha * e_row)
-        m.p[at] = m.mass[at] / d_p  # two denominators in this paper
-        g = H - h if constants == "tight" else H
-        b_r = stat * outer / np.sqrt(d_r) + priv * ((alpha + 1) * e1 + e2) / d_r
-        b_p = stat * inner / np.sqrt(d_p) + priv * (S * e3 + (alpha + 1) * e_row) / d_p
-        return b_r + g * b_p
-
-    learner = LDPOBI(
-        preset="theory", constants=constants, alpha=alpha, stat_scale=stat, priv_scale=priv,
-        stationary=made.pooled,
-    )  # fmt: skip
-    expected = reference(setting, release, post="raw", bonus=bonus, cap=left, alpha=alpha)
-    check(learner, setting, release, expected)
-
-
-@pytest.mark.parametrize(
-    ("constants", "post", "quiet"),
-    [
-        ("tight", "raw", False), ("tight", "lp", False), ("tight", "lp", True),
-        ("published", "raw", False), ("published", "lp", False), ("published", "raw", True),
-        ("efroni", "none", True),
-    ],
-)  # fmt: skip
-def test_policy_optimization(made, constants, post, quiet):
-    setting = made(seed=6)
-    layout = setting.layout
-    sat = rows_of(setting) * K * H
-    outer, inner = {
-        "tight": (max(1, np.sqrt(np.log(2 * sat / 0.05) / 2)), np.sqrt(2 * S * np.log(2 * sat / 0.05))),
-        "published": (np.sqrt(2 * np.log(4 * sat / 0.05)), np.sqrt(4 * S * np.log(6 * sat / 0.05))),
-        "efroni": (np.sqrt(2 * np.log(12 * sat / 0.05)), np.sqrt(4 * S * np.log(18 * sat / 0.05))),
-    }[constants]
-    stat, priv, eta = 0.01, 0.1, 0.02
-
-    def bonus(h, at, m, v):
-        g, d = (H - h if constants == "tight" else H), m.d[at]
-        first = stat * outer / np.sqrt(d) + priv * m.lambda_r / d
-        return first + g * (stat * inner / np.sqrt(d) + priv * m.lambda_p / d)
-
-    options = {"preset": "theory", "constants": constants, "stat_scale": stat, "eta": eta}
-    if constants == "efroni":
-        learner = OPPO(**options, stationary=made.pooled)
-    else:
-        learner = PrivateUCBPO(**options, priv_scale=priv, post=post, stationary=made.pooled)
-    allowed = np.ones((S, A), bool) if layout.mask is None else layout.mask
-    logits = np.where(allowed, 0.0, -np.inf)[None].repeat(H, 0)
-    state, before = learner.begin(setting.spec, TIES), 0
-    q = np.zeros((H, S, A))
-    for number, users in enumerate((0, 1, 2, 7)):  # the last release is read by five people at once
-        release = setting.release(number=number, users=users, quiet=quiet or number == 0)
-        if number == 0:
-            zeros = {k: np.zeros_like(e.value) for k, e in release.estimates.items()}
-            for name, estimate in release.estimates.items():
-                object.__setattr__(estimate, "value", zeros[name])
-        logits = logits + eta * (users - before) * np.nan_to_num(q)
-        before = users
-        policy = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        policy /= policy.sum(axis=-1, keepdims=True)
-        plan_, state = learner.plan(state, release)
-        np.testing.assert_allclose(plan_.policy, policy, rtol=1e-12, atol=1e-13)
-        q, v = reference(setting, release, post=post, bonus=bonus, cap=left, policy=policy)
-        got = layout.from_rows(state.q)
-        np.testing.assert_allclose(got[:, allowed], q[:, allowed], rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(state.values, v, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("cap", ["H-h+1", "H"])

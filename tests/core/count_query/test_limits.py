@@ -7,22 +7,20 @@ import math
 import os
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
 import pytest
 
 from discreet.core import checks
-from discreet.core import clipped_returns as steered
 from discreet.core.correlated_noise.binary_tree import Tree
-from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
+from discreet.core.correlated_noise.decaying_sum import Decaying
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.per_pair_schedule import Clocks
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
-from discreet.core.count_mechanism import Batches, CountMechanism, Exact, Prefixes, Stated
+from discreet.core.count_mechanism import Batches, CountMechanism, Prefixes, Stated
 from discreet.core.count_query import CountQuery, cut_to
 from discreet.core.events import MechanismRecord, joint_loss
 from discreet.core.guarantee import guarantee_of, no_guarantee
@@ -33,7 +31,6 @@ from discreet.core.releases import Estimate, Measurement, Message, Plan, Release
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectory
-from discreet.mechanisms.open_session import session_of
 
 LAYOUT = Layout(3, 2, 4)
 BELOW_1, ABOVE_0 = math.nextafter(1, 0), math.ulp(0.0)
@@ -128,11 +125,6 @@ def test_a_release_has_two_thousand_million_cells_at_most() -> None:
     query.check_cells(query.cells)
     with pytest.raises(ValueError, match=r"need 120 cells \(H=4, pairs=6, S=3\): at most 119 are"):
         query.check_cells(query.cells - 1)
-
-
-def test_texts_in_messages_are_cut_behind_300_letters() -> None:
-    assert checks.said("x" * 298) == repr("x" * 298)
-    assert checks.said("x" * 299) == "'" + "x" * 299 + "..."
 
 
 @pytest.mark.parametrize(
@@ -255,61 +247,6 @@ def test_calls_that_leave_something_out(call: Callable[..., Any], defaults: dict
     assert {one.name: one.default for one in given if one.default is not one.empty} == defaults
 
 
-# ------------------------------------------------------------------------------ users that still add up
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "source", "units"),
-    [
-        (lambda s: CountMechanism(asked(), s, "seeded", Exact()), Seeded(0), 1),
-        (
-            lambda s: CountMechanism(
-                asked(), s, "secure", Batches(), 1, np.full(3, 20.0), reward_grid=64
-            ),
-            Secure(64), 64,
-        ),
-        (
-            lambda s: CountMechanism(
-                asked(), s, "secure", Batches(0.5), 2, np.full(3, 20.0), reward_grid=64, stated=Stated(1e-6)
-            ),
-            Secure(64), 2**20,
-        ),
-    ],
-    ids=["plain", "grid", "fixed point"],
-)  # fmt: skip
-@pytest.mark.parametrize("before", [0, 1])
-def test_sums_of_all_users_stay_below_2_to_51_units(
-    mechanism: Callable[[Schedule], CountMechanism], source: Any, units: int, before: int
-) -> None:
-    """H = 4 records of a user, each of up to so many units: in two plans, so that users before count too."""
-    most = 2**51 // (4 * units)
-    for more, fits in ((0, True), (1, False)):
-        if units == 2**20 and not fits:
-            break  # a schedule of so many users is refused before anybody comes: below
-        schedule = Schedule(most + more, times=np.array([0, *[1] * before, most + more - 1]))
-        with session_of(mechanism(schedule), source) as session:
-            session.release()
-            if before:
-                session.begin(Plan(np.zeros((4, 3), np.int64), 1))
-                session.absent()
-                session.release()
-            with nullcontext() if fits else pytest.raises(ValueError, match=f"more than {most} users in all"):
-                session.begin(Plan(np.zeros((4, 3), np.int64), most + more - before))
-    if units == 2**20:
-        with pytest.raises(ValueError, match="do not stay exact in fixed point"):
-            mechanism(Schedule(most + 1, times=np.array([0, 5])))
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.3, 0.9, 0.999])
-def test_what_fixed_point_adds_is_the_formula(decay: float) -> None:
-    """(5/4) 2^-20 sqrt(2 H (B - 1) (1 + lambda) / (1 - lambda)); of one release nothing has been rounded."""
-    for releases, horizon in ((2, 1), (5, 7), (100, 20)):
-        squared = (5 / 4 / 2**20) ** 2 * 2 * horizon * (releases - 1) * (1 + decay) / (1 - decay)
-        assert Decaying(decay).rounding(releases, horizon) == pytest.approx(math.sqrt(squared), rel=1e-12)
-    assert Decaying(decay).rounding(1, 9) == Decaying(decay).rounding(0, 9) == 0.0
-    assert FINE == 2**20
-
-
 # ------------------------------------------------------------------------------ what is counted
 
 
@@ -327,19 +264,3 @@ def test_of_one_step_only_its_record_is_counted() -> None:
 @pytest.mark.parametrize(("states", "horizon"), [(3, 4), (4, 3), (2, 2)])
 def test_first_visits_are_at_most_one_a_state_and_one_a_step(states: int, horizon: int) -> None:
     assert CountQuery(Layout(states, 2, horizon)).first_records == min(states, horizon)
-
-
-def test_returns_are_clipped_and_cuts_lie_on_the_grid() -> None:
-    record = Trajectory(np.zeros(5, int), np.zeros(4, int), np.array([0.5, 0.5, 0.25, 0.0]))
-    assert steered.clipped_return(groups(1.0), record) == 1.0
-    assert steered.clipped_return(groups(1.5), record) == 1.25
-    steered.check_on_grid("x", 1.5, 2)
-    steered.check_on_grid("x", 1.3, None)
-    with pytest.raises(ValueError, match=r"x = 1\.25: must be a multiple of 1 / 2, as rewards are"):
-        steered.check_on_grid("x", 1.25, 2)
-    with pytest.raises(ValueError, match="query.cut = 1.25"):
-        CountMechanism(
-            cut(1.25), Schedule(9), "secure", Batches(), 1, np.full(3, 20.0), reward_grid=2
-        )  # fmt: skip
-    made = CountMechanism(cut(1.25), Schedule(9), "secure", Batches(), 1, np.full(3, 20.0), reward_grid=4)
-    assert replace(made, query=cut(1.5)).query.cut == 1.5

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import discreet as dr
 from discreet import registry
 from discreet.envs.mdp.tabular import RewardMap
 from discreet.experiments import build_run
-from discreet.experiments.labels import privacy_words, short_labels
+from discreet.experiments.labels import short_labels
 from discreet.experiments.results import RunFolder
 from discreet.experiments.run_config import RunConfig
 from discreet.utils.toml_file import read_toml
@@ -26,65 +26,6 @@ GAUSSIAN = {"epsilon": 1.0, "delta": 1e-6}
 def played(learner: Any, privatizer: Any, mdp: Any = None, **options: Any) -> dr.Result:
     world = dr.make("riverswim", **RIVER) if mdp is None else mdp
     return dr.simulate(world, learner, privatizer, **{"episodes": 60, "workers": 1, **options})
-
-
-def test_runs_that_differ_have_different_names() -> None:
-    """Options, presets, delta, horizons, seeds: whatever differs, no two curves have one name."""
-    central = dr.Central(epsilon=1.0)
-    results = [
-        played(dr.DPUCBVI(), central),
-        played(dr.DPUCBVI(bonus_scale=0.2), central),
-        played(dr.DPUCBVI(bonus_scale=0.2), dr.Central(epsilon=1.0, release="tree", noise="laplace")),
-        played(dr.learners.PrivateUCBVI(preset="paper"), central),
-        played(dr.learners.PrivateUCBVI(preset="paper"), dr.Central(epsilon=1.0, preset="paper")),
-        played(dr.learners.UCBVI(), dr.NoPrivacy()),
-        played(dr.learners.UCBVI(bonus="bernstein"), dr.NoPrivacy()),
-        played(dr.DPUCBVI(), dr.Central(**GAUSSIAN)),
-        played(dr.DPUCBVI(), dr.Central(epsilon=1.0, delta=1.2e-6)),
-        played(dr.DPUCBVI(), dr.Central(epsilon=1.0001)),
-        played(dr.DPUCBVI(), central, seed=1),
-        played(dr.DPUCBVI(), central, by="batch"),
-    ]
-    labels, shared = short_labels(results)
-    assert not shared
-    names = [f"{label}: {privacy_words(r.guarantee)}" for label, r in zip(labels, results, strict=True)]
-    assert len(set(names)) == len(results)
-    assert results[1].label == "DPUCBVI (bonus_scale=0.2)"
-    assert results[3].label == "PrivateUCBVI (learner.preset=paper)"  # Central's own noise beside it
-    assert results[4].label == "PrivateUCBVI (paper)"
-    assert results[4].guarantee.epsilon > 1.5  # a privatizer's preset does touch privacy: stated is 1
-    assert "(stated 1)" in privacy_words(results[4].guarantee)
-    assert results[3].guarantee.epsilon == pytest.approx(1.0, rel=1e-9)  # a learner's does not
-    assert results[6].label == "UCBVI (bonus=bernstein)"
-    assert labels[-1] == "DPUCBVI [by=batch, seed=0]"  # what differs in epsilon is told by its budget
-    figure = dr.experiments.regret_figure(results[:5])
-    drawn = [text.get_text() for text in figure.axes[0].texts] or figure.legends[0].get_texts()
-    assert len({str(text) for text in drawn}) == 6  # and the uniform policy
-    compared = dr.compare(results[:2])
-    assert [one.label for one in compared] == ["DPUCBVI", "DPUCBVI (bonus_scale=0.2)"]
-
-
-def test_short_labels_keep_what_differs() -> None:
-    """Options that all share move to the title; those that differ stay in the labels."""
-    ours = [played(dr.DPUCBVI(bonus_scale=0.2, cap=cap), dr.NoPrivacy()) for cap in ("H", "H-h+1")]
-    labels, shared = short_labels(ours)
-    assert shared == "bonus_scale=0.2"
-    assert len(set(labels)) == 2
-
-
-def test_a_label_is_the_users(tmp_path: Path) -> None:
-    result = played(dr.DPUCBVI(), dr.NoPrivacy(), label="ours, long horizon")
-    assert result.label == "ours, long horizon"
-    assert short_labels([result, played(dr.DPUCBVI(bonus_scale=0.5), dr.NoPrivacy())])[0][0] == result.label
-    result.save(tmp_path / "one")
-    assert dr.Result.load(tmp_path / "one").label == "ours, long horizon"
-    two = [replace(result, about=replace(result.about, label="same")) for _ in range(2)]
-    other = played(dr.DPUCBVI(bonus_scale=0.5), dr.NoPrivacy(), label="same")
-    assert short_labels([two[0], other])[0] == ["same", "same [learner.bonus_scale=0.5]"]
-    assert short_labels(two)[0] == ["same", "same"]  # one run, twice
-    for wrong in ("", "two\nlines", 3):
-        with pytest.raises(ValueError, match=r"label = .*: must be a text of one line"):
-            played(dr.DPUCBVI(), dr.NoPrivacy(), label=wrong)
 
 
 def test_labels_in_sweeps(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from discreet.accounting.noise_distributions.distributions import NoNoise
 from discreet.core.layout import Layout
-from discreet.core.noise.random_streams_kernels import open_at
 from discreet.core.rng import Seeded
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.ldp_obi import LDPOBI
@@ -155,17 +154,6 @@ def test_baselines_ignore_the_noise_law(problem):
         assert cls().errors(noisy, SPEC).any() != expected
 
 
-def test_pucb_reads_the_published_error():
-    # (3 / eps) H log((2 S A H + S^2 A H) / f') log(K)^(5/2) with log(K) nodes of scale 3 H log(K) / eps
-    spec, eps = ProblemSpec(Layout(6, 2, 20), 20_000), 1.0
-    log = np.log(20_000)
-    std = 3 * 20 * log / eps * np.sqrt(2 * log)
-    law = SimpleNamespace(std_bound=lambda: std)
-    errors = PUCB(preset="paper").errors({"visits": law, "transition_counts": law}, spec)
-    expected = 3 / eps * 20 * np.log((2 * 240 + 6 * 240) / (0.05 / 4)) * log**2.5
-    np.testing.assert_allclose(errors[:3], expected, rtol=1e-12)
-
-
 # ------------------------------------------------------------------------ schedules, sub-batches
 
 
@@ -307,43 +295,6 @@ def test_plan_is_a_pure_function_of_its_arguments(cls, problem):
         np.testing.assert_array_equal(a, b)
 
 
-def choose(q, layout, key=0, random=True):
-    flags = np.zeros(kernels.FLAGS, np.int64)
-    flags[kernels.RANDOM_TIES] = int(random)
-    lk = kernels.LearnerKernel(0, flags, np.zeros(kernels.KNOBS))
-    state = open_at(np.array([key, 9], np.uint64), 3, 0, 0)
-    rows = np.empty((q.shape[0], layout.states), np.int64)
-    kernels.choose(lk, layout.state_ptr, q.shape[0], q, state, rows)
-    return rows, state
-
-
-def test_choose_without_ties_spends_no_coin(mask):
-    layout = Layout(4, 3, 2, mask)
-    q = np.random.default_rng(0).random((2, layout.rows))
-    rows, state = choose(q, layout)
-    np.testing.assert_array_equal(state, open_at(np.array([0, 9], np.uint64), 3, 0, 0))
-    for h in range(2):
-        for s in range(4):
-            own = np.arange(layout.state_ptr[s], layout.state_ptr[s + 1])
-            assert rows[h, s] == own[q[h, own].argmax()]
-    np.testing.assert_array_equal(rows, choose(q, layout, random=False)[0])
-
-
-def test_ties_are_uniform_over_the_maximisers():
-    layout = Layout(2, 4, 1)
-    q = np.array([[1.0, 3.0, 3.0, 3.0, 2.0, 0.0, 2.0, 1.0]])
-    n = 6000
-    seen = np.array([choose(q, layout, key)[0][0] for key in range(n)])
-    assert (choose(q, layout, random=False)[0] == [[1, 4]]).all()
-    for column, among in ((seen[:, 0], (1, 2, 3)), (seen[:, 1], (4, 6))):
-        assert set(column) == set(among)
-        p = 1 / len(among)
-        for row in among:  # 5 standard errors: false alarms below 6e-7 each
-            assert abs((column == row).mean() - p) < 5 * np.sqrt(p * (1 - p) / n)
-    both = (seen[:, 0] == 1) & (seen[:, 1] == 4)
-    assert abs(both.mean() - 1 / 6) < 5 * np.sqrt(5 / 36 / n)  # independent coins
-
-
 def test_actions_with_the_same_data_tie_exactly(problem):
     # Two actions with the same counts are equal to the last bit, so that ties are found.
     setting = problem(seed=1)
@@ -454,47 +405,6 @@ def test_values_stay_in_range_and_monotone_ones_never_rise(cls, cap, problem):
         assert (state.values[-1] == 0).all()
         assert (state.values <= before).all()
         before = state.values
-
-
-@pytest.mark.parametrize("cls", [OPPO, PrivateUCBPO])
-def test_policies_are_distributions_with_full_support(cls, problem, mask):
-    setting = problem(seed=6, mask=mask)
-    learner = cls(eta=50.0)
-    state = learner.begin(setting.spec, TIES)
-    for number in range(60):
-        plan, state = learner.plan(state, setting.release(number=number, users=number))
-        np.testing.assert_allclose(plan.policy.sum(axis=-1), 1.0, rtol=0, atol=1e-12)
-        assert (plan.policy[:, mask] > 0).all()
-        assert (plan.policy[:, ~mask] == 0).all()
-    best = state.q.reshape(4, -1)
-    assert np.isfinite(best).all()
-    assert plan.policy.max() > 0.99
-
-
-@pytest.mark.parametrize("cls", [OPPO, PrivateUCBPO])
-def test_policy_stays_uniform_without_a_step_or_a_difference(cls, problem):
-    setting = problem(seed=6)
-    for learner, release in (
-        (cls(eta=0.0), setting.release()),
-        (cls(bonus_scale=1e6), setting.release()),  # Q is the cap everywhere
-    ):
-        state = learner.begin(setting.spec, TIES)
-        for number in range(5):
-            release = replace(release, number=number, users=number)
-            plan, state = learner.plan(state, release)
-            np.testing.assert_array_equal(plan.policy, np.full((4, 4, 3), 1 / 3))
-
-
-def test_several_users_on_one_release_are_several_steps(problem):
-    setting = problem(seed=7)
-    learner = OPPO(replan_every=10, eta=0.01)
-    quiet = setting.release(quiet=True)
-    plan, state = learner.plan(learner.begin(setting.spec, TIES), replace(quiet, number=0, users=0))
-    assert plan.users == 10
-    later, _ = learner.plan(state, replace(quiet, number=1, users=10))
-    q = state.q.reshape(4, 4, 3)
-    expected = np.exp(0.1 * q)
-    np.testing.assert_allclose(later.policy, expected / expected.sum(axis=-1, keepdims=True), rtol=1e-12)
 
 
 def test_pooled_counts_are_read_as_every_step(problem):
