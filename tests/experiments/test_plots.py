@@ -10,6 +10,7 @@ from discreet.experiments import statistics
 from discreet.experiments.plots import regret_figure
 from discreet.experiments.results import Result
 from discreet.utils import plot_style as style
+from discreet.utils.plot_style import PALETTE, look
 
 Make = Callable[..., Result]
 
@@ -115,3 +116,9 @@ def test_names_at_curves_ends_do_not_lie_on_each_other(make_result: Make) -> Non
     many = regret_figure([make_result() for _ in range(40)])  # no room: a legend
     assert many.legends
     assert not many.axes[0].texts
+
+
+def test_more_curves_than_colours(make_result: Make) -> None:
+    assert len({look(i) for i in range(4 * len(PALETTE))}) == 4 * len(PALETTE)
+    figure = regret_figure([make_result() for _ in range(len(PALETTE) + 1)])
+    assert len(figure.axes[0].lines) == len(PALETTE) + 2

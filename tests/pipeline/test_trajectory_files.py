@@ -49,8 +49,13 @@ def test_a_cohort_is_its_rollouts(world, tmp_path, suffix, each) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_trimmed_episodes_count_alike(schema, make, tmp_path) -> None:
-    full = read(make.save(make.people(80), tmp_path / "a.parquet"), schema)
+def test_trimmed_episodes_count_alike(tmp_path) -> None:
+    transitions = np.zeros((3, 2, 3))
+    transitions[:2, :, :] = [0.25, 0.25, 0.5]
+    transitions[2, :, 2] = 1.0
+    world = dr.TabularMDP(transitions, np.zeros((3, 2)), [1.0, 0.0, 0.0], horizon=4, terminal=[2])
+    schema = replace(cohort_schema(world, "made-up"), terminal=(2,))
+    full = rollout_batch(world, dr.envs.uniform_policy(world), 80, 5)
     for trim in (False, True):
         write_trajectories(full, tmp_path / f"{trim}.parquet", schema, trim=trim)
     whole, short = (open_source(tmp_path / f"{trim}.parquet", schema) for trim in (False, True))

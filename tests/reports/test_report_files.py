@@ -32,6 +32,7 @@ from discreet.pipeline.learned_files import kind_of
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
 from discreet.reports.decision_report import Change, DecisionReport, StateOutcome
+from discreet.reports.document import Picture, Table, html_lines, text_of
 from discreet.reports.report_files import ReportPage
 from discreet.reports.statement import Statement, file_hash, fingerprint_of, write_statement
 from discreet.utils.atomic_file import write_aside
@@ -289,3 +290,17 @@ def test_the_row_of_a_gain_that_is_refused_says_so() -> None:
         assert row[1] == "learned less what people did" + ("" if kind == "shown" else " (not shown)")
     unchanged = replace(decisions("unchanged"), changes=(), states_changed=0)
     assert "| **learned less what people did** (nothing is changed) |" in unchanged.to_markdown()
+
+
+def test_labels_are_words(folders: Path) -> None:
+    page = (folders / "tabular" / "report.html").read_text("utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; &lt;img src=x&gt;" in page
+    assert "&lt;b&gt;drug&lt;/b&gt;" in page
+    assert SCRIPT in "".join("".join(one) for one in Read(page).blocks)
+    assert "<script" not in decisions(label=SCRIPT).to_html()
+    table = Table(SCRIPT, (SCRIPT, "b"), ((SCRIPT, SCRIPT),))
+    shown = text_of(html_lines(SCRIPT, [table, Picture("a", SCRIPT)], {"a": b"x"}))
+    assert "<script" not in shown
+    assert "<img src=x" not in shown
+    assert 'alt="&lt;script&gt;alert(&quot;x' in shown

@@ -33,11 +33,6 @@ RECORD = [0, 1, 2, 1, 0], [0, 1, 0, 1], [0.0, 1.0, 0.5, 0.0]
 LENIENT = {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6, "dishonest": 0.5}
 
 
-@pytest.fixture(autouse=True)
-def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_SYNCHRONOUS", "OFF")
-
-
 class Http:
     """Requests to a service that runs in no server."""
 

@@ -5,7 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from discreet.learners.estimation import flow_projection_kernels as consistency_kernels
 from discreet.learners.estimation import flow_projection_kernels as flow
+
+from ..online.test_noise_aware import feed, small_world
 
 
 def equalities(horizon, row_state, states, active):
@@ -95,3 +98,28 @@ def test_true_counts_are_left_alone():
         horizon, (actions,) * states, np.ones((horizon, states * actions), bool), counts, users
     )
     np.testing.assert_allclose(ours, counts, atol=1e-9)
+
+
+SLOTS, ROWS, STATES = 2, 4, 2
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.7])
+def test_consistent_measurements_are_the_projected_ones_with_less_noise(decay: float) -> None:
+    """Projecting by hand first, and telling of so much less noise, gives the same counts and errors."""
+    measurements, coming, behind = small_world(np.random.default_rng(4), decay)
+    sigmas = np.full(6, 12.0)
+    mine = feed(measurements, coming, sigmas, decay, consistent=True)
+    gain, left = np.sqrt(1 - decay**2), np.zeros(6)
+    by_hand = measurements.reshape(6, SLOTS * ROWS, STATES).copy()
+    for i in range(6):
+        left[i] = consistency_kernels.consistent_counts(
+            SLOTS, np.array([0, 2, 4]), gain * behind[i], coming.sum(axis=0).ravel(), by_hand[i],
+            np.zeros(consistency_kernels.work_size(SLOTS, STATES)),
+        )  # fmt: skip
+    assert (left < 0.9).all()
+    projected = by_hand.reshape(measurements.shape)
+    assert np.abs(projected - measurements).max() > 1.0
+    np.testing.assert_allclose(projected.sum(axis=(2, 3)), np.tile(gain * behind[:, None], (1, 2)))
+    again = feed(projected, coming, sigmas * np.sqrt(left), decay)
+    for one, other in zip(mine, again, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)

@@ -6,7 +6,6 @@ import pytest
 from discreet.accounting.noise_distributions.prefix_variance import noise_of
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
 from discreet.mechanisms.linear.exact_square_root import BITS, ExactSquareRoot
-from every_factorization import 
 
 
 @pytest.mark.parametrize("leaves", [2, 3, 9, 40, 500])
