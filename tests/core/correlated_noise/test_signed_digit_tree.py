@@ -6,7 +6,6 @@ from every_factorization import DIGITS, WALKS, Floats, name, prefixes
 
 from discreet.accounting.noise_distributions.prefix_variance import digits as digits_of
 from discreet.audit.noise_matrix import noise_matrix
-from discreet.core.correlated_noise.binary_tree import Tree
 from discreet.core.correlated_noise.optimal_tree import OptimalTree
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import SquareRoot
@@ -40,12 +39,6 @@ def test_signed_digits_are_balanced(walk: SignedDigits) -> None:
         assert sum(d * walk.arity**level for level, d in enumerate(digits)) == n
         assert digits[-1] >= 0
         assert all(-walk.arity / 2 < d <= walk.arity / 2 for d in digits[:-1])
-
-
-def test_arity_2_is_the_binary_tree() -> None:
-    one, two = noise_matrix(SignedDigits(200, 2, 8))[0], noise_matrix(Tree(200))[0]
-    np.testing.assert_array_equal((one != 0).sum(axis=1), (two != 0).sum(axis=1))
-    np.testing.assert_array_equal(one @ one.T, two @ two.T)
 
 
 @pytest.mark.parametrize(

@@ -506,13 +506,6 @@ def test_a_guarantee_for_m_episodes_cannot_be_changed_in_one_place(change: Any) 
         Guarantee.from_dict({**table, **change})
 
 
-def test_no_privacy_promises_nothing() -> None:
-    session = NoPrivacy().stored(THREE, Secure())
-    assert session.guarantee.epsilon is None
-    assert session.records == ()
-    assert {law.std() for law in session.laws.values()} == {0.0}
-
-
 # ------------------------------------------------------------------------------- sensitivity, neighbours
 
 

@@ -342,36 +342,6 @@ def test_bounds_whose_powers_are_no_numbers_are_refused(size):
         MixtureQuery(layout=Layout(3, 2, 2), features=features, largest_weight=size)
 
 
-class Liar(float):
-    """A number that says what one likes to hear."""
-
-    def __le__(self, other):
-        return True
-
-    def __lt__(self, other):
-        return True
-
-    def __sub__(self, other):
-        return 1e-9
-
-
-def test_the_interval_of_a_question_is_made_of_numbers():
-    # under span = "declared" the noise followed whatever the interval's ends did in a subtraction
-    query = dataclasses.replace(QUERY, span="declared")
-    session = dr.Central(mu=1.0, release="batches").start(
-        query, Schedule(3, times=np.array([0, 2])), Seeded(0, 0)
-    )
-    session.release()
-    session.begin(Plan(POLICY, 2))
-    session.absent(2)
-    session.release()
-    session.answer(Response(1, np.zeros(3), (0.0, 1.0)))
-    with pytest.raises(ValueError, match="interval"):
-        session.answer(Response(0, np.zeros(3), ("0", 2.0)))
-    found = session.answer(Response(0, np.array([0.0, 1.0, 1.0]), (Liar(0.0), Liar(2.0))))
-    assert found.law.std() == pytest.approx(2 * base(session, 0))
-
-
 @pytest.mark.parametrize("release", ["batches", "tree", "square-root"])
 def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
     """Ctrl-C at every line: the next call goes on; a person is in a sum once at most, counted if she is."""
