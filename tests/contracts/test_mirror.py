@@ -55,7 +55,7 @@ def mirrored(test: Path) -> set[str]:
     return {relative.with_name(relative.stem.removeprefix("test_")).as_posix(), folder}
 
 
-def test_files() -> list[Path]:
+def files_of_tests() -> list[Path]:
     """Return all files of tests."""
     return sorted(TESTS.rglob("test_*.py"))
 
@@ -74,7 +74,7 @@ def compare(found: set[str], path: Path, advice: str) -> None:
 
 
 def test_every_module_with_code_has_a_test_of_its_name() -> None:
-    with_tests = set().union(*map(mirrored, test_files()))
+    with_tests = set().union(*map(mirrored, files_of_tests()))
     missing = {name for name, path in modules().items() if holds_code(path.read_text("utf-8"))} - with_tests
     compare(missing, WITHOUT_TESTS, "add tests/a/test_b.py for src/discreet/a/b.py")
 
@@ -83,7 +83,7 @@ def test_every_test_file_has_the_name_of_a_module() -> None:
     known = modules()
     strangers = {
         path.relative_to(TESTS).as_posix()
-        for path in test_files()
+        for path in files_of_tests()
         if path.relative_to(TESTS).parts[0] not in FREE and not mirrored(path) & set(known)
     }
     compare(strangers, WITHOUT_MODULES, "name the file after the module that it tests")

@@ -137,7 +137,7 @@ def device(query: Any) -> None:
     with dr.Local(**BUDGET).start(query, Schedule(4), Secure()) as session:
         session.release()
         encoder = session.begin(Plan(np.zeros((3, 4), np.int64), 4))
-        encoder(LIFE, session.open_plan, responses.SecureCoins())
+        encoder(LIFE, session.open_plan, responses.SecureRng())
 
 
 class Unrounded(SecureRng):
@@ -197,7 +197,7 @@ def test_rewards_are_rounded_before_they_are_added(name: str) -> None:
 @pytest.mark.parametrize("name", [*EXITS, "a site's sums"])
 def test_rewards_that_nobody_rounded_leave_nowhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for home in (core_session, linear_session, responses):
-        monkeypatch.setattr(home, "SecureCoins", Unrounded)
+        monkeypatch.setattr(home, "SecureRng", Unrounded)
     monkeypatch.setattr(tally.PartialAggregate, "_on_grid", lambda self, rewards: rewards)
     call = EXITS[name][0] if name in EXITS else lambda: site("analyst")
     with pytest.raises(RuntimeError, match=REFUSED):
@@ -207,7 +207,7 @@ def test_rewards_that_nobody_rounded_leave_nowhere(name: str, monkeypatch: pytes
 @pytest.mark.parametrize("name", [name for name in EXITS if name != "a tally"])
 def test_noise_that_is_off_the_grid_leaves_nowhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call, home = EXITS[name]
-    monkeypatch.setattr(home, "SecureCoins", Between)
+    monkeypatch.setattr(home, "SecureRng", Between)
     with pytest.raises(RuntimeError, match=REFUSED):
         call()
 

@@ -684,7 +684,7 @@ def test_exact_square_root_readings_lose_at_most_rho_whoever_is_exchanged(query,
 def test_exact_square_root_noise_is_what_its_law_and_record_say(monkeypatch):
     """Nobody sends anything: variances over 1100 cells, relative std 4.3 %; 5.5 of them, below 1e-7 each."""
     source = random.Random(5).randrange
-    monkeypatch.setattr("discreet.mechanisms.linear.linear_session.SecureCoins", lambda: ExactCoins(source))
+    monkeypatch.setattr("discreet.mechanisms.linear.linear_session.SecureRng", lambda: ExactCoins(source))
     phi = Features(np.eye(20).reshape(4, 5, 20), 1.0, l1=1.0, nonneg=True)
     query = GramQuery(layout=Layout(4, 5, 6), features=phi, over_steps="noise", model=True, rewards=False)
     privatizer = dr.Central(rho=0.5, release="square-root")

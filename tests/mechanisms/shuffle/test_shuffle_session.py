@@ -342,7 +342,7 @@ def test_secure_sessions_take_secure_coins_and_no_sums():
     session = started(source=Secure())
     session.release()
     encoder = session.begin(Plan(POLICY, 10))
-    with pytest.raises(ValueError, match="SecureCoins"):
+    with pytest.raises(ValueError, match="SecureRng"):
         encoder(LIFE, session.open_plan, SeededRng(Seeded(0).keys.noise, 0))
     with pytest.raises(ValueError, match="simulation"):
         session.submit_sum({}, 10)

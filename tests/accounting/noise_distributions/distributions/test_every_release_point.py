@@ -711,10 +711,10 @@ class Case:
 
 
 SEEDED = (seeded_kernels, "fill_noise")
-CORE = {"seeded": SEEDED, "secure": (core_session, "SecureCoins")}
-STORED = {"seeded": (one_shot.seeded_kernels, "fill_noise"), "secure": (one_shot, "SecureCoins")}
-LINEAR = {"seeded": SEEDED, "secure": (linear_session, "SecureCoins")}
-ANSWERS = {"seeded": (responses, "SeededCoins"), "secure": (responses, "SecureCoins")}
+CORE = {"seeded": SEEDED, "secure": (core_session, "SecureRng")}
+STORED = {"seeded": (one_shot.seeded_kernels, "fill_noise"), "secure": (one_shot, "SecureRng")}
+LINEAR = {"seeded": SEEDED, "secure": (linear_session, "SecureRng")}
+ANSWERS = {"seeded": (responses, "SeededRng"), "secure": (responses, "SecureRng")}
 ON_DEVICE = {"seeded": (device_counts, "drawn"), "secure": (device_counts, "drawn")}
 LINEAR_DEVICE = {"seeded": (device_linear, "drawn"), "secure": (device_linear, "drawn")}
 CODEBOOK = {"seeded": (person_sums, "discrete_gaussian"), "secure": (person_sums, "discrete_gaussian")}
@@ -778,7 +778,7 @@ CASES: dict[str, Case] = {
         ("mechanisms.dataset.dataset_release", "mechanisms.dataset.partial_aggregate"),
         STORED,
     ),
-    "sites": Case(split_sites, ("pipeline.federated",), {"secure": (sites, "SecureCoins")}),
+    "sites": Case(split_sites, ("pipeline.federated",), {"secure": (sites, "SecureRng")}),
     "linear sums in batches": Case(batches(MODEL, GAUSSIAN, 67), IN_LINEAR, LINEAR),
     "linear sums in batches, Laplace": Case(batches(MODEL, LAPLACE, 67), IN_LINEAR, LINEAR),
     "mixtures in batches": Case(batches(MIXED, GAUSSIAN, 101), IN_LINEAR, LINEAR),
@@ -879,7 +879,7 @@ class SameCoins(SecureRng):
 def test_no_cell_is_without_noise(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One cell in thousands moves no mean square, and shows a person as she is."""
     for home in (core_session, one_shot, responses, linear_session, sites, sys.modules[__name__]):
-        monkeypatch.setattr(home, "SecureCoins", SameCoins)
+        monkeypatch.setattr(home, "SecureRng", SameCoins)
     with fixed_bytes(35):
         pieces = case_of(name, tmp_path).run(secure)
     assert pieces
@@ -941,7 +941,7 @@ def less_of_one_family(monkeypatch: pytest.MonkeyPatch) -> None:
             self.calls += 1
             return super().normal((0.97 if self.calls == 1 else 1.0) * scale, size, grid)
 
-    monkeypatch.setattr(sites, "SecureCoins", First)
+    monkeypatch.setattr(sites, "SecureRng", First)
 
 
 def of_gram(name: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -1045,7 +1045,7 @@ def test_coins_ask_for_exactly_their_scale(scale: float, grid: int, monkeypatch:
 # ------------------------------------------------------------------------------ no place is forgotten
 
 REACHED = {
-    "ExactCoins", "Secure", "SecureCoins", "SystemCoins", "discrete_gaussian", "discrete_laplace",
+    "ExactCoins", "Secure", "SecureRng", "SystemCoins", "discrete_gaussian", "discrete_laplace",
     "getrandom", "noise_ones", "randbelow", "randbits", "round_to_grid", "token_bytes", "urandom",
 }  # fmt: skip
 NO_NOISE_LEAVES = {
@@ -1109,8 +1109,8 @@ def test_every_module_that_reaches_secure_noise_is_named() -> None:
 
 def test_a_new_place_is_seen() -> None:
     for text in (
-        "from discreet.core.rng import SecureCoins",
-        "from discreet.core import rng as randomness\nrandomness.SecureCoins().normal(1.0, 3, 1)",
+        "from discreet.core.rng import SecureRng",
+        "from discreet.core import rng as randomness\nrandomness.SecureRng().normal(1.0, 3, 1)",
         "from discreet.core.noise import discrete_samplers as exact",
         "import discreet.core.noise.discrete_samplers as noise",
         "import os\nos.urandom(8)",

@@ -85,7 +85,7 @@ def test_no_release_tells_two_trajectories_apart_by_more_than_epsilon(layout, st
     private, query = Central(epsilon=epsilon, release="reports"), CountQuery(layout)
 
     def through_the_session(life, plan, coins):
-        monkeypatch.setattr(reported_session, "SeededCoins", lambda key, user: coins)
+        monkeypatch.setattr(reported_session, "SeededRng", lambda key, user: coins)
         with private.start(query, Schedule(2, plans=plans), Seeded(0)) as one:
             one.release()
             encoder = one.begin(plan)
@@ -158,8 +158,8 @@ def test_secure_sessions_draw_exact_coins_on_the_server(monkeypatch):
     def refuse(*_):
         raise AssertionError("seeded coins in a secure session")
 
-    monkeypatch.setattr(reported_session, "SecureCoins", Watched)
-    monkeypatch.setattr(reported_session, "SeededCoins", refuse)
+    monkeypatch.setattr(reported_session, "SecureRng", Watched)
+    monkeypatch.setattr(reported_session, "SeededRng", refuse)
     with REPORTS.start(QUERY, Schedule(9), Secure()) as one:
         assert one.guarantee.randomness == "secure"
         one.release()
