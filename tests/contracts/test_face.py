@@ -17,6 +17,7 @@ from public import BY_NAME, PUBLIC
 import discreet as dr
 from discreet import registry
 from discreet.core.count_kernels import LAPLACE
+from discreet.utils import renamed as renaming
 from discreet.utils.short_repr import LINES, WIDTH
 
 ROOT = Path(__file__).parents[2]
@@ -367,3 +368,20 @@ def test_a_renamed_name_says_the_new_one() -> None:
         importlib.import_module("discreet.offline.release")
     with pytest.raises(ModuleNotFoundError, match="No module named 'discreet.nothing'"):
         importlib.import_module("discreet.nothing")
+
+
+def test_every_new_name_is_there() -> None:
+    for old, new in renaming._table().items():
+        for one in new.split(", "):
+            assert resolved(one) is not None, old
+
+
+def resolved(full: str) -> object:
+    """A module, or an attribute of one."""
+    try:
+        return importlib.import_module(full)
+    except ModuleNotFoundError as error:
+        if error.name != full:  # an extra that is not installed
+            return error
+        home, _, name = full.rpartition(".")
+        return getattr(importlib.import_module(home), name)

@@ -1,22 +1,16 @@
-"""Every new name of a renamed object exists."""
+"""Old names: the error names the new one, and names that never changed are not in the table."""
 
-import importlib
+import pytest
 
-from discreet.utils import renamed as renaming
-
-
-def test_every_new_name_is_there() -> None:
-    for old, new in renaming._table().items():
-        for one in new.split(", "):
-            assert resolved(one) is not None, old
+import discreet as dr
+from discreet.utils.renamed import renamed
 
 
-def resolved(full: str) -> object:
-    """A module, or an attribute of one."""
-    try:
-        return importlib.import_module(full)
-    except ModuleNotFoundError as error:
-        if error.name != full:  # an extra that is not installed
-            return error
-        home, _, name = full.rpartition(".")
-        return getattr(importlib.import_module(home), name)
+def test_an_old_name_raises_an_error_with_the_new_one() -> None:
+    assert renamed("discreet.storage.ledger") == "discreet.ledger.ledger"
+    assert renamed("discreet.DPUCBVI") is None
+    assert renamed("discreet.no_such_name") is None
+    with pytest.raises(AttributeError, match=r"discreet\.ledger"):
+        _ = dr.storage
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = dr.no_such_name
