@@ -56,6 +56,7 @@ def test_trimmed_episodes_count_alike(tmp_path) -> None:
     world = dr.TabularMDP(transitions, np.zeros((3, 2)), [1.0, 0.0, 0.0], horizon=4, terminal=[2])
     schema = replace(cohort_schema(world, "made-up"), terminal=(2,))
     full = rollout_batch(world, dr.envs.uniform_policy(world), 80, 5)
+    full.actions[full.states[:, :-1] == 2] = 0  # as rows that are left out are counted
     for trim in (False, True):
         write_trajectories(full, tmp_path / f"{trim}.parquet", schema, trim=trim)
     whole, short = (open_source(tmp_path / f"{trim}.parquet", schema) for trim in (False, True))

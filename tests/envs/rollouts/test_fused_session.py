@@ -11,7 +11,7 @@ from discreet.core.rng import Secure, Seeded
 from discreet.envs.rollouts.fused_session import handed_over
 
 QUERY = CountQuery(Layout(2, 2, 3))
-CENTRAL = dr.Central(epsilon=1.0, release="tree")
+CENTRAL = dr.Central(epsilon=1.0, release="tree", noise="laplace")
 
 
 def test_arrays_are_those_of_the_mechanism_and_the_session_ends() -> None:
