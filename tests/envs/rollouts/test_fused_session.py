@@ -7,7 +7,7 @@ import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.releases import Plan, Schedule
-from discreet.core.rng import Secure, Seeded
+from discreet.core.rng import Seeded
 from discreet.envs.rollouts.fused_session import handed_over
 
 QUERY = CountQuery(Layout(2, 2, 3))
@@ -28,12 +28,11 @@ def test_arrays_are_those_of_the_mechanism_and_the_session_ends() -> None:
         handed_over(session)
 
 
-def test_used_secure_and_open_ended_sessions_are_refused() -> None:
+def test_used_and_open_ended_sessions_are_refused() -> None:
     used = CENTRAL.start(QUERY, Schedule(10), Seeded(3))
     used.begin(Plan(np.zeros((3, 2), np.int64), 5))
     for session in (
         used,
-        CENTRAL.start(QUERY, Schedule(10), Secure()),
         CENTRAL.start(QUERY, Schedule(None), Seeded(3)),
     ):
         with pytest.raises(RuntimeError, match="only a fresh, seeded session"):
