@@ -42,11 +42,18 @@ warmup: $(STAMP) ## Compile whatever changed since the last time
 
 FAST := not statistics and not engines and not docs and not service
 
-test: $(STAMP) ## Lint, types, import contracts, tests
+ifdef PACKAGE
+test: $(INSTALLED) ## Lint, types, import contracts, tests; PACKAGE=core [K=expression]: style and tests of one package
+	@test -f $(STAMP) || $(MAKE) --no-print-directory setup
+	$(BIN)/ruff check src/discreet/$(PACKAGE)* tests/$(PACKAGE)*
+	$(PYTEST) -x -m "$(FAST)" $(if $(K),-k "$(K)") $(wildcard tests/$(PACKAGE) tests/test_$(PACKAGE).py)
+else
+test: $(STAMP)
 	@# Types take one core for a while. Beside them the kernels are compiled and the byte code of the tests, which
 	@# both workers would otherwise write at once.
 	@$(MAKE) --no-print-directory --jobs=2 types lint imports bytecode
 	$(PYTEST) -m "$(FAST)"
+endif
 
 bytecode: warmup
 	@$(BIN)/python -m pytest -n 0 -qq --collect-only -m "$(FAST)" > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }
@@ -83,8 +90,8 @@ test-service: warmup ## The policy service under load, killed and fuzzed (at mos
 	$(BIN)/python -m pytest -n 0 -m service tests/serve
 
 serve-demo: warmup ## A policy service with 1 000 simulated people, then one with a shuffler; each page stays 30 seconds
-	$(BIN)/discreet serve docs/examples/service/study.toml --rehearse 1000 --stay 30
-	$(BIN)/discreet serve docs/examples/service/shuffle.toml --rehearse 1000 --stay 30
+	$(BIN)/discreet serve docs/examples/service/study.toml --dry-run 1000 --stay 30
+	$(BIN)/discreet serve docs/examples/service/shuffle.toml --dry-run 1000 --stay 30
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens

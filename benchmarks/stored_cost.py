@@ -120,7 +120,8 @@ class Bench:
         self.folder, self.repeats = folder, repeats
         for name, people in (("people", users), ("warm", 500)):
             out = str(folder / f"{name}.parquet")
-            run(discreet("cohort", "icu-sepsis", "--policy", "expert", "--users", str(people), "--out", out))
+            words = ("simulate-data", "icu-sepsis", "--policy", "expert", "--users", str(people))
+            run(discreet(*words, "--out", out))
         self.schema = str(folder / "people.toml")
         self.table = parquet.read_table(folder / "people.parquet")
 
@@ -152,7 +153,7 @@ class Bench:
                 with tempfile.TemporaryDirectory() as out:
                     return run(discreet(
                         "learn", str(self.folder / "people.parquet"), "--schema", self.schema, *budget,
-                        "--algorithm", "dp-apvi", "--no-ledger", "--out", f"{out}/new",
+                        "--learner", "dp-apvi", "--no-ledger", "--out", f"{out}/new",
                     ))[0]  # fmt: skip
 
             return timed

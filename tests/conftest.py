@@ -9,6 +9,7 @@ time, or put the command line together for every call of a command.
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from chance import Chance, add_option
 
+sys.dont_write_bytecode = False  # else every call compiles all test files again
 chance = Chance()
 chance.install()  # before the library is imported, which takes the source of random bytes as a default
 

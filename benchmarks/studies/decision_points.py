@@ -202,7 +202,7 @@ def cut_off(by_step: bool, seed: int) -> World:
 
 
 def made_up(gain: float) -> World:
-    """What `discreet forecast --target-gain` simulates, of 30 live states."""
+    """What `discreet power --target-gain` simulates, of 30 live states."""
     schema = Schema(
         "made up", "person", Layout(32, 4, 20), stationary=True, terminal=(30, 31), outcomes={31: 1.0}
     )

@@ -25,10 +25,10 @@ from benchmarks.leaderboard.env_suites import TRAINING, tuning_shares
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.simulate import Setup
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI
-from discreet.learners.online.noise_aware_sums import NoiseAwareOnSums
 from discreet.learners.online.ucbvi import DPUCBVI, UCBVI, PrivateUCBVI
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from papers.price_of_privacy.noise_aware_sums import NoiseAwareOnSums
 
 TUNING_SEED = 32
 GROWTH = 1.1  # all replan alike

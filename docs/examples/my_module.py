@@ -1,4 +1,4 @@
-"""A learner, a privatizer and an environment of one's own: `discreet check my_module` in this folder.
+"""A learner, a privatizer and an environment of one's own: `discreet check-plugin my_module` in this folder.
 
 They then work by name: `discreet run --plugin my_module --env ward --learner imagined-visits ...`.
 """

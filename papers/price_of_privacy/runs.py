@@ -55,6 +55,7 @@ EPSILONS = (0.1, 1.0, 10.0)
 TOLERANCE = 0.1
 GROWTH = 1.1
 _AWARE, _PAPERS = "noise-aware", ("dp-ucbvi", "private-ucb-vi")
+_PLUGIN = "papers.price_of_privacy.plugin"  # registers noise-aware-sums
 _BOTH: tuple[Mechanism, ...] = ("theirs", "ours")
 _FAMILIES = {"learner.derive_visits": False, "learner.center_rewards": False}
 
@@ -113,19 +114,21 @@ class Cell:
     def config(self, seeds: int = 1) -> RunConfig:
         """The run, by names."""
         learner, budget = self.learner, self.budget
+        plugins: tuple[str, ...] = ()
         options: dict[str, Any] = dict(self.options)
         delta = budget.delta
         if self.mechanism == "theirs":
             options |= _FAMILIES | _their_release(budget)
             delta = None
             if learner == _AWARE and budget.trust == "joint":
-                learner = "noise-aware-sums"  # a tree's releases share noise
+                learner, plugins = "noise-aware-sums", (_PLUGIN,)  # a tree's releases share noise
         if not (learner == _AWARE and self.mechanism == "ours"):
             options.setdefault("learner.replan_growth", GROWTH)
         return RunConfig(
             env=self.world.env,
             env_options=dict(self.world.options),
             learner=learner,
+            plugins=plugins,
             privatizer={"none": "none", "joint": "central", "local": "local"}[budget.trust],
             episodes=self.users,
             seeds=seeds,

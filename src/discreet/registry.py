@@ -1,10 +1,9 @@
-"""Names on the command line to objects: learners, privatizers, environments, and plug-ins.
+"""Registry from names on the command line to objects: learners, privatizers, environments, and plug-ins.
 
-The built-in table is immutable. Third parties add names with :func:`register`, from a module that
-they import (``discreet run --plugin my_module``) or that an entry point of the group
-``discreet.plugins`` names. Objects are found by dotted path when they are asked for, so that reading
-the table imports nothing. Options arrive as text or as values and are typed by the annotations of the
-class or function that takes them.
+The built-in table is immutable. Third parties add names with :func:`register`, from a module that is imported
+(``discreet run --plugin my_module``) or that an entry point of the group ``discreet.plugins`` names. Objects
+are resolved by dotted path on first use, so that reading the table imports nothing. Options arrive as text or
+as values and are typed by the annotations of the class or function that takes them.
 """
 
 from __future__ import annotations
@@ -37,16 +36,21 @@ KINDS: tuple[Kind, ...] = ("learner", "offline learner", "privatizer", "environm
 PLUGIN_GROUP = "discreet.plugins"
 GYM_PREFIX = "gym:"
 CODE_PREFIX = "code:"
-BY_FLAG = ("preset", "epsilon", "delta")  # of a run, not of its options
+BY_FLAG = ("preset", "epsilon", "delta")  # settings of a run, not options
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One name.
+    """Registered name.
 
-    kind, name : as on the command line. target : dotted path ``module:attribute``, or the factory.
-    fixed : options that the name stands for; given ones win. summary : one line. fits : what it
-    composes with. baseline : for a private learner, the name of the learner that it equals without noise.
+    Parameters
+    ----------
+    kind, name : as on the command line.
+    target : dotted path ``module:attribute``, or the factory.
+    fixed : options that the name implies; options of the user take precedence.
+    summary : one line.
+    fits : names or kinds that it composes with.
+    baseline : for a private learner, the name of the learner that it equals without noise.
     plugin : the module that registered it, None for built-in names.
     """
 
@@ -60,7 +64,7 @@ class Entry:
     plugin: str | None = None
 
     def factory(self) -> Callable[..., Any]:
-        """The class or function; ``ValueError`` if what it needs is not installed."""
+        """Return the class or function; ``ValueError`` if a package that it needs is not installed."""
         if not isinstance(self.target, str):
             return self.target
         module, _, attribute = self.target.partition(":")
@@ -111,8 +115,6 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType({
         ("joint", f"{_ONLINE}.joint_posterior:JointPosterior",
          "one stationary model fitted to all releases jointly, posterior samples; no theorem",
          "central without trees, or none; worlds declared stationary"),
-        ("noise-aware-sums", f"{_ONLINE}.noise_aware_sums:NoiseAwareOnSums",
-         "noise-aware from the newest sums alone: also on trees; for comparisons, not compiled", _ANY),
         ("ldp-obi", f"{_ONLINE}.ldp_obi:LDPOBI",
          "optimistic backward induction under local privacy (Garcelon et al. 2021)", _ANY),
         ("sdp-pe", f"{_ONLINE}.policy_elimination:SDPPE",
@@ -201,7 +203,7 @@ _loaded_entry_points = False
 
 # ------------------------------------------------------------------------------- reading the table
 def _load_entry_points() -> None:
-    """Import what other packages announce, once; a broken one warns and is left out."""
+    """Import the modules that other packages announce, once; a broken one warns and is left out."""
     global _loaded_entry_points
     if _loaded_entry_points:
         return
@@ -216,14 +218,14 @@ def _load_entry_points() -> None:
 
 
 def entries(kind: Kind | None = None) -> tuple[Entry, ...]:
-    """Every name, built-in ones first, in the order of their table."""
+    """Return every name, built-in ones first, in the order of their table."""
     _load_entry_points()
     everything = (*_BUILT_IN.values(), _GYM, *_added.values())
     return tuple(entry for entry in everything if kind is None or entry.kind == kind)
 
 
 def entry(kind: Kind, name: str) -> Entry:
-    """The entry of a name; ``ValueError`` with the known names, the nearest first."""
+    """Return the entry of a name; ``ValueError`` with the known names, the nearest first."""
     checks.choice("kind", kind, KINDS)
     found = _BUILT_IN.get((kind, name)) or _added.get((kind, name))
     if found is None:
@@ -251,7 +253,7 @@ def register(
     baseline: str | None = None,
     **fixed: Any,
 ) -> None:
-    """Register a name.
+    """Add a user's name to the registry.
 
     Parameters
     ----------
@@ -262,7 +264,7 @@ def register(
     summary : one line for ``discreet list``; the first line of the docstring by default.
     fits : what it composes with, in words.
     baseline : of a private learner, the learner that it must equal without noise.
-    fixed : options that the name stands for.
+    fixed : options that the name implies.
 
     Raises
     ------
@@ -293,7 +295,7 @@ def register(
 
 
 def _origin(target: Any) -> tuple[str | None, str | None]:
-    """Where a factory was defined: a module imported twice may register its own names again."""
+    """Return module and qualified name of a factory: a module imported twice may register its names again."""
     return getattr(target, "__module__", None), getattr(target, "__qualname__", None)
 
 
@@ -349,7 +351,7 @@ class Option:
 
 
 def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
-    """The options that a factory takes, by name, in its order."""
+    """Return the options that a factory takes, by name, in its order."""
     hints = _hints(factory)
     if is_dataclass(factory):
         return {
@@ -367,7 +369,7 @@ def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
 
 
 def defaults_of(found: Entry) -> dict[str, Any]:
-    """Default values of a name's options: those of its signature, then of its default preset."""
+    """Return default values of a name's options: those of its signature, then of its default preset."""
     factory = found.factory()
     values: dict[str, Any] = {
         p.name: p.default
@@ -376,7 +378,7 @@ def defaults_of(found: Entry) -> dict[str, Any]:
     }
     values |= {**_preset_table(factory, found.fixed).get("default", {}), **found.fixed}
     if values.get("replan_growth") not in (None, 1.0):
-        values.pop("replan_every", None)  # one of the two sets the times of release: here the growth does
+        values.pop("replan_every", None)  # only one of the two sets the times of release: here the growth
     return values
 
 
@@ -386,10 +388,10 @@ def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
     for owner in factory.__mro__ if isinstance(factory, type) else (factory,):
         _, _, section = inspect.cleandoc(owner.__doc__ or "").partition("\nParameters\n----------\n")
         section = re.split(r"\n\S+\n-{3,}\n", section)[0]
-        # an item: names at the margin, perhaps a type; then what is indented
+        # an item: names at the margin, perhaps a type, then indented lines
         for names, kind, text in re.findall(r"^([\w, ]+?)(?: : (.*))?\n((?:[ ]+\S.*\n?)*)", section, re.M):
             sentence = _first_clause(" ".join((text or kind).split()))
-            if sentence.startswith("As for "):  # of another class, perhaps a base
+            if sentence.startswith("As for "):  # refers to another class, perhaps a base
                 continue
             for name in names.split(","):
                 found.setdefault(name.strip(), re.sub(r":\w+:`~?([^`]*)`", r"\1", sentence).rstrip(".:"))
@@ -397,7 +399,7 @@ def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
 
 
 def _first_clause(text: str) -> str:
-    """Up to the first end of a sentence, or semicolon, that is not within brackets."""
+    """Return the text up to the first semicolon or end of a sentence outside brackets."""
     for end in re.finditer(r"(?<=\.)\s+(?=[A-Z])|;\s", text):
         before = text[: end.start()]
         opened, closed = (sum(map(before.count, pair)) for pair in ("([", ")]"))  # [0, 1) closes too
@@ -407,7 +409,7 @@ def _first_clause(text: str) -> str:
 
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Annotations as types; those that only a type checker can resolve become ``Any``."""
+    """Return annotations as types; those that only a type checker can resolve become ``Any``."""
     try:
         return typing.get_type_hints(factory)
     except (NameError, AttributeError, TypeError):
@@ -425,7 +427,7 @@ def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of a union (or the one type), None last."""
+    """Return the alternatives of a union (or the one type), None last."""
     if typing.get_origin(annotation) in (Union, types.UnionType):
         flat = [member for part in typing.get_args(annotation) for member in _members(part)]
         return tuple(sorted(flat, key=lambda member: member is type(None)))
@@ -438,7 +440,7 @@ _ARTICLE = {"integer": "an integer", "number": "a number", "text": "a text"}
 
 
 def describe(annotation: Any) -> str:
-    """A type in words: ``number``, ``'exact' or 'published'``, ``list of numbers``."""
+    """Describe a type in words: ``number``, ``'exact' or 'published'``, ``list of numbers``."""
     said = []
     for member in _members(annotation):
         if member is type(None):
@@ -456,7 +458,7 @@ def describe(annotation: Any) -> str:
 
 
 def coerce(name: str, value: Any, annotation: Any) -> Any:
-    """A value of the annotated type from text or from a value of TOML or Python.
+    """Convert text, or a value of TOML or Python, to the annotated type.
 
     Raises ``ValueError`` that names the option, the value and what is allowed.
     """
@@ -469,7 +471,7 @@ def coerce(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _specificity(member: Any) -> int:
-    """Text matches everything, so it is tried last."""
+    """Return a sort key; text matches everything, so it is tried last."""
     order = {type(None): 0, bool: 1, int: 2, float: 3, str: 6, Any: 7}
     if typing.get_origin(member) is Literal:
         return 0
@@ -497,7 +499,7 @@ def _as_member(name: str, value: Any, member: Any) -> tuple[bool, Any]:
         return text is not None, value
     if member is tuple or typing.get_origin(member) in (tuple, list):
         return _as_tuple(name, value, text, member)
-    return text is None, value  # a type of Python: taken as it is, never from text
+    return text is None, value  # a Python type: taken unchanged, never from text
 
 
 def _as_number(value: Any, text: str | None, member: type) -> tuple[bool, Any]:
@@ -533,7 +535,7 @@ def list_options(options: Iterable[Option]) -> str:
 
 
 def typed(found: Entry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Options of one entry with the types of the class that takes them; unknown ones are refused."""
+    """Return options of one entry with the types of the class that takes them; unknown ones are refused."""
     takes = options_of(found.factory())
     unknown = [name for name in options if name not in takes]
     if unknown:
@@ -627,7 +629,7 @@ def remembered(mdp: TabularMDP) -> Named | None:
 
 
 def named(kind: str, value: Any) -> Named | None:
-    """Find the name, preset and options that build an equal learner or privatizer; None if there are none."""
+    """Find the name, preset and options that build an equal learner or privatizer; None if none do."""
     for found in (*_BUILT_IN.values(), *_added.values()):
         if found.kind == kind and _is_of(found, value) and found.plugin != "__main__":
             factory = found.factory()
@@ -649,7 +651,7 @@ def _is_of(found: Entry, value: Any) -> bool:
 
 
 def _fewest(found: Entry, preset: str | None, current: Mapping[str, Any], value: Any) -> Named | None:
-    """Leave out what the preset says already; None if no options give an equal object."""
+    """Leave out options that the preset sets already; None if no options give an equal object."""
     kind, factory = found.kind, found.factory()
     every = {name: v for name, v in current.items() if v is not None and name not in found.fixed}
     takes = options_of(factory)
@@ -660,7 +662,7 @@ def _fewest(found: Entry, preset: str | None, current: Mapping[str, Any], value:
         tries.append({n: v for n, v in every.items() if n in required or getattr(plain, n) != v})
     for options in (*tries, every):
         with suppress(ValueError, TypeError):
-            flat_options("options", options)  # refuse what a file cannot hold
+            flat_options("options", options)  # refuse values that a file cannot hold
             if build(kind, found.name, preset, options) == value:
                 offered = presets_of(factory, found.fixed)
                 fixed = {k: v for k, v in found.fixed.items() if getattr(factory, k, None) != v}
@@ -669,7 +671,7 @@ def _fewest(found: Entry, preset: str | None, current: Mapping[str, Any], value:
 
 
 def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Names of the settings that a class offers, with the options that a name stands for."""
+    """Return names of the settings that a class offers, with the options that a name implies."""
     return tuple(_preset_table(factory, fixed or {}))
 
 
@@ -689,8 +691,8 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
     """Build an environment: ``make("riverswim", rewards="bernoulli")``, ``make(env, horizon=50)``.
 
     name : one of ``discreet list``, ``"gym:ID"``, or a tabular Gymnasium environment
-        (:func:`discreet.from_gymnasium` says what it needs). options : of ``discreet options NAME``; unknown
-        ones raise ``ValueError`` with the list of those that there are.
+        (:func:`discreet.from_gymnasium` states the requirements). options : of ``discreet describe NAME``;
+        unknown ones raise ``ValueError`` with the list of known ones.
     """
     if not isinstance(name, str):
         from discreet.envs import from_gymnasium
@@ -719,7 +721,7 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
             values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
             tables = [{**table, name: value} for table in tables for value in values] or tables
         if "release" in takes and "reports" in _choices(takes["release"].annotation):
-            tables.append({"release": "reports"})  # they leave no noise to choose
+            tables.append({"release": "reports"})  # reports have no noise to choose
         for name, value in (("tree_estimate", "optimal"), ("clocks", "rows")):
             if name in takes:
                 tables += [{**table, name: value} for table in tables]
@@ -739,13 +741,13 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
                     given = {**options, "epsilon": epsilon, **budget}
                     found[label] = build("privatizer", one.name, preset, given)
                     if options:
-                        break  # what a pure epsilon allows is tried there
+                        break  # mechanisms of pure epsilon are tried there
                     label += " at delta"
     return [*found.items()]
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """The values of a Literal, also inside a union."""
+    """Return the values of a Literal, also inside a union."""
     if typing.get_origin(annotation) is Literal:
         return tuple(str(value) for value in typing.get_args(annotation))
     return tuple(value for part in typing.get_args(annotation) for value in _choices(part))

@@ -105,9 +105,9 @@ KINDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "clocks": (
         "riverswim", "noise-aware", "central", ROWS,
     ),
-    "server reports": ("riverswim", "noise-aware-sums", "central", {"privatizer.release": "reports"}),
+    "server reports": ("riverswim", "dp-ucbvi", "central", {"privatizer.release": "reports"}),
     "local": ("riverswim", "dp-ucbvi", "local", {"privatizer.randomizer": "laplace"}),
-    "local reports": ("riverswim", "noise-aware-sums", "local", {}),
+    "local reports": ("riverswim", "dp-ucbvi", "local", {}),
     "joint": ("riverswim", "joint", "central", {}),
     "elimination": ("riverswim", "sdp-pe", "central", SMALL),
     "shuffle": ("riverswim", "sdp-pe", "shuffle", SMALL),

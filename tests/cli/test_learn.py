@@ -22,7 +22,7 @@ def data(tmp_path: Path) -> tuple[Path, Path]:
     """(rows, schema) of 60 made-up people."""
     rows = tmp_path / "people.parquet"
     options = ["--env-option", "states=3", "--env-option", "actions=2", "--env-option", "horizon=3"]
-    call("cohort", "random", *options, "--users", 60, "--out", rows, "--dataset", "ward")
+    call("simulate-data", "random", *options, "--users", 60, "--out", rows, "--dataset", "ward")
     return rows, rows.with_suffix(".toml")
 
 
@@ -33,7 +33,7 @@ def test_the_main_job(
     out = tmp_path / "out"
     done = call(
         "learn", rows, "--schema", schema, *BUDGET, "--out", out, "--operator", "me", "--purpose", "a look",
-        "--algorithm", "dp-apvi",
+        "--learner", "dp-apvi",
     )  # fmt: skip
     assert "the ledger is new" in done.stderr
     assert "If you are a" in done.stdout
@@ -41,8 +41,8 @@ def test_the_main_job(
     assert "as stated" in said
     assert str(own_ledger) in said.replace("\n", "")
     assert call("verify", out, "--no-ledger").exit_code == 0
-    again = ["learn", "--from-release", out / "release.parquet"]
-    call(*again, "--out", tmp_path / "again", "--option", "threshold=0", "--unsupported", "policy")
+    again = ["replan", out / "release.parquet"]
+    call(*again, "--out", tmp_path / "again", "--set", "threshold=0", "--unsupported", "policy")
     known = tmp_path / "known.npy"
     np.save(known, np.full((3, 2), 0.5))
     call(*again, "--out", tmp_path / "known", "--rewards", known)
@@ -99,7 +99,7 @@ def test_broken_rows_are_told_and_cost_nothing(
     refused = call(
         "learn", tmp_path / "broken.csv", "--schema", data[1], *BUDGET, "--out", tmp_path / "out", code=2
     )
-    assert "Offending rows in all: reward: 1" in refused.stderr
+    assert "Offending rows in total: reward: 1" in refused.stderr
     assert refused.stdout == ""
     assert not (tmp_path / "out").exists()
     with Ledger.open(own_ledger) as ledger:
@@ -108,7 +108,7 @@ def test_broken_rows_are_told_and_cost_nothing(
 
 def test_a_rehearsal_touches_no_ledger(data: tuple[Path, Path], tmp_path: Path, own_ledger: Path) -> None:
     out = tmp_path / "out"
-    call("learn", "--synthetic", "--schema", data[1], *BUDGET, "--out", out, "--users", 30)
+    call("dry-run", data[1], *BUDGET, "--out", out, "--users", 30)
     text = (out / "statement.md").read_text()
     assert "SYNTHETIC" in text
     assert not own_ledger.exists()
@@ -118,29 +118,27 @@ def test_a_rehearsal_touches_no_ledger(data: tuple[Path, Path], tmp_path: Path, 
 @pytest.mark.parametrize("algorithm", ["dp-pevi", "dp-vapvi"])
 def test_linear_algorithms(algorithm: str, data: tuple[Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    call("learn", data[0], "--schema", data[1], "--algorithm", algorithm, "--rho", 1, "--out", out)
+    call("learn", data[0], "--schema", data[1], "--learner", algorithm, "--rho", 1, "--out", out)
     assert json.loads(call("verify", out, "--json").stdout)["ok"] is True
-    call(
-        "learn", "--from-release", out / "release.parquet", "--algorithm", algorithm, "--out", tmp_path / "b"
-    )
+    call("replan", out / "release.parquet", "--learner", algorithm, "--out", tmp_path / "b")
     assert (tmp_path / "b/policy.csv").read_bytes() == (out / "policy.csv").read_bytes()
 
 
 def test_exact_sums_ask_to_be_written_nowhere(data: tuple[Path, Path], tmp_path: Path) -> None:
-    learn = ["learn", data[0], "--schema", data[1], "--algorithm", "apvi", "--out", tmp_path / "out"]
+    learn = ["learn", data[0], "--schema", data[1], "--learner", "apvi", "--out", tmp_path / "out"]
     assert "--no-ledger" in call(*learn, code=2).stderr
     call(*learn, "--no-ledger")
     assert "NO LEDGER" in (tmp_path / "out/statement.md").read_text()
 
 
-def test_forecast_by_the_schema(data: tuple[Path, Path]) -> None:
-    forecast = ["forecast", "--schema", data[1], "--users", 1000, *BUDGET]
-    text = " ".join(call(*forecast).stdout.split())
+def test_estimate_by_the_schema(data: tuple[Path, Path]) -> None:
+    estimate = ["estimate", "--schema", data[1], "--users", 1000, *BUDGET]
+    text = " ".join(call(*estimate).stdout.split())
     assert "noise of visits" in text or "noise of transition_counts" in text
-    document = json.loads(call(*forecast, "--json").stdout)
+    document = json.loads(call(*estimate, "--json").stdout)
     assert document["guarantee"]["epsilon"] <= 1.0
-    assert "must not be given with --schema" in call(*forecast, "--env", "riverswim", code=2).stderr
-    assert "must be given with --schema" in call("forecast", "--users", 10, code=2).stderr
+    assert "must not be given with --schema" in call(*estimate, "--env", "riverswim", code=2).stderr
+    assert "must be given with --schema" in call("estimate", "--users", 10, code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -152,18 +150,27 @@ def test_forecast_by_the_schema(data: tuple[Path, Path]) -> None:
         (["--schema", "{schema}", "--out", "{out}", "--epsilon", "0"], "epsilon"),
         (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--seed", "1"], "--no-ledger"),
         (
-            ["--schema", "{schema}", "--out", "{out}", *BUDGET, "--algorithm", "dp-apv"],
+            ["--schema", "{schema}", "--out", "{out}", *BUDGET, "--learner", "dp-apv"],
             "did you mean 'dp-apvi'",
         ),
-        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--algorithm", "apvi"], "is not private"),
+        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--learner", "apvi"], "is not private"),
         (
             ["--schema", "{schema}", "--out", "{out}", *BUDGET, "--unsupported", "guess"],
             "unsupported = 'guess'",
         ),
-        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--option", "c9=1"], "c9"),
-        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--rewards", "x.npy"], "--from-release"),
-        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--synthetic"], "synthetic"),
-        (["--from-release", "{out}/release.parquet", "--out", "{out}"], "files"),
+        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--set", "c9=1"], "c9"),
+        (
+            ["--schema", "{schema}", "--out", "{out}", *BUDGET, "--rewards", "x.npy"],
+            "--rewards: use discreet replan",
+        ),
+        (
+            ["--schema", "{schema}", "--out", "{out}", *BUDGET, "--synthetic"],
+            "--synthetic: use discreet dry-run",
+        ),
+        (
+            ["--from-release", "{out}/release.parquet", "--out", "{out}"],
+            "--from-release: use discreet replan",
+        ),
     ],
 )
 def test_bad_arguments(arguments: list[str], message: str, data: tuple[Path, Path], tmp_path: Path) -> None:
@@ -178,11 +185,11 @@ def test_what_a_newcomer_gets_wrong_is_told_and_harms_nothing(
     data: tuple[Path, Path], tmp_path: Path, own_ledger: Path
 ) -> None:
     rows, schema = data
-    said = call("cohort", "random", "--users", 5, "--out", rows, code=2).stderr
+    said = call("simulate-data", "random", "--users", 5, "--out", rows, code=2).stderr
     assert "overwrite nothing" in said  # neither people's rows nor a schema written by hand
     out = ["--out", tmp_path / "out"]
     assert "no such file" in call("learn", rows, "--schema", "x.toml", *BUDGET, *out, code=2).stderr
-    plain = ["learn", rows, "--schema", schema, "--algorithm"]
+    plain = ["learn", rows, "--schema", schema, "--learner"]
     assert "--no-ledger" in call(*plain, "apvi", *out, code=2).stderr
     assert "delta is missing" in call(*plain, "dp-pevi", "--epsilon", 1, *out, code=2).stderr
     frame = pd.read_parquet(rows)
@@ -201,13 +208,12 @@ def test_a_release_of_another_kind_is_refused_and_leaves_nothing(
     rows, schema = data
     made = call("learn", rows, "--schema", schema, *BUDGET, "--out", tmp_path / "made")
     assert not made.stdout.lstrip().startswith("**")
-    again = ["learn", "--from-release", tmp_path / "made" / "release.parquet", "--out", tmp_path / "again"]
-    refused = call(*again, "--algorithm", "dp-pevi", code=2).stderr
+    again = ["replan", tmp_path / "made" / "release.parquet", "--out", tmp_path / "again"]
+    refused = call(*again, "--learner", "dp-pevi", code=2).stderr
     assert "holds counts, for dp-apvi or apvi" in " ".join(refused.split())
-    assert "synthetic" in call(*again, "--synthetic", code=2).stderr
     alone = tmp_path / "alone.parquet"
     alone.write_bytes((tmp_path / "made" / "release.parquet").read_bytes())
-    assert "beside it" in call("learn", "--from-release", alone, "--out", tmp_path / "x", code=2).stderr
+    assert "beside it" in call("replan", alone, "--out", tmp_path / "x", code=2).stderr
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
 
 
@@ -234,7 +240,7 @@ def test_no_query_leads_round_the_owners_rule(
         assert "name each file that it reads" in call(*asked, *reads, "--no-ledger", code=2).stderr
     assert rule in call(*asked, *named, "--no-ledger", code=2).stderr
     view = ["learn", "duckdb://view.duckdb?table=people", *own, "--no-ledger"]
-    assert "may read its data base alone" in call(*view, code=2).stderr
+    assert "may read only its database" in call(*view, code=2).stderr
     other = schema.with_name("other.toml")
     other.write_text(schema.read_text().replace('"ward"', '"other"'))
     free = [
@@ -254,8 +260,8 @@ def test_no_query_leads_round_the_owners_rule(
     assert "name each file that it reads" in call(*free, code=2).stderr
     assert "dataset = 'other': must be 'ward'" in call(*free, *named, code=2).stderr
 
-    call("count", "--new-key", "key")
-    counted = ["count", "duckdb://", "--sql", sql, "--schema", schema, "--key", "key", "--out", "p.tally"]
+    call("aggregate", "--new-key", "key")
+    counted = ["aggregate", "duckdb://", "--sql", sql, "--schema", schema, "--key", "key", "--out", "p.tally"]
     assert "name each file that it reads" in call(*counted, code=2).stderr
     call(*counted, *named)
     assert rule in call("learn", "p.tally", *own, "--no-ledger", code=2).stderr
@@ -297,7 +303,7 @@ def test_from_an_owners_limit_to_a_signed_folder(
     assert "signed together or not at all" in call("ledger", *ward, "--require", tmp_path, code=2).stderr
     assert "must be in this ledger now" in call("ledger", *ward, "--require", tmp_path, "--key", owner).stderr
 
-    learn = ["learn", rows, "--schema", schema, *BUDGET, "--algorithm", "dp-apvi", "--out"]
+    learn = ["learn", rows, "--schema", schema, *BUDGET, "--learner", "dp-apvi", "--out"]
     assert "--no-ledger is forbidden" in call(*learn, tmp_path / "x", "--no-ledger", code=2).stderr
     elsewhere = ["--ledger", tmp_path / "other.sqlite"]
     assert "must be that of identity" in call(*learn, tmp_path / "x", *elsewhere, code=2).stderr
@@ -337,7 +343,7 @@ def test_a_plug_ins_folder_is_verified_with_the_plug_in(
     monkeypatch.setattr(registry, "_added", {})
     monkeypatch.delitem(sys.modules, "my_offline_learner", raising=False)
     out, mine = tmp_path / "out", ["--plugin", "my_offline_learner"]
-    learn = ["learn", rows, "--schema", schema, *BUDGET, "--algorithm", "timid", "--option", "c1=0.5"]
+    learn = ["learn", rows, "--schema", schema, *BUDGET, "--learner", "timid", "--set", "c1=0.5"]
     call(*learn, "--no-ledger", "--out", out, *mine)
     assert json.loads((out / "statement.json").read_text())["configuration"]["algorithm"] == "Timid"
     assert "algorithm = 'Timid'" in call("verify", out, "--no-ledger", code=1).stdout.replace("\n", "")
@@ -397,7 +403,7 @@ def test_keys_in_the_wrong_place(tmp_path: Path) -> None:
 def test_another_versions_words_are_told(data: tuple[Path, Path], tmp_path: Path) -> None:
     rows, schema = data
     out = tmp_path / "out"
-    call("learn", rows, "--schema", schema, *BUDGET, "--algorithm", "dp-apvi", "--out", out)
+    call("learn", rows, "--schema", schema, *BUDGET, "--learner", "dp-apvi", "--out", out)
     text = (out / "statement.json").read_text("utf-8")
     (out / "statement.json").write_text(text.replace('"discreet": "', '"discreet": "9.'), "utf-8")
     assert "says that version 9." in call("verify", out, code=1).stderr
@@ -422,7 +428,7 @@ MISTAKES: tuple[tuple[str, list[str], list[str], str], ...] = (
     ("typed.parquet", [], [], "typed.parquet: the column of state must hold integers, not bool"),
     ("people.toml", [], [], "must end in .parquet or .csv"),
     ("people.parquet", [], ["--out", "."], "exists already"),
-    ("people.parquet", [], ["--algorithm", "dp-nothing"], "dp-nothing"),
+    ("people.parquet", [], ["--learner", "dp-nothing"], "dp-nothing"),
     ("people.parquet", [], ["--seed", "3"], "must be given with --no-ledger"),
 )
 

@@ -42,7 +42,7 @@ def test_from_messy_records_to_a_verified_folder(records: Path, tmp_path: Path, 
     rows = pd.read_parquet(tmp_path / "ward" / "rows.parquet")
     assert rows["user"].nunique() == 1500
     schema = tmp_path / "ward" / "schema.toml"
-    assert "1,500 users" in call("forecast", "--schema", schema, "--users", 1500, *BUDGET).stdout
+    assert "1,500 users" in call("estimate", "--schema", schema, "--users", 1500, *BUDGET).stdout
     learn = ["learn", tmp_path / "ward" / "rows.parquet", "--schema", schema, *BUDGET]
     call(*learn, "--out", tmp_path / "policy")
     assert "are as stated" in call("verify", tmp_path / "policy").stdout
@@ -133,14 +133,14 @@ def test_a_codebook_of_the_ward_as_the_page_shows(
     monkeypatch.chdir(tmp_path)
     shutil.copy(WARD / "codebook.toml", tmp_path)
     ask = ["--schema", "codebook.toml", "--epsilon", 1, "--delta", "1e-6"]
-    said = " ".join(call("codebook", "forecast", *ask, "--users", 20000, "--centres", 20).stdout.split())
+    said = " ".join(call("discretize", "estimate", *ask, "--users", 20000, "--centres", 20).stdout.split())
     page = " ".join((ROOT / "docs" / "prepare.md").read_text(encoding="utf-8").split())
     assert said.split(" ε ")[0] in page
-    assert "HOPELESS" in call("codebook", "forecast", *ask, "--users", 20000, "--centres", 750).stdout
-    call("codebook", "fit", records, "--decimal", ",", *ask, "--centres", 4, "--out", "fitted")
-    call("codebook", "fit", records, "--decimal", ",", *ask, "--quantiles", "pressure=4", "--out", "cuts")
-    call("codebook", "verify", "fitted")
-    call("codebook", "verify", "cuts")
+    assert "HOPELESS" in call("discretize", "estimate", *ask, "--users", 20000, "--centres", 750).stdout
+    call("discretize", "fit", records, "--decimal", ",", *ask, "--centres", 4, "--out", "fitted")
+    call("discretize", "fit", records, "--decimal", ",", *ask, "--quantiles", "pressure=4", "--out", "cuts")
+    call("discretize", "verify", "fitted")
+    call("discretize", "verify", "cuts")
     call("prepare", records, "--decimal", ",", "--schema", "codebook.toml", "--out", "ward")
     labels = pd.read_parquet("ward/rows.parquet")["state"].astype(str).unique()
     assert set(labels) <= {f"centre {i}" for i in range(4)}
@@ -176,18 +176,20 @@ value = "x"
 """
     (tmp_path / "P.toml").write_text(text)
     ask = ["--schema", tmp_path / "P.toml", "--centres", 2, "--epsilon", 1, "--delta", "1e-6"]
-    said = call("codebook", "forecast", *ask, "--users", 3000)
+    said = call("discretize", "estimate", *ask, "--users", 3000)
     assert "a public one costs nothing" in " ".join(said.stdout.split())
     budgets = [
         line.split()[0] for line in said.stdout.splitlines() if line.rstrip().endswith((" no", " yes"))
     ]
     assert budgets == ["1", "0.1", "10"]
-    assert json.loads(call("codebook", "forecast", *ask, "--users", 30, "--json").stdout)["hopeless"] is True
-    fit = ["codebook", "fit", tmp_path / "x.parquet", "--out", tmp_path / "fitted", *ask[:-4]]
+    assert (
+        json.loads(call("discretize", "estimate", *ask, "--users", 30, "--json").stdout)["hopeless"] is True
+    )
+    fit = ["discretize", "fit", tmp_path / "x.parquet", "--out", tmp_path / "fitted", *ask[:-4]]
     refused = call(*fit, "--epsilon", "1e-3", "--delta", "1e-6", code=2)
     assert "HOPELESS" in refused.stderr
-    call("codebook", "fit", tmp_path / "x.parquet", *ask, "--out", tmp_path / "fitted")
-    call("codebook", "verify", tmp_path / "fitted")
+    call("discretize", "fit", tmp_path / "x.parquet", *ask, "--out", tmp_path / "fitted")
+    call("discretize", "verify", tmp_path / "fitted")
     found = sorted(pd.read_csv(tmp_path / "fitted" / "codebook.csv")["x"])
     assert found == pytest.approx([-5, 5], abs=0.5)
     assert "w: 1 release, together epsilon = 1 at" in " ".join(call("ledger").stdout.split())
@@ -198,12 +200,12 @@ value = "x"
     sentence = json.loads((tmp_path / "policy" / "statement.json").read_text())["sentence"]
     assert "2 releases" in sentence  # the codebook is counted
     for bad, message in (
-        (["codebook", "guess"], "what = 'guess'"),
-        (["codebook", "forecast", *ask], "users is missing"),
-        (["codebook", "fit", *ask], "out is missing"),
-        (["codebook", "fit", *ask, "--out", tmp_path / "no"], "files: none is given"),
-        (["codebook", "forecast", *ask, "--users", 9, "--quantiles", "x"], "quantiles = 'x'"),
-        (["codebook", "verify"], "must be the folder"),
+        (["discretize", "guess"], "what = 'guess'"),
+        (["discretize", "estimate", *ask], "users is missing"),
+        (["discretize", "fit", *ask], "out is missing"),
+        (["discretize", "fit", *ask, "--out", tmp_path / "no"], "files: none is given"),
+        (["discretize", "estimate", *ask, "--users", 9, "--quantiles", "x"], "quantiles = 'x'"),
+        (["discretize", "verify"], "must be the folder"),
         (["prepare", tmp_path / "x.parquet"], "schema is missing"),
         (["prepare", tmp_path / "x.parquet", "--schema", "P.toml"], "out is missing"),
         (["schema"], "init is missing"),
@@ -224,7 +226,7 @@ def test_learn_reads_a_data_base_and_says_that_no_delta_was_given(tmp_path: Path
     duckdb = pytest.importorskip("duckdb")
     rows = tmp_path / "people.parquet"
     options = ["--env-option", "states=3", "--env-option", "actions=2", "--env-option", "horizon=3"]
-    call("cohort", "random", *options, "--users", 60, "--out", rows)
+    call("simulate-data", "random", *options, "--users", 60, "--out", rows)
     with duckdb.connect(str(tmp_path / "study.db")) as base:
         base.execute(f"CREATE TABLE steps AS SELECT * FROM '{rows}'")
     schema = ["--schema", rows.with_suffix(".toml")]
@@ -236,20 +238,20 @@ def test_learn_reads_a_data_base_and_says_that_no_delta_was_given(tmp_path: Path
     ask = ["learn", "--sql", f"SELECT * FROM '{rows}'", "--reads", rows, *schema]
     said = call(*ask, "--epsilon", 1, "--delta", 0, "--out", tmp_path / "b")
     assert "no --delta" not in said.stderr
-    assert "no --delta" in call("forecast", *schema, "--users", 60, "--epsilon", 1).stderr
-    assert "no --delta" not in call("forecast", *schema, "--users", 60, "--rho", 1, "--delta", "1e-6").stderr
+    assert "no --delta" in call("estimate", *schema, "--users", 60, "--epsilon", 1).stderr
+    assert "no --delta" not in call("estimate", *schema, "--users", 60, "--rho", 1, "--delta", "1e-6").stderr
 
 
 def test_a_return_bound_that_nothing_would_use_is_refused(tmp_path: Path) -> None:
     rows = tmp_path / "people.parquet"
     options = ["--env-option", "states=3", "--env-option", "actions=2", "--env-option", "horizon=3"]
-    call("cohort", "random", *options, "--users", 60, "--out", rows)
-    ask = ["learn", rows, "--schema", rows.with_suffix(".toml"), "--algorithm", "dp-pevi", *BUDGET]
+    call("simulate-data", "random", *options, "--users", 60, "--out", rows)
+    ask = ["learn", rows, "--schema", rows.with_suffix(".toml"), "--learner", "dp-pevi", *BUDGET]
     said = call(*ask, "--return-bound", 1, "--out", tmp_path / "out", code=2).stderr
     assert "return_bound = 1: must be left out for dp-pevi" in said
     assert not (tmp_path / "out").exists()
     call(*ask, "--out", tmp_path / "out", "--no-ledger")
-    again = ["learn", "--from-release", tmp_path / "out" / "release.parquet", "--out", tmp_path / "again"]
+    again = ["replan", tmp_path / "out" / "release.parquet", "--out", tmp_path / "again"]
     assert "return_bound = 1" in call(*again, "--return-bound", 1, code=2).stderr
 
 

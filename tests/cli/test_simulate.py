@@ -44,7 +44,7 @@ def test_version_and_help() -> None:
 
     assert call("--version").stdout == f"discreet {discreet.__version__}\n"
     shown = call("--help").stdout
-    for name in ("list", "run", "sweep", "compare", "plot", "check", "warmup"):
+    for name in ("list", "run", "sweep", "compare", "plot", "check-plugin", "warmup"):
         assert name in shown
 
 
@@ -57,29 +57,29 @@ def test_list() -> None:
 
 
 def test_options_say_what_they_are() -> None:
-    said = document("options", "noise-aware")["descriptions"]
+    said = document("describe", "noise-aware")["descriptions"]
     assert (
         said["priv_scale"]
         == "c_p, factor of the privacy part of the bonus, in standard deviations of the noise"
     )
     assert said["replan_every"].startswith("Release and replan after this number")  # of a base class
-    assert "zCDP" in document("options", "central")["descriptions"]["epsilon"]
-    assert "every action repeated" in call("options", "noise-aware").stdout
+    assert "zCDP" in document("describe", "central")["descriptions"]["epsilon"]
+    assert "every action repeated" in call("describe", "noise-aware").stdout
 
 
 def test_options_of_a_name() -> None:
-    shown = document("options", "central")
+    shown = document("describe", "central")
     assert shown["options"]["epsilon"] == "number"
     assert "paper" in shown["presets"]
-    assert "calibration" in call("options", "central").stdout
-    lake = document("options", "gym:FrozenLake-v1")
+    assert "calibration" in call("describe", "central").stdout
+    lake = document("describe", "gym:FrozenLake-v1")
     assert lake["kind"] == "environment"
     assert "env_id" not in lake["options"]
-    assert document("options", "riverswim")["defaults"] == {
+    assert document("describe", "riverswim")["defaults"] == {
         "states": 6, "horizon": 20, "rewards": "deterministic"
     }  # fmt: skip
-    assert "honest" not in document("options", "ucb-vi-bernstein")["presets"]
-    assert "must be one of" in call("options", "centrale", code=2).stderr
+    assert "honest" not in document("describe", "ucb-vi-bernstein")["presets"]
+    assert "must be one of" in call("describe", "centrale", code=2).stderr
 
 
 # ------------------------------------------------------------------------------------------ run
@@ -136,7 +136,7 @@ def test_paper_preset_and_what_it_really_buys() -> None:
     ]
     published = document(*paper)["guarantee"]
     assert (published["epsilon"], published["epsilon_nominal"]) == (pytest.approx(2.0), 1.0)
-    true = document(*paper, "--option", "calibration=exact")["guarantee"]
+    true = document(*paper, "--set", "calibration=exact")["guarantee"]
     assert true["epsilon"] == pytest.approx(1.0)
 
 
@@ -153,7 +153,7 @@ def test_a_baseline_given_noise_is_labelled_so() -> None:
     assert out["label"] == "ucb-vi (ignores the noise law)"
 
 
-@pytest.mark.parametrize("command", ["run", "forecast"])
+@pytest.mark.parametrize("command", ["run", "estimate"])
 @pytest.mark.parametrize("privatizer", [(), ("--privatizer", "none")], ids=["absent", "none"])
 @pytest.mark.parametrize("budget", [("epsilon", "1"), ("delta", "1e-6"), ("rho", "1"), ("mu", "1")])
 def test_a_budget_without_a_privatizer_is_refused(
@@ -161,10 +161,8 @@ def test_a_budget_without_a_privatizer_is_refused(
 ) -> None:
     """It was dropped with a remark: who overlooked that took a run without privacy for a private one."""
     name, value = budget
-    small = SMALL[:-2] if command == "forecast" else SMALL
-    flag = (
-        [f"--{name}", value] if name in ("epsilon", "delta") else ["--option", f"privatizer.{name}={value}"]
-    )
+    small = SMALL[:-2] if command == "estimate" else SMALL
+    flag = [f"--{name}", value] if name in ("epsilon", "delta") else ["--set", f"privatizer.{name}={value}"]
     said = call(command, *small, *privatizer, *flag, code=2).stderr
     assert name in said
     if name in ("epsilon", "delta"):
@@ -172,9 +170,9 @@ def test_a_budget_without_a_privatizer_is_refused(
         assert "--privatizer central or local or shuffle" in said
 
 
-@pytest.mark.parametrize("command", ["run", "forecast"])
+@pytest.mark.parametrize("command", ["run", "estimate"])
 def test_seeded_noise_is_said_to_hold_against_nobody_with_the_seed(command: str) -> None:
-    small = SMALL[:-2] if command == "forecast" else SMALL
+    small = SMALL[:-2] if command == "estimate" else SMALL
     said = "Holds if the seed is guessed: NO."
     private = [command, *small, "--privatizer", "central", "--epsilon", "1"]
     assert said in call(*private).stdout
@@ -250,10 +248,10 @@ def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         (["--workers", "0"], "workers = 0"),
         (["--by", "magic"], "by = 'magic'"),
         (["--preset", "poster"], "preset = 'poster'"),
-        (["--option", "bonus_scale"], "must be KEY=VALUE"),
-        (["--option", "bonus_scale=much"], "bonus_scale = 'much': must be a number"),
-        (["--option", "typo=1"], "the options are noise-aware: bonus_scale: number"),
-        (["--option", "bonus_scale=1", "--option", "bonus_scale=2"], "given twice"),
+        (["--set", "bonus_scale"], "must be KEY=VALUE"),
+        (["--set", "bonus_scale=much"], "bonus_scale = 'much': must be a number"),
+        (["--set", "typo=1"], "the options are noise-aware: bonus_scale: number"),
+        (["--set", "bonus_scale=1", "--set", "bonus_scale=2"], "given twice"),
         (["--env-option", "typo=1"], "option 'typo': unknown to riverswim, which takes states: integer"),
         (["--env-option", "rewards=poisson"], "rewards = 'poisson'"),
         (["--env-option", "states=1"], "states = 1"),
@@ -298,7 +296,7 @@ def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None
     assert "slow" not in call("run", *SMALL).stderr
     hour = timing.Moments((0.0, 3600.0, 7200.0, 10800.0), (10, 340, 670, 1000))  # 330 users an hour
     monkeypatch.setattr(timing, "moments", lambda run: hour)
-    each = ("--learner", "dp-ucbvi", "--option", "replan_every=1", "--episodes", "1001")
+    each = ("--learner", "dp-ucbvi", "--set", "replan_every=1", "--episodes", "1001")
     said = call("run", *SMALL, *each).stderr
     assert (
         "discreet: this is slow: about 3 hours, since the learner plans 1,001 times for 1,001 users" in said
@@ -463,29 +461,29 @@ def test_check_of_a_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         "    raise RuntimeError('out of order')\n"
         "dr.register('environment', 'broken', broken)\n"
     )
-    text = call("check", "toy_cli_module", code=1).stdout
+    text = call("check-plugin", "toy_cli_module", code=1).stdout
     assert "passed  environment lake: world is sound" in text
     assert "failed  environment broken: world is sound: RuntimeError: out of order" in text
     assert "2 passed, 0 not applicable, 2 failed" in text
-    found = document("check", "toy_cli_module", code=1)
+    found = document("check-plugin", "toy_cli_module", code=1)
     assert (found["passed"], found["failed"], found["skipped"]) == (2, 2, 0)
 
 
 def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
     budget = ("--privatizer", "central", "--epsilon", "1", "--delta", "1e-6")
-    found = document("forecast", "--learner", "noise-aware", *budget, "--episodes", "20000")
+    found = document("estimate", "--learner", "noise-aware", *budget, "--episodes", "20000")
     assert found["choices"][0]["release"].startswith("decaying")
     assert found["choices"][0]["ratio"] == 1.0
     errors = [choice["error"] for choice in found["choices"]]
     assert errors == sorted(errors)
     assert errors[0] < 70  # the papers' tree: 5 692 (privacy-mechanisms, 2.2)
     assert found["statement"].startswith("Joint differential privacy")
-    papers = document("forecast", "--learner", "dp-ucbvi", "--preset", "paper", *budget[:4])
+    papers = document("estimate", "--learner", "dp-ucbvi", "--preset", "paper", *budget[:4])
     assert papers["releases"] == 19_999
     # 3 H log2(K) / epsilon per node, sqrt(2 x 5 nodes) at 19 999 = 100111000011111 in binary (9 nodes)
     assert papers["std"]["visits"][1] == pytest.approx(60 * math.log2(20_000) * math.sqrt(2 * 9))
-    each = ("--learner", "dp-ucbvi", "--option", "replan_every=1")
-    text = call("forecast", *each, "--privatizer", "local", "--epsilon", "2").stdout
+    each = ("--learner", "dp-ucbvi", "--set", "replan_every=1")
+    text = call("estimate", *each, "--privatizer", "local", "--epsilon", "2").stdout
     assert "Local differential privacy" in text
     assert "after 19,999 users" in text
 
@@ -519,7 +517,7 @@ def test_audit_prints_bounds_identities_and_what_a_pass_means(one_audit: None) -
     assert not any(one["passed"] is False for one in out["identities"])
     assert "saved and restored three times" in str(out["identities"])
     assert "no certificate" in out["verdict"]
-    text = call(*known, "--option", "randomizer=gaussian", "--delta", "1e-6").stdout
+    text = call(*known, "--set", "randomizer=gaussian", "--delta", "1e-6").stdout
     assert "no certificate" in text
     assert "mu at least" in text
     assert "Mechanism at the size asked for: gaussian; in the games: gaussian." in text
@@ -552,7 +550,7 @@ def test_audit_of_a_false_claim_is_status_one(monkeypatch: pytest.MonkeyPatch, o
         "audit",
         "--privatizer",
         "local",
-        "--option",
+        "--set",
         "randomizer=laplace",
         "--runs",
         "1600",
@@ -576,7 +574,7 @@ def test_audit_of_a_false_claim_is_status_one(monkeypatch: pytest.MonkeyPatch, o
         (["--privatizer", "central", "--runs", "10"], "runs"),
         (["--privatizer", "central", "--alarm", "2"], "alarm"),
         (["--privatizer", "central", "--all"], "--all"),
-        (["--privatizer", "central", "--option", "colour=red"], "colour"),
+        (["--privatizer", "central", "--set", "colour=red"], "colour"),
     ],
 )
 def test_audit_refuses_bad_input(arguments: list[str], message: str) -> None:
@@ -655,47 +653,47 @@ LOCAL = ("--privatizer", "local", "--epsilon", "1")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((*CENTRAL, "--option", "clocks=rows"), r"clocks = 'rows'.*pooled = 'none'"),
-        ((*CENTRAL, "--option", "clock_growth=0.5"), r"clock_growth = 0\.5.*clocks = 'rows' only"),
-        ((*CENTRAL, "--option", "release=decaying"), r"release = 'decaying'.*delta"),
+        ((*CENTRAL, "--set", "clocks=rows"), r"clocks = 'rows'.*pooled = 'none'"),
+        ((*CENTRAL, "--set", "clock_growth=0.5"), r"clock_growth = 0\.5.*clocks = 'rows' only"),
+        ((*CENTRAL, "--set", "release=decaying"), r"release = 'decaying'.*delta"),
         (
-            ("--learner", "dp-ucbvi", "--preset", "paper", *CENTRAL, "--option", "release=auto"),
+            ("--learner", "dp-ucbvi", "--preset", "paper", *CENTRAL, "--set", "release=auto"),
             r"release = 'auto': must be 'tree' with calibration 'published'",
         ),
         (
-            (*LOCAL, "--option", "explore=returns"),
+            (*LOCAL, "--set", "explore=returns"),
             r"explore = 'returns'.*privatizer 'central'",
         ),
         (
-            (*LOCAL, "--option", "randomizer=laplace", "--option", "steps=2"),
+            (*LOCAL, "--set", "randomizer=laplace", "--set", "steps=2"),
             r"steps = 2: goes with randomizer 'auto', 'subset', 'oue' or 'krr'",
         ),
         (
             ("--learner", "dp-ucbvi", "--preset", "paper", *CENTRAL, "--episodes", "10000000000"),
             "users = 10000000000: must be",
         ),
-        (("--option", "bonus_scale=3", *CENTRAL), r"bonus_scale = 3\.0: is no option of this learner"),
+        (("--set", "bonus_scale=3", *CENTRAL), r"bonus_scale = 3\.0: is no option of this learner"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together_is_one_line(arguments: tuple[str, ...], said: str) -> None:
-    found = call("forecast", *arguments, code=2).stderr.strip()
+    found = call("estimate", *arguments, code=2).stderr.strip()
     assert "\n" not in found
     assert re.search(said, found), found
 
 
 def test_options_lists_none_that_the_learner_refuses() -> None:
-    listed = document("options", "noise-aware")["options"]
+    listed = document("describe", "noise-aware")["options"]
     assert "bonus_scale" not in listed
     assert "priv_scale" in listed
 
 
 def test_a_delta_that_protects_nobody_is_remarked_on() -> None:
-    assert "publishing one of them whole" in call("forecast", *CENTRAL, "--delta", "0.01").stderr
-    assert call("forecast", *CENTRAL, "--delta", "1e-6").stderr == ""
+    assert "publishing one of them whole" in call("estimate", *CENTRAL, "--delta", "0.01").stderr
+    assert call("estimate", *CENTRAL, "--delta", "1e-6").stderr == ""
 
 
 def test_forecast_says_after_how_many_users() -> None:
-    found = document("forecast", "--privatizer", "local", "--epsilon", "1")
+    found = document("estimate", "--privatizer", "local", "--epsilon", "1")
     half, last = found["at"]
     assert 10_000 <= half < last < 20_000
     one, other = found["std"]["transition_counts"]
@@ -703,7 +701,7 @@ def test_forecast_says_after_how_many_users() -> None:
 
 
 def test_a_clock_without_growth_is_said_in_words() -> None:
-    words = document("forecast", *CENTRAL, "--delta", "1e-6", "--option", "clocks=rows")["statement"]
+    words = document("estimate", *CENTRAL, "--delta", "1e-6", "--set", "clocks=rows")["statement"]
     assert "whose policy plays it has grown)" in words
 
 
@@ -713,7 +711,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("discreet.experiments.estimate.estimate_run", exhausted)
     assert (
-        call("forecast", *CENTRAL, code=1).stderr
+        call("estimate", *CENTRAL, code=1).stderr
         == "discreet: not enough memory (Unable to allocate 74.5 GiB)\n"
     )
 
@@ -737,7 +735,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
                 "local",
                 "--epsilon",
                 "1",
-                "--option",
+                "--set",
                 "steps=2",
             ],
             "steps = 2: is for counts",
@@ -755,24 +753,24 @@ def test_combinations_that_cannot_be_say_what_can(arguments: list[str], message:
 def test_a_forecast_names_what_its_errors_are_of() -> None:
     budget = ["--epsilon", "10", "--delta", "1e-5", "--episodes", "100"]
     linear = call(
-        "forecast", "--learner", "ucrl-vtr", "--env", "linear-mixture", "--privatizer", "central", *budget
+        "estimate", "--learner", "ucrl-vtr", "--env", "linear-mixture", "--privatizer", "central", *budget
     )
     assert "error per noise of one sum" in linear.stdout
     assert "transition count" not in linear.stdout
     stages = call(
-        "forecast", "--learner", "sdp-pe-om", "--privatizer", "central", *budget[:4], "--episodes", "2000"
+        "estimate", "--learner", "sdp-pe-om", "--privatizer", "central", *budget[:4], "--episodes", "2000"
     )
     assert stages.stdout.count("after ") == stages.stdout.count("after exchanging") + 1  # one release
 
 
 def test_options_of_a_misspelt_name_and_of_one_without() -> None:
-    assert "(did you mean 'shuffle'?)" in call("options", "shufle", code=2).stderr
-    assert "no options" in call("options", "none").stdout
+    assert "(did you mean 'shuffle'?)" in call("describe", "shufle", code=2).stderr
+    assert "no options" in call("describe", "none").stdout
 
 
 def test_a_sentence_about_an_option_is_not_cut_within_brackets() -> None:
-    said = json.loads(call("options", "central", "--json").stdout)["descriptions"]
-    assert said["decay"] == "Of ``decaying``, in [0, 1)"
+    said = json.loads(call("describe", "central", "--json").stdout)["descriptions"]
+    assert said["decay"] == "Decay of ``decaying``, in [0, 1)"
     assert said["leaf"].endswith("as in the papers")
 
 

@@ -117,7 +117,7 @@ def test_columns_that_number_rows_are_left_out(tmp_path: Path) -> None:
 )
 def test_the_reason_for_which_a_first_line_is_none(tmp_path: Path, head: str, said: str) -> None:
     (tmp_path / "x.csv").write_text(head + "\n1,2,3\n")
-    with pytest.raises(ValueError, match=f"must name the columns, each by its own name; {said}"):
+    with pytest.raises(ValueError, match=f"must name the columns, all differently; {said}"):
         schema_template(tmp_path / "x.csv")
 
 
@@ -133,7 +133,7 @@ def test_rows_that_are_trajectories_already(tmp_path: Path) -> None:
     )
     filled = filled.replace("states = 0", "states = 2").replace("actions = 0", "actions = 2")
     (tmp_path / "S.toml").write_text(filled)
-    with pytest.raises(ValueError, match="is to be filled in|FILL IN"):
+    with pytest.raises(ValueError, match="must be filled in|FILL IN"):
         read_schema(tmp_path / "S.toml")
     (tmp_path / "S.toml").write_text(filled.replace("FILL IN", "protocol"))
     assert read_schema(tmp_path / "S.toml").columns.user == "User"

@@ -639,7 +639,7 @@ def test_a_column_of_nothing_and_an_empty_file(tmp_path: Path) -> None:
     nothing = SMALL.replace('labels = ["low", "high"]', 'labels = ["low", "high"]\nmissing = { value = 1 }')
     out = write(tmp_path, nothing, changed(x=[None, None, None], a=[None] * 3))
     assert [row[3:5] for row in made(out)] == [("high", "stay")] * 2
-    with pytest.raises(ValueError, match="hold no row of anybody"):
+    with pytest.raises(ValueError, match="must hold a row of at least one user"):
         write(tmp_path, SMALL, {name: [] for name in ROWS}, name="none")
 
 

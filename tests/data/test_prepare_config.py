@@ -72,7 +72,7 @@ BAD = [
     ("[prepare]", "[prepared]", "prepare.user is missing"),
     ('user = "who"', "", "prepare.user is missing"),
     ('user = "who"', 'user = []', "prepare.user = .*not empty"),
-    ('user = "who"', 'user = ["a", "a"]', "must name everything once"),
+    ('user = "who"', 'user = ["a", "a"]', "must not name an item twice"),
     ('user = "who"', 'user = "who"\nnames = "loosely"', "prepare.names = 'loosely'"),
     ('user = "who"', 'user = "who"\nusers = "who"', "unknown key prepare.users"),
     ('time = "when"\n', "", "prepare.step: must be given with prepare.time"),
@@ -89,14 +89,14 @@ BAD = [
     ("horizon = 4", "horizon = 4\nstates = 3", "states: must be left out"),
     ("horizon = 4", 'horizon = 4\nuser_column = "who"', "user_column: must be left out"),
     ("horizon = 4", "horizon = 4\nactions = { count = 2 }", "unknown key actions.count"),
-    ("[prepare.values.x]", '[prepare.values."x y"]', "must be of letters, digits and _"),
+    ("[prepare.values.x]", '[prepare.values."x y"]', "must consist of letters, digits and _"),
     ('column = "x"\nwithin = "last"', 'column = "x"', "prepare.values.x.within is missing"),
-    ("cuts = [0, 1.5]", "cuts = [1.5, 0]", "must rise"),
+    ("cuts = [0, 1.5]", "cuts = [1.5, 0]", "must increase strictly"),
     ("cuts = [0, 1.5]", "cuts = []", "not empty"),
     ("cuts = [0, 1.5]", 'cuts = ["a"]', "prepare.values.x.cuts = 'a'"),
     ("cuts = [0, 1.5]", "cuts = [0, 1e-9]", None),
-    ("cuts = [0, 1.5]", "cuts = [1, 1.0000001]", "too close to be told apart"),
-    ("cuts = [0, 1.5]", 'cuts = [0]\nlabels = ["a"]', "must be 2, a bin each"),
+    ("cuts = [0, 1.5]", "cuts = [1, 1.0000001]", "must differ in their first six digits"),
+    ("cuts = [0, 1.5]", 'cuts = [0]\nlabels = ["a"]', "must be 2, one per bin"),
     ("cuts = [0, 1.5]", "", "x must have cuts or categories"),
     ("cuts = [0, 1.5]", 'labels = ["a"]', "must be given with cuts"),
     ("cuts = [0, 1.5]", 'cuts = [0]\nrange = [3, 1]', "the largest must be above"),
@@ -108,16 +108,16 @@ BAD = [
     ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"\nlag = 1', "x.before: must be given without lag"),
     ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"', "prepare.decision is missing.*records of others"),
     ("cuts = [0, 1.5]", 'cuts = [0]\nbefore = "action"\nof = "episode"', "x.before: must be left out"),
-    ('step = "1 hour"', 'step = "1 hour"\ndecision = "1 hour"', "prepare.decision: must be given"),
+    ('step = "1 hour"', 'step = "1 hour"\ndecision = "1 hour"', "prepare.decision: must be left out"),
     ('step = "1 hour"', 'step = "1 hour"\nstrict = 1', "prepare.strict = 1"),
     ('categories = ["a", "b"]', 'categories = ["a", "b"]\nbefore = "action"', "a value that forms actions"),
-    ("cuts = [0, 1.5]", 'cuts = [0]\nmissing = ["-9"]', "declare words for an empty cell by empty"),
+    ("cuts = [0, 1.5]", 'cuts = [0]\nmissing = ["-9"]', "declare words for an empty cell with empty"),
     ("cuts = [0, 1.5]", "cuts = [0]\nempty = []", "prepare.values.x.empty = .*must be a list, not empty"),
     ("cuts = [0, 1.5]", "cuts = [0]\nempty = [-9]", "prepare.values.x.empty = -9"),
     ('user = "who"', 'user = "who"\nempty = "."', "prepare.empty = '.': must be a list"),
     ('time = "when"', 'time = { column = "when", then = 3 }', "prepare.time.then = 3"),
     ('time = "when"', 'time = { column = "when", numbers = "ms" }', "prepare.time.numbers = 'ms'.*millisec"),
-    ('categories = ["a", "b"]', 'categories = ["a", "a"]', "must name everything once"),
+    ('categories = ["a", "b"]', 'categories = ["a", "a"]', "must not name an item twice"),
     ('categories = ["a", "b"]', 'categories = ["a"]\nrange = [0, 1]', "a category has none"),
     ('categories = ["a", "b"]', 'categories = ["a"]\nties = "mean"', "no sum, mean or order"),
     ('categories = ["a", "b"]', 'categories = ["a"]\nmissing = { value = "c" }', "must be one of 'a'"),
@@ -126,7 +126,7 @@ BAD = [
     ('product = ["x"]', 'rules = []', "must be a list of tables"),
     ('product = ["x"]', 'rules = [{ label = "a" }, { label = "b" }]', r"rules\[0\].when is missing"),
     ('product = ["x"]', 'rules = [{ label = "a", when = "x < y" }]', "'y' must be one of the values"),
-    ('product = ["x"]', 'rules = [{ label = "a", when = "x < 1" }, { label = "a" }]', "must stand once"),
+    ('product = ["x"]', 'rules = [{ label = "a", when = "x < 1" }, { label = "a" }]', "must occur once"),
     ('product = ["x"]', 'codebook = { file = "none.csv", scale = { x = 1 } }', "must be a file"),
     ('product = ["x"]', 'codebook = { file = "none.csv", scale = { k = 1 } }', "'k' must be one of the val"),
     ('states = { h = "home" }', 'states = { h = "x<0" }', "'x<0' is a state already"),
@@ -141,7 +141,7 @@ BAD = [
     (ENDS, f"{ENDS}\ncensored = []", r"prepare.end.censored = \[\]: must be a list"),
     (ENDS, f'{ENDS}\ncensored = "t"', "prepare.end.censored = 't': must be a list"),
     (ENDS, f"{ENDS}\ncensored = [3]", "prepare.end.censored = 3: must be a text"),
-    (ENDS, f'{ENDS}\ncensored = ["t", " t"]', "must name everything once"),
+    (ENDS, f'{ENDS}\ncensored = ["t", " t"]', "must not name an item twice"),
     (ENDS, f'{ENDS}\ncensored = ["h "]', "'h' is in prepare.end.states too"),
     (ENDS, f'{ENDS}\ncensored = [""]\nmissing = "home"', "prepare.end.missing = 'home': must be left out"),
     (ENDS, f'{ENDS}\ncensored = [""]\nmissing = "refuse"', "prepare.end.missing = 'refuse': must be"),
@@ -158,7 +158,7 @@ def test_what_censored_ends_need() -> None:
         parsed(steps)
     with pytest.raises(ValueError, match="prepare.reward.on.censored: must be left out"):
         parsed(text.replace("home = 1.0", "home = 1.0, censored = 1.0"))
-    with pytest.raises(ValueError, match="censored: must be left out beside prepare.end.censored"):
+    with pytest.raises(ValueError, match="censored: must be left out if prepare.end.censored"):
         parsed(text.replace("horizon = 4", 'horizon = 4\ncensored = "home"'))
     named = text.replace('product = ["x"]', 'rules = [{ label = "censored" }]', 1)
     with pytest.raises(ValueError, match="prepare.states: has a label 'censored'"):
@@ -193,7 +193,7 @@ def test_files_that_are_no_declaration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("x,label\n1,a\n2,a\n", "must name everything once"),
+        ("x,label\n1,a\n2,a\n", "must not name an item twice"),
         ("x\n", "must hold numbers"),
         ("x\n1.5\ninf\n", "numbers everywhere"),
         ("x\na\n", "must hold numbers"),

@@ -187,7 +187,7 @@ def test_features_keep_their_bound(content, folder) -> None:
     assert np.array_equal(schema.features, phi)
     assert schema.feature_bound == 0.5
     content["features"]["bound"] = 0.4
-    with pytest.raises(ValueError, match="norm 0.5 above"):
+    with pytest.raises(ValueError, match="must be at least 0.5, the norm"):
         parse_schema(content, folder)
     np.save(folder / "phi.npy", phi[:5])
     with pytest.raises(ValueError, match=r"must be \(6, 3, d\)"):

@@ -147,7 +147,7 @@ def test_text_and_categories_in_frames(schema, rows, expected) -> None:
     polars = pytest.importorskip("polars")
     own = polars.from_pandas(frame).with_columns(polars.col("episode").cast(polars.Categorical))
     assert states(open_source([own], schema)) == expected
-    with pytest.raises(Broken, match="a lazy one collected"):
+    with pytest.raises(Broken, match="collect a lazy one first"):
         open_source(own.lazy(), schema)
 
 
@@ -220,14 +220,14 @@ def test_a_query_reads_what_is_named_alone(schema, make, rows, expected, tmp_pat
         for where, reads in (("duckdb://", None), ("duckdb://", ["other.csv"]), ("duckdb://study.db", None)):
             with pytest.raises(Broken, match=said):
                 open_source(where, schema, sql=sql, reads=reads)
-    with pytest.raises(Broken, match="the query may read its data base alone"):
+    with pytest.raises(Broken, match="the query may read only its database"):
         open_source("duckdb://study.db?table=outside", schema)
     for sql in ("SET enable_external_access = true", "RESET lock_configuration", "LOAD sqlite", "INSTALL x"):
         for where in ("duckdb://", "duckdb://study.db"):
             with pytest.raises(Broken, match="locked|external extensions|may read|Cannot access"):
                 open_source(where, schema, sql=f"SELECT 1) LIMIT 0; {sql}; SELECT * FROM (SELECT 1")
     for where, sql, reads, message in (
-        ("duckdb://study.db", "SELECT 1", ["other.csv"], "reads must be given with duckdb:// alone"),
+        ("duckdb://study.db", "SELECT 1", ["other.csv"], "reads must be given only with duckdb://"),
         ("duckdb://", "SELECT 1", ["sub"], "reads = 'sub': must be a file"),
         ("duckdb://", "SELECT 1", ["sub/*"], "reads = 'sub/\\*': must be a file"),
         ("duckdb://", "SELECT 1", "other.csv", "reads = 'other.csv': must be a list"),

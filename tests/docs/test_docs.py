@@ -14,10 +14,12 @@ import typer.main
 from public import BY_NAME, PUBLIC
 
 from discreet import cli
+from discreet.cli.renamed import COMMANDS
 from discreet.core import checks
 from discreet.experiments import build_run
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.sweep import Sweep
+from discreet.utils.renamed import renamed
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -36,7 +38,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_shown_commands_exist(page: Path) -> None:
-    known = {(command.name or "") for command in cli.app.registered_commands}
+    known = set(vars(typer.main.get_command(cli.app))["commands"])
     shown = re.findall(r"^discreet ([a-z-]+)", page.read_text(encoding="utf-8"), re.M)
     assert set(shown) <= known
 
@@ -47,13 +49,27 @@ def test_shown_options_exist(page: Path) -> None:
     commands: Any = vars(typer.main.get_command(cli.app))["commands"]
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for name, rest in re.findall(r"(?:^|`)discreet ([a-z-]+)([^\n`#]*)", text, re.M):
-        known = {option for one in commands[name].params for option in (*one.opts, *one.secondary_opts)}
+        command = commands[name]
+        inner = vars(command).get("commands", {}).get(rest.split()[0]) if rest.split() else None
+        known = {option for one in (inner or command).params for option in (*one.opts, *one.secondary_opts)}
         shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest))
         assert shown <= known | {"--help"}, (name, rest)
 
 
+def test_the_upgrade_page_agrees_with_the_tables_of_old_names() -> None:
+    text = (ROOT / "docs" / "upgrade-0.3.md").read_text(encoding="utf-8")
+    rows = [[re.findall(r"`([^`]+)`", cell) for cell in row.split("|")] for row in text.splitlines()]
+    names = [(row[1], row[2]) for row in rows if len(row) == 4 and row[1]]
+    assert len(names) == 8
+    for old, new in names:
+        found = [(renamed(one) or "").replace("discreet.", "dr.") for one in old]
+        assert ", ".join(found).replace("dr.pipeline.learn", "discreet.pipeline.learn") == ", ".join(new)
+    commands = {old.split()[0] for row in rows if len(row) == 5 for old in row[2] if old[0] != "-"}
+    assert commands - {"learn"} == set(COMMANDS)
+
+
 def test_shown_configurations_are_valid() -> None:
-    tables = [tomllib.loads(text) for text in blocks(ROOT / "docs" / "guide.md", "toml")]
+    tables = [tomllib.loads(text) for text in blocks(ROOT / "docs" / "simulate.md", "toml")]
     runs = [RunConfig.from_table(table) for table in tables if "learner" in table]
     assert len(runs) == 1
     assert build_run.resolved(runs[0]).options == {"learner.bonus_scale": 0.1}

@@ -109,7 +109,7 @@ def test_an_environment_of_ones_own():
     assert optimal_values(mdp)[0][0, 0] == pytest.approx(2 * 0.25 + 0.25 * 1, abs=1e-15)
     with pytest.raises(ValueError, match="horizon = None: must be given, since Coin has no limit"):
         from_gymnasium(Coin())
-    with pytest.raises(ValueError, match="is_slippery: only where env_id is a name"):
+    with pytest.raises(ValueError, match="is_slippery: must be left out unless env_id is a name"):
         from_gymnasium(Coin(), horizon=2, is_slippery=True)
 
 
@@ -176,9 +176,9 @@ def test_an_environment_of_ones_own_as_an_object() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ([[[(0.5, 0, 0.0, False)]]], r"P\[0\]\[0\]: probabilities sum to 0.5, must sum to 1"),
+        ([[[(0.5, 0, 0.0, False)]]], r"P\[0\]\[0\]: probabilities sum to 0.5: must sum to 1"),
         ([[[(1.0, 0, 0.0)]]], r"P\[0\]\[0\] holds \(1.0, 0, 0.0\): must be \(probability"),
-        ({0: {0: [(1.0, 1, 0.0, False)]}, 1: {}}, r"P\[1\]: has no action, though 0 may lead there"),
+        ({0: {0: [(1.0, 1, 0.0, False)]}, 1: {}}, r"P\[1\]: must have an action, because 0 can lead there"),
         ([{}], "P: must have an action"),
     ],
 )

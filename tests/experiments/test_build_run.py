@@ -64,5 +64,4 @@ def test_in_python() -> None:
     with pytest.raises(ValueError, match="^release = 'tree': gives no measure"):
         dr.simulate(world, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1.0, release="tree"), 60)
     with pytest.raises(ValueError, match="^preset = 'paper': must be one of 'default'"):
-        dr.NoiseAwareOnSums(preset="paper")
-    assert dr.NoiseAwareOnSums(preset="default") == dr.NoiseAwareOnSums()
+        dr.NoiseAwareUCBVI(preset="paper")

@@ -39,7 +39,6 @@ from discreet.device.shuffle_payload import Family, Form
 from discreet.experiments.estimate import estimate_run
 from discreet.experiments.simulate import Setup
 from discreet.learners.offline.linear_pevi import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
-from discreet.learners.online.noise_aware_sums import NoiseAwareOnSums
 from discreet.learners.online.ucrl_vtr import UCRLVTR, UCRLVTRPlus
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Response
@@ -51,6 +50,7 @@ from discreet.pipeline.learn import learn, replan
 # Names that `discreet` itself does not export yet: all of them are here, in one place.
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
+from papers.price_of_privacy.noise_aware_sums import NoiseAwareOnSums
 from tests.helpers.rounding import stochastic_round
 
 from .recording import LONG

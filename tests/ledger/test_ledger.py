@@ -316,7 +316,7 @@ def test_a_forged_chain_is_refused_in_words(path: Path, number: int) -> None:
     twice = [*texts]
     twice[number] = texts[number].replace("{", '{"kind":"begin",', 1)
     again = json.dumps({"text": twice[number], "hash": hashlib.sha256(twice[number].encode()).hexdigest()})
-    with pytest.raises(LedgerError, match="form in which ledgers write"):
+    with pytest.raises(LedgerError, match="form that ledgers write"):
         read_export(iter([*forged("time", content["time"])[:number], again]))
 
 
@@ -384,7 +384,7 @@ def test_heads(path: Path) -> None:
     head = head_of(path).read_text()
     assert head == f"5 {entries[-1].hash}\n"
     head_of(path).unlink()
-    refused(path, "is missing, so that nobody")
+    refused(path, "is missing, so removed entries")
     for bad in ("", "5", f"0 {entries[0].hash}", f"x {DIGEST}", "5 5 5"):
         head_of(path).write_text(bad)
         refused(path, "must be one line")

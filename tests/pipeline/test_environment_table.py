@@ -167,7 +167,7 @@ def test_what_is_refused(said: str, tmp_path: Path) -> None:
 def test_by_the_command(tmp_path: Path) -> None:
     write_schema(SCHEMA, tmp_path / "S.toml")
     path = written(table()[0], tmp_path)
-    asked = ["forecast", "--schema", str(tmp_path / "S.toml"), "--users", "20000", "--epsilon", "1"]
+    asked = ["power", "--schema", str(tmp_path / "S.toml"), "--users", "20000", "--epsilon", "1"]
     asked += ["--delta", "1e-6", "--draws", "3"]
     done = CliRunner().invoke(app, [*asked, "--world", str(path), "--json"])
     assert done.exit_code == 0, done.output

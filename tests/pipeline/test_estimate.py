@@ -337,18 +337,16 @@ def released(folder, schema, learner, privatizer):
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_commands_without_algorithm_are_of_one_learner(tmp_path, monkeypatch, kind):
-    """`discreet forecast` is of what `discreet learn` runs. No algorithm ends in a traceback."""
+    """`discreet estimate` is of what `discreet learn` runs. No algorithm ends in a traceback."""
     monkeypatch.setattr("discreet.pipeline.learn.fill", lambda *a: (_ for _ in ()).throw(ValueError(a[3])))
     file = tmp_path / "S.toml"
     write_schema(schema_named(kind), file)
     budget = ["--epsilon", "1", "--delta", "1e-6"]
-    done = run("forecast", "--schema", file, "--users", 300, *budget, "--json")
+    done = run("estimate", "--schema", file, "--users", 300, *budget, "--json")
     assert done.exit_code == 0, done.output
     learned = run(
-        "learn",
-        "--schema",
+        "dry-run",
         file,
-        "--synthetic",
         "--users",
         300,
         *budget,
@@ -359,5 +357,5 @@ def test_commands_without_algorithm_are_of_one_learner(tmp_path, monkeypatch, ki
     )
     assert json.loads(done.stdout)["algorithm"] in str(learned.output)
     for one in registry.entries("offline learner"):
-        done = run("forecast", "--schema", file, "--users", 300, *budget, "--algorithm", one.name)
+        done = run("estimate", "--schema", file, "--users", 300, *budget, "--learner", one.name)
         assert done.exception is None or isinstance(done.exception, SystemExit), one.name

@@ -190,7 +190,10 @@ def test_plans_that_are_refused(how: dict[str, Any], words: str) -> None:
 
 def test_sites_that_are_refused(parts: list[dr.pipeline.PartialAggregateFile], tmp_path: Path) -> None:
     plan = plan_of()
-    assert repr(FederatedSite(plan, parts[0], KEY, None)) == "<Site of 40 people: raw data, not private>"
+    assert (
+        repr(FederatedSite(plan, parts[0], KEY, None))
+        == "<FederatedSite of 40 people: raw data, not private>"
+    )
     with pytest.raises(ValueError, match="counted with another key"):
         FederatedSite(plan, parts[0], bytes(32), None)
     with pytest.raises(ValueError, match="key: must be 32 secret bytes"):

@@ -216,7 +216,7 @@ def test_a_release_that_was_paid_for_is_kept(
 
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         with monkeypatch.context() as patch:
-            patch.setattr(planning, "report_of", fails)
+            patch.setattr(planning, "make_report", fails)
             with pytest.raises(OSError, match="disk is full") as caught:
                 run(rows, tmp_path / "out", ledger)
         notes = " ".join(caught.value.__notes__)

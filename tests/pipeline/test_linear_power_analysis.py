@@ -98,7 +98,7 @@ def test_on_the_command_line(tmp_path):
     write_schema(plain, tmp_path / "S.toml")
 
     def call(*more):
-        asked = ["forecast", "--schema", str(tmp_path / "S.toml"), "--algorithm", "dp-pevi", "--draws", "3"]
+        asked = ["power", "--schema", str(tmp_path / "S.toml"), "--learner", "dp-pevi", "--draws", "3"]
         done = CliRunner().invoke(app, [*asked, "--delta", "1e-6", *more])
         assert done.exit_code == 0, done.output
         return str(done.output)
@@ -109,7 +109,7 @@ def test_on_the_command_line(tmp_path):
     assert found["rows"][-1]["chance"] == 1.0
     assert "policy truly better" in call("--target-gain", "0.6", "--epsilon", "10")
     done = CliRunner().invoke(
-        app, ["forecast", "--schema", str(tmp_path / "S.toml"), "--algorithm", "dp-pevi", "--epsilon", "1",
+        app, ["power", "--schema", str(tmp_path / "S.toml"), "--learner", "dp-pevi", "--epsilon", "1",
               "--delta", "1e-6", "--users", "10", "--world", "riverswim"]
     )  # fmt: skip
     assert done.exit_code != 0

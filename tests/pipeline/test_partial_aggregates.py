@@ -81,7 +81,7 @@ def test_parts_are_the_whole(name: str, tmp_path: Path) -> None:
 def test_a_file_is_private_and_raw_and_says_so(tmp_path: Path) -> None:
     (file, *_) = split(STATIONARY, tmp_path)
     part = aggregate_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY)
-    assert repr(part) == "<Part of 40 people: raw data, not private>"
+    assert repr(part) == "<PartialAggregateFile of 40 people: raw data, not private>"
     path = tmp_path / "p.tally"
     part.save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -175,22 +175,22 @@ def test_by_the_commands(tmp_path: Path) -> None:
         assert done.exit_code == code, done.output
         return done.output
 
-    call("count", "--new-key", tmp_path / "run.key")
+    call("aggregate", "--new-key", tmp_path / "run.key")
     assert stat.S_IMODE((tmp_path / "run.key").stat().st_mode) == 0o600
-    assert "exists already" in call("count", "--new-key", tmp_path / "run.key", code=2)
+    assert "exists already" in call("aggregate", "--new-key", tmp_path / "run.key", code=2)
     asked = ("--schema", tmp_path / "S.toml", "--key", tmp_path / "run.key")
     for i, file in enumerate(files):
-        assert "RAW DATA" in call("count", file, *asked, "--out", tmp_path / f"{i}.tally")
+        assert "RAW DATA" in call("aggregate", file, *asked, "--out", tmp_path / f"{i}.tally")
     tallies = [tmp_path / f"{i}.tally" for i in range(3)]
     budget = ("--epsilon", 1.0, "--delta", 1e-6, "--ledger", tmp_path / "ledger.sqlite")
     call("learn", *tallies, "--schema", tmp_path / "S.toml", *budget, "--out", tmp_path / "out")
     call("verify", tmp_path / "out", "--ledger", tmp_path / "ledger.sqlite")
-    assert "must be a new file" in call("count", files[0], *asked, "--out", tallies[0], code=2)
-    assert "must end in .tally" in call("count", files[0], *asked, "--out", tmp_path / "x.npz", code=2)
-    assert "key is missing" in call("count", files[0], "--schema", asked[1], "--out", "a.tally", code=2)
+    assert "must be a new file" in call("aggregate", files[0], *asked, "--out", tallies[0], code=2)
+    assert "must end in .tally" in call("aggregate", files[0], *asked, "--out", tmp_path / "x.npz", code=2)
+    assert "key is missing" in call("aggregate", files[0], "--schema", asked[1], "--out", "a.tally", code=2)
     (tmp_path / "empty.key").touch()
     empty = ("--schema", asked[1], "--key", tmp_path / "empty.key", "--out", tmp_path / "b.tally")
-    assert "has 0 bytes" in call("count", files[0], *empty, code=2)
+    assert "has 0 bytes" in call("aggregate", files[0], *empty, code=2)
     again = ("learn", *tallies[:2], tallies[0], "--schema", asked[1], *budget, "--out", tmp_path / "o")
     assert "nobody may be counted twice" in call(*again, code=2)
     whole = ("learn", *tallies, "--schema", asked[1], *budget, "--out", tmp_path / "o")

@@ -119,7 +119,7 @@ def test_on_the_command_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
     write_schema(SCHEMA, path)
 
     def call(*more: str) -> str:
-        asked = ["forecast", "--schema", str(path), "--delta", "1e-6", "--draws", "5", *more]
+        asked = ["power", "--schema", str(path), "--delta", "1e-6", "--draws", "5", *more]
         done = CliRunner().invoke(app, asked)
         assert done.exit_code == 0, done.output
         return str(done.output)
@@ -136,7 +136,7 @@ def test_on_the_command_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
     [
         (["--target-gain", "1", "--world", "riverswim", "--users", "5"], "give either"),
         (["--target-gain", "1"], "users is missing"),
-        (["--target-gain", "1", "--rho", "1", "--users", "5"], "rho = 1"),
+        (["--target-gain", "1", "--rho", "1", "--users", "5"], "--rho"),
         (["--world", "switching-chain", "--users", "5", "--epsilon", "1"], "same at every step"),
     ],
     ids=str,
@@ -144,7 +144,7 @@ def test_on_the_command_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
 def test_what_cannot_be_asked(given: list[str], message: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "S.toml"
     write_schema(SCHEMA, path)
-    done = CliRunner().invoke(app, ["forecast", "--schema", str(path), *given])
+    done = CliRunner().invoke(app, ["power", "--schema", str(path), *given])
     assert done.exit_code != 0
     assert message in f"{done.output} {done.exception}"
 

@@ -146,7 +146,7 @@ def test_verify_names_the_command_that_marks_a_folder(tmp_path: Path) -> None:
         (said,) = (one.name for one in verify(place / "out", ledger) if "not marked" in one.name)
     command = shlex.split(said.split("`")[1])
     assert command == [
-        "discreet", "recover", str(place), "--finish", "--ledger", str(place / "ledger.sqlite"),
+        "discreet", "ledger", "recover", str(place), "--finish", "--ledger", str(place / "ledger.sqlite"),
     ]  # fmt: skip
 
 
@@ -209,13 +209,13 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(OSError, match="disk is full"):
             run(tmp_path, "out", ledger)
     runner = CliRunner()
-    listed = json.loads(runner.invoke(cli.app, ["recover", str(tmp_path), "--json"]).stdout)["lost"]
+    listed = json.loads(runner.invoke(cli.app, ["ledger", "recover", str(tmp_path), "--json"]).stdout)["lost"]
     assert [(row["entry"], row["state"], row["finished"]) for row in listed] == [(2, "not marked", None)]
-    said = " ".join(runner.invoke(cli.app, ["recover", str(tmp_path)]).stdout.split())
+    said = " ".join(runner.invoke(cli.app, ["ledger", "recover", str(tmp_path)]).stdout.split())
     assert "1 can be finished with --finish" in said
-    done = runner.invoke(cli.app, ["recover", str(tmp_path), "--finish", "--json"])
+    done = runner.invoke(cli.app, ["ledger", "recover", str(tmp_path), "--finish", "--json"])
     assert json.loads(done.stdout)["lost"][0]["finished"] == str(tmp_path / "out")
-    assert "0 found." in runner.invoke(cli.app, ["recover", str(tmp_path)]).stdout
+    assert "0 found." in runner.invoke(cli.app, ["ledger", "recover", str(tmp_path)]).stdout
 
 
 # -------------------------------------------------------------------- two runs to one folder, and no room
@@ -235,7 +235,7 @@ def test_the_second_of_two_runs_to_one_folder_pays_nothing(
             lambda: dr.pipeline.fit_codebook(frame, declaration, tmp_path / "out", ledger=self, **how),
             lambda: dr.prepare(frame, declaration, tmp_path / "out"),
         ):
-            with pytest.raises(ValueError, match="a run that writes it is at work; nothing was spent"):
+            with pytest.raises(ValueError, match="another run is writing it; nothing was spent"):
                 again()
             refused.append(1)
         assert len(self.entries()) == entries
@@ -345,7 +345,8 @@ def test_looking_in_another_folder_says_so(tmp_path: Path) -> None:
         ledger.reserve("ward", run_records(), delta=1e-6, users=30, purpose="of another folder")
     (tmp_path / "elsewhere").mkdir()
     done = CliRunner().invoke(
-        cli.app, ["recover", str(tmp_path / "elsewhere"), "--ledger", str(tmp_path / "ledger.sqlite")]
+        cli.app,
+        ["ledger", "recover", str(tmp_path / "elsewhere"), "--ledger", str(tmp_path / "ledger.sqlite")],
     )
     assert "give the folder that --out was made in" in " ".join(done.output.split())
 

@@ -206,7 +206,7 @@ def test_what_is_declared_is_kept_by_schemas(tmp_path: Path) -> None:
     [
         ({"lawyer": "x"}, "declared key = 'lawyer'"),
         ({"purpose": ""}, "declared.purpose = ''"),
-        ({"purpose": "FILL IN"}, "is to be filled in"),
+        ({"purpose": "FILL IN"}, "must be filled in"),
         ({"purpose": "two\nlines"}, "one line"),
         ({"purpose": "\u202etxt"}, "one line"),
         ({"purpose": "x" * 501}, "must have at most 500"),

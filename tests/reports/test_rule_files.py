@@ -255,7 +255,7 @@ def test_the_command_names_the_line_and_ends_with_2(people: Path, compared: Path
         "learn", str(people), "--schema", str(tmp_path / "ward.toml"), "--epsilon", "2", "--delta", "1e-6",
         "--ledger", str(ledger),
     ]  # fmt: skip
-    again = ["learn", "--from-release", str(compared / "release.parquet")]
+    again = ["replan", str(compared / "release.parquet")]
     for start in (first, again):
         result = CliRunner().invoke(app, [*start, "--out", str(tmp_path / "x"), "--compare", str(bad)])
         assert result.exit_code == 2

@@ -69,16 +69,16 @@ def test_a_study_beyond_the_ledgers_limit_is_not_begun(study: Path) -> None:
 
 
 def test_a_rehearsal_and_what_does_not_go_together(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = json.loads(said(study, "--rehearse", 8, "--json"))
+    table = json.loads(said(study, "--dry-run", 8, "--json"))
     assert (table["people"], table["releases"]) == (8, 3)
     stayed: list[float] = []
     monkeypatch.setattr(service, "time", SimpleNamespace(sleep=stayed.append))
-    text = said(study, "--rehearse", 8, "--stay", 3)
+    text = said(study, "--dry-run", 8, "--stay", 3)
     assert stayed == [3]
     assert "of whom the study has 20: more learn more" in text
     said(study, "--stay", 3, status=2)
-    said(study, "--rehearse", 8, "--stay", -1, status=2)
-    said(study, "--rehearse", 8, "--check", status=2)
+    said(study, "--dry-run", 8, "--stay", -1, status=2)
+    said(study, "--dry-run", 8, "--check", status=2)
     said(study.parent / "none.toml", "--check", status=2)
 
 
@@ -108,4 +108,4 @@ def test_a_shuffler_has_a_key_before_the_study_names_it(tmp_path: Path) -> None:
     assert "64 hexadecimal digits" in shuffler(path, "--service", "http://a", "--service-key", "no", status=2)
     assert "an address" in shuffler(path, "--service", "a", "--service-key", key, status=2)
     assert "give one of them" in shuffler(path, "--key", "--operator", status=2)
-    assert len(json.loads(said(path, "--rehearse", 5, "--json"))) > 3
+    assert len(json.loads(said(path, "--dry-run", 5, "--json"))) > 3

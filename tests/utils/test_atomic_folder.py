@@ -31,7 +31,7 @@ def names(folder: Path) -> list[str]:
 
 def test_a_name_is_claimed_by_one_at_a_time(tmp_path: Path) -> None:
     with claimed(tmp_path / "new" / "out"):
-        refused = pytest.raises(ValueError, match="a run that writes it is at work; nothing was spent")
+        refused = pytest.raises(ValueError, match="another run is writing it; nothing was spent")
         with refused, claimed(tmp_path / "new" / "out"):
             pass
         with claimed(tmp_path / "new" / "other"):
@@ -54,7 +54,7 @@ def test_a_claim_of_a_killed_process_blocks_nobody(tmp_path: Path) -> None:
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ValueError, match="a run that writes it is at work"), claimed(tmp_path / "out"):
+        with pytest.raises(ValueError, match="another run is writing it"), claimed(tmp_path / "out"):
             pass
     finally:
         holder.kill()
@@ -107,7 +107,7 @@ def test_a_function_claims_its_out(tmp_path: Path) -> None:
     assert work.__doc__ == "Work."
     assert work(1, tmp_path / "out", deep=True) == [".out.claim"]
     assert work(1, out=str(tmp_path / "out"), deep=True) == [".out.claim"]
-    with pytest.raises(ValueError, match="is at work"):
+    with pytest.raises(ValueError, match="is writing it"):
         work(1, tmp_path / "out")
     with pytest.raises(TypeError):
         work(1)  # type: ignore[call-arg]

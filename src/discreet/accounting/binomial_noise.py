@@ -13,34 +13,34 @@ same (s, a, s')       none          none                one by 1       one count
 ====================  ============  ==================  =============  ========================
 
 (Rewards are rounded to bits. A centred reward has two bits: (0, 1) where the user was not and (y, y) where
-the user was.) With k = 0 .. H steps in the same pair and H - k in others, at most min(k, H - k + 1) of the k
-are of the second case: users who went to different states are in different pairs next. The counters that move
-are independent coordinates; fewer moves are dominated. Noise of centred rewards is symmetric, so the sign of
-their moves does not matter. The other families move up as often as down, so the two orders of two neighbours
-have the same loss. Therefore there is one loss distribution for each k, and the worst of them counts. For a
-query of one step (``CountQuery.step``) a device sends bits for the counters of that step only, and H is 1 in
-all of this: visits and transitions make 4 unit changes, transitions alone 2.
+the user was.) Let k = 0 .. H steps be in the same pair and H - k in others. At most min(k, H - k + 1) of the
+k are of the second case: users who went to different states are in different pairs next. The counters that
+move are independent coordinates; fewer moves are dominated. Noise of centred rewards is symmetric, so the
+sign of their moves does not matter. The other families move up as often as down, so the two orders of two
+neighbours have the same loss. Therefore there is one loss distribution for each k, and the worst of them
+counts. For a query of one step (``CountQuery.step``) a device sends bits for the counters of that step only,
+and H is 1 everywhere here. Visits and transitions make 4 unit changes, transitions alone 2.
 
 The loss distribution. One coordinate has atoms ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x), and mass
 without a counterpart at infinity. Each atom is split between the two neighbours on a grid so that its mass
-and its mass under the other distribution stay the same: a mean-preserving spread of the likelihood ratio,
-therefore never less loss (Blackwell), and second-order in the grid. Coordinates are convolved by FFT on a
-window. By Chernoff's bound, less than delta 2e-6 is outside the window. That mass, the masses at infinity,
-and 1e-13 for rounding are added to delta. The result is an upper bound. dp-accounting, which shares no code
-with this module, checks it (:func:`discreet.accounting.pld.verify`).
+and its mass under the other distribution stay the same. This is a mean-preserving spread of the likelihood
+ratio, therefore never less loss (Blackwell), and second-order in the grid. Coordinates are convolved by FFT
+on a window. By Chernoff's bound, less than delta 2e-6 is outside the window. That mass, the masses at
+infinity, and 1e-13 for rounding are added to delta. The result is an upper bound. dp-accounting, which shares
+no code with this module, checks it (:func:`discreet.accounting.pld.verify`).
 
 Calibrations use the actual number n of honest users of a batch (those who add noise; privacy must not depend
-on the others'), with m noise bits per user in a counter, each 1 with probability p:
+on the others). A user has m noise bits in a counter, each 1 with probability p:
 
 - ``joint`` : the variance of one cell's estimate is in inverse proportion to its family's share. Let M be the
   number of fair flips with which a counter meets the budget. Then m = ceil(M / n), and p <= 1/2 is the least
   that meets it at N = n m flips;
 - ``composed`` : every counter has the same M; m = ceil(M / n) fair flips, or, for n > M, one flip of the
   least p at n;
-- ``basic`` : tau = 96 ln(2 / delta') / epsilon'^2 with epsilon' = epsilon / c, delta' = delta / c for c
-  unit changes; m = ceil(tau / n) fair flips, or one with p = tau / (2 n);
-- ``published`` : the same with epsilon' = epsilon / (3 H) and delta' = delta (Bai et al. 2024), also for a
-  query of one step: the paper charges the whole horizon for its crude batches.
+- ``basic`` : m = ceil(tau / n) fair flips, or one with p = tau / (2 n). Here ``tau = 96 ln(2 / delta') /
+  epsilon'^2`` with ``epsilon' = epsilon / c``, ``delta' = delta / c`` for c unit changes;
+- ``published`` : the same with ``epsilon' = epsilon / (3 H)`` and ``delta' = delta`` (Bai et al. 2024). This
+  holds also for a query of one step: the paper charges the whole horizon for its crude batches.
 
 For every calibration, the guarantee is what accounting computes for the flips.
 
@@ -77,9 +77,12 @@ _OVERSHOOT = 1.005  # fair flips that are at most this many too many are kept
 class Flips:
     """Noise of one counter, summed over users.
 
-    users : number of honest users, who add noise. each : noise bits of one user. coin : a bit is 1 with
-    probability coin / 2^32. paired : half of the bits have the probability of the complement, so that the sum
-    is symmetric.
+    Parameters
+    ----------
+    users : number of honest users, who add noise.
+    each : noise bits of one user.
+    coin : a bit is 1 with probability coin / 2^32.
+    paired : half of the bits have the probability of the complement, so that the sum is symmetric.
     """
 
     users: int
@@ -410,7 +413,7 @@ def calibrated(
     """Return the least noise that meets (epsilon, delta) with ``users`` honest users.
 
     several : probabilities below 1/2 also if a user adds more than one flip to a counter (``joint``).
-    Otherwise only if one flip is enough, with fair coins for smaller batches (``composed``).
+    Otherwise only if one flip is enough, with fair bits for smaller batches (``composed``).
     """
     number = fair_flips(weights, found, epsilon, delta, users)
     fair = {name: _fair(w * number, users, is_paired(name)) for name, w in weights}

@@ -1,4 +1,4 @@
-"""Record of the shuffle protocol's coin flips for one user, in public numbers."""
+"""Record of the shuffle protocol's random bits for one user, in public numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST = 1e-9  # smallest epsilon that is stated
 
 @dataclass(frozen=True)
 class BinomialRecord(BatchRecord):
-    """Bits and coin flips in counters that a shuffler sums over a batch.
+    """Random bits in counters that a shuffler sums over a batch.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ __all__ = [
 
 Shifts = Sequence[tuple[float, int]]
 
-_PURE_SLACK = 1e-12  # numerical mass that a PLD leaves above a pure epsilon
+_PURE_SLACK = 1e-12  # numerical mass of a PLD above a pure epsilon
 _GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders are finitely many
 
 
@@ -103,11 +103,11 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
 # per coordinate. The noise of each coordinate is independent and drawn after the user's record is in
 # (core.correlated_noise, c): trees with fresh nodes, batches, messages of one user.
 
-_COARSE = 32  # points of a coarse grid in the root mean square of a loss
-_LEAST_POINTS = 4  # of the stated grid in that of Gaussian noise, whose losses are split
-_MOST_POINTS = 6_000_000  # of a grid: about 100 bytes each while losses are composed
-_MOST_INTEGERS = 2.0**19  # sigma of discrete Gaussian noise that is summed integer by integer
-LEAST_DELTA = 1e-10  # rounding of the Fourier transform in double precision hides smaller deltas
+_COARSE = 32  # points of a coarse grid in the root mean square of a loss.
+_LEAST_POINTS = 4  # Points of the stated grid in that of Gaussian noise, whose losses are split.
+_MOST_POINTS = 6_000_000  # Points of a grid: about 100 bytes each while losses are composed.
+_MOST_INTEGERS = 2.0**19  # sigma of discrete Gaussian noise that is summed integer by integer.
+LEAST_DELTA = 1e-10  # Rounding of the Fourier transform in double precision hides smaller deltas.
 _ROUNDING = 1e-13  # of probability: several times the observed loss by that rounding
 
 
@@ -235,16 +235,16 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
 
     Discrete Gaussian noise at delta has at most the epsilon of continuous noise at delta', plus slack.
 
-    Proof. Let f(y) = e^{-y^2 / 2 sigma^2}, P(j) = f(j) / Z the distribution on integers, P'(j) the mass of
-    the normal distribution in [j - 1/2, j + 1/2], and Q, Q' the same shifted by ``shift``. The pair (P', Q')
-    is a post-processing (rounding) of the continuous pair. With x = j / sigma::
+    Proof. Let f(y) = e^{-y^2 / 2 sigma^2} and P(j) = f(j) / Z the distribution on integers. Let P'(j) be the
+    mass of the normal distribution in [j - 1/2, j + 1/2], and Q, Q' the same shifted by ``shift``. The pair
+    (P', Q') is a post-processing (rounding) of the continuous pair. With x = j / sigma::
 
         P'(j) sigma sqrt(2 pi) / f(j) = 2 int_0^{1/2} cosh(j u / sigma^2) e^{-u^2 / 2 sigma^2} du.
 
     It is at least 1 - 1 / (24 sigma^2), by cosh >= 1 and e^{-v} >= 1 - v. By cosh v <= e^{v^2 / 2} and as e^v
-    is convex, it is at most 1 + (e^w - 1) / 3 with w = x^2 / (8 sigma^2), which is below
-    e^{x^2 / 22 sigma^2} for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma sqrt(2 pi)) <=
-    1 + 3 e^{-2 pi^2 sigma^2}. So for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) / (22 sigma^2)::
+    is convex, it is at most 1 + (e^w - 1) / 3 with w = x^2 / (8 sigma^2). This is below e^{x^2 / 22 sigma^2}
+    for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma sqrt(2 pi)) <= 1 + 3 e^{-2 pi^2 sigma^2}. So
+    for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) / (22 sigma^2)::
 
         P <= e^a P' everywhere,     Q >= e^{-b} Q' within r sigma of the centre of Q.
 
@@ -429,15 +429,18 @@ class _Shuffled(Protocol):
 def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
     """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
 
-    Coin flips of the shuffle protocol: composed PLDs of two mass functions (within 0.002). Amplified
-    responses: the PLD of the numbers of clones (within 0.002). Noise that was set by its privacy loss: the
-    worst way to replace a user, convolved by :mod:`discreet.accounting.pld_convolution` (within 0.1 %); the
-    ways must not all move less, in the norm of the noise, than the record's joint sensitivity.
-    Randomized response: composed PLDs of what a response says about two elements, at most the stated epsilon.
-    Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (except 1e-12 of
-    mass and 0.1 % of epsilon). The function then returns the epsilon below which all mass except 1e-12 lies.
-    With very many equal small losses that is far less than the pure epsilon, which only the worst case
-    attains. Gaussian noise: composed PLDs. Discrete Gaussian noise: the Renyi accountant on the records' rho.
+    * Random bits of the shuffle protocol: composed PLDs of two mass functions (within 0.002).
+    * Amplified responses: the PLD of the numbers of clones (within 0.002).
+    * Noise that was set by its privacy loss: the worst way to replace a user, convolved by
+      :mod:`discreet.accounting.pld_convolution` (within 0.1 %). The ways must not all move less, in the norm
+      of the noise, than the record's joint sensitivity.
+    * Randomized response: composed PLDs of a response to two elements, at most the stated epsilon.
+    * Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (except 1e-12
+      of mass and 0.1 % of epsilon). The function then returns the epsilon below which all mass except 1e-12
+      is. With very many equal small losses that is far less than the pure epsilon, which only the worst case
+      attains.
+    * Gaussian noise: composed PLDs.
+    * Discrete Gaussian noise: the Renyi accountant on the records' rho.
 
     Raises
     ------

@@ -4,9 +4,9 @@ Closed forms set the noise of continuous Gaussians (exact) and of Laplace variab
 cases need numerical computation. Discrete Gaussian noise has the closed form of zCDP (7 % too much noise at
 epsilon = 1, delta = 1e-6). Laplace noise at delta > 0 can, for H >= 5, be far smaller than in the pure case.
 
-Changes by one replaced user. At each step of the horizon the user's record and its replacement differ either
-in the pair (s, a), which moves two cells of every family, or only in s' and r, which moves two transition
-cells and one reward cell:
+Changes by one replaced user. At each step of the horizon the user's record and its replacement may differ in
+the pair (s, a). This moves two cells of every family. Otherwise they differ only in s' and r, which moves two
+transition cells and one reward cell:
 
 ====================  ============  ==================  =======================================
 case                  visits        transitions         rewards (raw / centred at 1/2)
@@ -20,11 +20,11 @@ same (s, a, s')       none          none                1 x 1
 others. Users who went to different states are in different pairs next. At most min(k, H - k + 1) of the k
 steps are therefore of the second case (:mod:`discreet.core.count_query`), and that many dominate fewer. Every
 coordinate is shifted in each of the ``levels`` noisy sums that contain the user, and the guarantee is the
-worst over k. (A query of one step counts as H = 1.) This requires noise that is independent by coordinate and
-drawn after the user's record is in (:mod:`discreet.core.correlated_noise`, c): batches, trees with fresh
-nodes, one user's own message. Counts pooled over steps move one cell by more than a unit and are not covered.
-Users with several episodes are not covered either: they can move one cell by several units, or several cells,
-and it is not settled which of the ways is worst. Their noise comes from the closed forms.
+worst over k. (A query of one step counts as H = 1.) The noise must be independent by coordinate and drawn
+after the user's record is in (:mod:`discreet.core.correlated_noise`, c). This holds for batches, trees with
+fresh nodes, and one user's own message. Counts pooled over steps move one cell by more than a unit and are
+not covered. Users with several episodes are not covered either: they can move one cell by several units, or
+several cells, and it is not settled which of the ways is worst. Their noise comes from the closed forms.
 """
 
 from __future__ import annotations
@@ -108,8 +108,13 @@ def exchanges(
 ) -> tuple[tuple[numerical.Coordinate, ...], ...]:
     """Return the patterns as coordinates of known noise and shift, the input of accounting.
 
-    noise : family of every coordinate's noise. scales : (family, scale, grid) with the scale in the units of
-    the values, which are multiples of 1 / grid (1 for continuous noise). factor : multiplies all scales.
+    Parameters
+    ----------
+    patterns : see :data:`Pattern`.
+    noise : family of every coordinate's noise.
+    scales : (family, scale, grid) with the scale in the units of the values, which are multiples of 1 / grid
+        (1 for continuous noise).
+    factor : multiplies all scales.
     """
     by_name = {name: (scale, grid) for name, scale, grid in scales}
     return tuple(_coordinates(pattern, noise, by_name, factor) for pattern in patterns)
@@ -184,11 +189,11 @@ def least_factor(
     high: float,
     guess: float,
 ) -> float:
-    """Return the least factor on all scales, at most ``high``, that meets (epsilon, delta), else ``high``.
+    """Return the least factor <= ``high`` on all scales that meets (epsilon, delta), else ``high``.
 
     ``high`` is a factor that meets the budget by a closed form, ``guess`` the start of the search. A first
     search, on a coarse grid of losses, proposes a factor. The returned factor was checked on every pattern by
-    the accountant that states epsilon, and leaves at most about 0.3 % of epsilon unused.
+    the accountant that states epsilon, with at most about 0.3 % of epsilon unused.
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
     ends = extremes(patterns)

@@ -7,20 +7,20 @@ distribution function and linear filter) and the argument checks.
 
 One coordinate. Noise z of a symmetric distribution is moved by ``shift``: Q is the distribution of z, P that
 of z + shift, and the privacy loss of an outcome is l = ln P/Q. Outcomes are sorted into cells [ih, (i+1)h) of
-the loss. With masses p, q of P and Q in a cell, its outcomes are replaced by two, of losses ih and (i+1)h,
-with P-masses p - b and b, such that P and Q keep their masses there: q = (p - b) e^{-ih} + b e^{-(i+1)h}, so
+the loss. With masses p, q of P and Q in a cell, its outcomes are replaced by two, of losses ih and (i+1)h and
+P-masses p - b and b. P and Q keep their masses there: q = (p - b) e^{-ih} + b e^{-(i+1)h}, so
 
     b = (p - q e^{ih}) / (1 - e^{-h}).
 
-Proof that the epsilon found is no smaller than the true one: a single outcome of loss l in the cell is split
-in this way with 0 <= b <= p, and forgetting which of its two halves was seen restores the outcome. The true
-pair (P, Q) is therefore a post-processing of the composed one, coordinate by coordinate, and so are the
-products. The split adds at most h^2 / 4 to the variance of a loss. h is a hundredth of the losses' root mean
-square deviation, which changes epsilon by less than 1e-4 of itself.
+Proof that the epsilon found is at least the true one. A single outcome of loss l in the cell is split in this
+way with 0 <= b <= p, and forgetting which of its two halves was seen restores the outcome. The true pair (P,
+Q) is therefore a post-processing of the composed one, coordinate by coordinate, and so are the products. The
+split adds at most h^2 / 4 to the variance of a loss. h is a hundredth of the losses' root mean square
+deviation, which changes epsilon by less than 1e-4 of itself.
 
 Composition. Given the P-masses of one coordinate on the grid, the sum of n independent losses has the n-th
-power of their Fourier transform; kinds are multiplied. The window of the transform contains all but e^{-36}
-of the sum (Bernstein: losses within b of their mean, of variances that sum to v, stay within 25 b + 9
+power of their Fourier transform; kinds are multiplied. The window of the transform contains all of the sum
+except e^{-36} (Bernstein: losses within b of their mean, of variances that sum to v, stay within 25 b + 9
 sqrt(v)). Then
 
     delta(epsilon) = sum over l > epsilon of P(l) (1 - e^{epsilon - l}),
@@ -29,8 +29,8 @@ which is solved for epsilon. Rounding adds about 1e-14 to delta, so deltas of at
 
 Discrete Gaussian noise is summed integer by integer up to a sigma of 20 000. Above that it is treated as
 normal. By Euler and Maclaurin an integer has the mass of the normal distribution between the adjacent
-half-integers within (1 + x^2) / (24 sigma^2) of itself at x standard deviations, here below 2e-8 (the
-normalisers differ by e^{-2 pi^2 sigma^2}). Half an integer moves a loss by at most 1 / (2 sigma) of its
+half-integers. At x standard deviations this holds within (1 + x^2) / (24 sigma^2) of itself, here below 2e-8
+(the normalisers differ by e^{-2 pi^2 sigma^2}). Half an integer moves a loss by at most 1 / (2 sigma) of its
 deviation, below 3e-5.
 """
 
@@ -51,10 +51,10 @@ Coordinates = Sequence[tuple[str, float, float, int]]
 """(noise, scale, shift, count), as :data:`discreet.accounting.pld.Coordinate`."""
 
 _NOISES = ("laplace", "gaussian", "pure", "discrete_laplace", "discrete_gaussian")
-_BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale, and often exactly that
-_REACH = 12.0  # standard deviations of Gaussian noise: the 4e-33 beyond counts as no privacy
-_FINE = 2e4  # sigma above which integers are treated as continuous
-_PARTS = 100  # the root mean square loss has at least this number of steps of the grid
+_BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale, often equal.
+_REACH = 12.0  # Standard deviations of Gaussian noise: the 4e-33 beyond counts as no privacy.
+_FINE = 2e4  # sigma above which integers are treated as continuous.
+_PARTS = 100  # The root mean square loss has at least this number of steps of the grid.
 _MOST = 1 << 25  # points of a transform
 
 
@@ -68,7 +68,7 @@ def _normal_mass(low: Floats, high: Floats) -> Floats:
 
 
 def _atoms(noise: str, scale: float, shift: float) -> tuple[Floats, Floats] | None:
-    """Return (losses, P-masses) of noise with finitely many outcomes; None for a continuous distribution."""
+    """Return (losses, P-masses) of noise with finitely many outcomes, or None if it is continuous."""
     if noise == "pure":
         own = shift / scale
         return np.array([own, -own]), np.array([1.0, math.exp(-own)]) / (1.0 + math.exp(-own))
@@ -145,8 +145,8 @@ def _step(coordinates: Coordinates, most: float) -> float:
     multiples: list[tuple[float, int]] = []
     for noise, scale, shift, count in coordinates:
         unit = shift / (2.0 * scale**2) if noise == "discrete_gaussian" else 1.0 / scale
-        if unit <= most or not noise.startswith("discrete"):  # far finer than the grid, or no lattice
-            unit = shift / scale if noise in _BOUNDED else 0.0  # but the largest loss is one atom
+        if unit <= most or not noise.startswith("discrete"):  # far finer than the grid, or no lattice;
+            unit = shift / scale if noise in _BOUNDED else 0.0  # only the largest loss is one atom
         if unit:
             multiples.append((unit, count))
     if not multiples:
@@ -210,7 +210,7 @@ def recomposed_epsilon(coordinates: Coordinates, delta: float) -> float:
 def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
     """Return the least epsilon >= 0 with sum over l > epsilon of masses (1 - e^{epsilon - l}) <= delta.
 
-    masses : of the losses h first, h (first + 1), ...
+    masses : at the losses h first, h (first + 1), ...
     """
     from scipy import signal  # loads longer than most runs take
 

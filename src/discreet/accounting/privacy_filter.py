@@ -7,9 +7,10 @@ may have been an input of the next. The result is the least of these values, eac
 
 - the sum of pure epsilons, if every mechanism has one (at delta = 0 the only value);
 - mu^2 adds up for Gaussian noise, read at delta by its exact curve. A mechanism that is epsilon-DP may be
-  included with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)): its trade-off function is convex and at least that
-  of randomized response, a polygon with the corners (0, 1), (a, a), (1, 0), a = 1 / (1 + e^epsilon), and the
-  convex curve G_mu is below the polygon as soon as it is below it at (a, a) (Dong, Roth and Su 2022);
+  included with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)). Its trade-off function is convex and at least that
+  of randomized response. The latter is a polygon with the corners (0, 1), (a, a) and (1, 0), where a = 1 / (1
+  + e^epsilon). The convex curve G_mu is below the polygon if it is below it at (a, a) (Dong, Roth and Su
+  2022);
 - rho adds up for zCDP (Bun and Steinke 2016), read at delta by the best Renyi order. Gaussian noise, discrete
   or not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon tanh(epsilon / 2)
   (:func:`pure_rho`);
@@ -97,9 +98,9 @@ def pure_rho(epsilon: float) -> float:
 
     Randomized response dominates the mechanism (Kairouz, Oh and Viswanath 2015). Its divergence of order
     alpha is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)]. This is epsilon times the mean
-    of tanh over [epsilon / 2, (alpha - 1/2) epsilon]. tanh is concave there, so the mean is at most its value
-    at the middle, tanh(alpha epsilon / 2), which is at most alpha tanh(epsilon / 2). The bound is tight as
-    alpha falls to 1.
+    of tanh over [epsilon / 2, (alpha - 1/2) epsilon]. The function tanh is concave there. The mean is
+    therefore at most its value at the middle, tanh(alpha epsilon / 2), which is at most alpha tanh(epsilon /
+    2). The bound is tight as alpha falls to 1.
     """
     return epsilon * math.tanh(0.5 * epsilon)
 
@@ -113,19 +114,19 @@ def pure_mu(epsilon: float) -> float:
 
 
 def _pure_parts(record: Record) -> tuple[float, int] | None:
-    """Return (epsilon of one part with its own noise, number of parts); None for Gaussian noise."""
+    """Return (epsilon of one part with its own noise, number of parts), or None for Gaussian noise."""
     if isinstance(record, ReportRecord):
         return record.loss / record.reports, record.reports
     return (record.loss, 1) if record.norm == "l1" else None
 
 
 def pure_loss(record: Record) -> float | None:
-    """Return epsilon at delta = 0; None for Gaussian noise, which has none."""
+    """Return epsilon at delta = 0, or None for Gaussian noise, which has no pure epsilon."""
     return record.loss if record.norm == "l1" else None
 
 
 def gdp_loss(record: Record) -> float | None:
-    """Return mu^2 of Gaussian DP; None for discrete Gaussian noise, for which none is proved."""
+    """Return mu^2 of Gaussian DP, or None for discrete Gaussian noise, for which none is proved."""
     parts = _pure_parts(record)
     if parts is not None:
         return parts[1] * pure_mu(parts[0]) ** 2
@@ -245,11 +246,13 @@ def filtered(
 ) -> tuple[float, str]:
     """Return the least epsilon at ``delta`` that the filter of these reservations certifies, and its rule.
 
-    reservations : the records of each, in the order in which they were made.
+    Returns infinity if no rule covers them. Raises ``ValueError`` on an invalid delta.
+
+    Parameters
+    ----------
+    reservations : the records of each reservation, in order of time.
     delta : of the limit, in [0, 1).
     numerical : False uses closed forms for a first reservation too.
-
-    Returns infinity if no rule covers them. Raises ``ValueError`` on an invalid delta.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     records = [record for reservation in reservations for record in reservation]

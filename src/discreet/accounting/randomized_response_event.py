@@ -146,8 +146,8 @@ def _log(ratio: Fraction) -> float:
 def composable_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismRecord | ReportRecord, ...]:
     """Return the records of releases that are composed on one population, as :func:`records_from_dict`.
 
-    For stored releases and their ledger. Raises ``ValueError`` on records of shuffled batches too: each
-    describes the users of one batch, and the total cost of several of them is not computed here.
+    For stored releases and their ledger. Raises ``ValueError`` also for records of shuffled batches. Each
+    describes only the users of its batch, and the total cost of several batches is not computed here.
     """
     found = []
     for record in records_from_dict(plain):

@@ -126,7 +126,7 @@ def _keys(version: int) -> tuple[str, ...]:
 def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]:
     """Return plain values (None becomes JSON null): numbers, what they follow from, and the sentences.
 
-    version : of the statement; it determines keys and sentences of the table.
+    ``version`` is that of the statement; it determines keys and sentences of the table.
     """
     table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _keys(version)}
     table["composition"] = list(guarantee.composition)
@@ -167,7 +167,7 @@ def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str
 
 
 def check_sentences(found: Guarantee, table: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` on a sentence, or a bound, that does not match the numbers.
+    """Raise ``ValueError`` unless every sentence and bound matches the numbers.
 
     A table of an earlier version must have the sentences of that version.
     """

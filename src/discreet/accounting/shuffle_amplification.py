@@ -4,13 +4,13 @@ Each of n users sends one response of an eps0-locally private randomizer R; a sh
 Replace one user's x0 by x1; every other input is arbitrary. With E = e^eps0 and densities a of R(x0), b of
 R(x1):
 
-Q0 = (E a - b) / (E - 1) and Q1 = (E b - a) / (E - 1) are not negative, since a and b differ by at most a
-factor E, and they are densities. R(x0) is Q0 with odds E : 1 against Q1, and R(x1) has the opposite odds. Any
-other user's density is at least max(a, b) / E >= (a + b) / (2 E) = (Q0 + Q1) / (2 E). With probability 1 / E,
-whatever the input, this user therefore sends an output of Q0 or Q1, each equally likely: a clone. The rest of
-the responses is post-processing. So with C ~ Bin(n - 1, 1 / E) and A ~ Bin(C, 1/2), the responses are
-dominated by (A + D, C - A + 1 - D), with D of odds E : 1 or 1 : E. The divergence of these two is summed
-exactly: their likelihood ratio increases with the first number.
+``Q0 = (E a - b) / (E - 1)`` and ``Q1 = (E b - a) / (E - 1)`` are not negative, since a and b differ by at
+most a factor E, and they are densities. R(x0) is Q0 with odds E : 1 against Q1, and R(x1) has the opposite
+odds. Any other user's density is at least max(a, b) / E >= (a + b) / (2 E) = (Q0 + Q1) / (2 E). With
+probability 1 / E, whatever the input, this user therefore sends an output of Q0 or Q1, each equally likely: a
+clone. The rest of the responses is post-processing. Let C ~ Bin(n - 1, 1 / E) and A ~ Bin(C, 1/2). Then the
+responses are dominated by ``(A + D, C - A + 1 - D)``, with D of odds E : 1 or 1 : E. The divergence of these
+two is summed exactly: their likelihood ratio increases with the first number.
 
 Feldman, McMillan and Talwar 2021 (theorem 3.1, the argument above). Their stronger theorem of 2022 has clones
 with probability 2 / (E + 1); ``stronger`` selects it. It is not proved here, and no guarantee depends on it.
@@ -86,8 +86,8 @@ def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = Fal
 
     The result is accurate to 1e-5 and never too large.
 
-    It is at least epsilon, which needs no shuffling. The epsilon that :func:`amplified_epsilon` then gives,
-    rounded up as it is, is at most epsilon.
+    It is at least epsilon, which needs no shuffling. The epsilon of :func:`amplified_epsilon` at the result,
+    as rounded up there, is at most epsilon.
     """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0

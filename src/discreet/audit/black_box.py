@@ -2,23 +2,28 @@ r"""Audits that test a privatizer's guarantee from outside.
 
 An audit is not a certificate. A pass says that no errors of the kinds that the tests can detect were found.
 
+The two hypotheses of a game (``world`` 0 and 1 in code) are two neighbouring data sets.
+
 **Black box**, at H = 1, S = A = 2 (at H = 20 the loss of a Laplace release concentrates far below its worst
 case, and no black box detects an error). One user has two response trees that differ in every cell that they
 touch; the others replay fixed responses to the action that they are asked for. The transcript has everything
 except the target's own actions: releases with their public numbers, every plan; for a local privatizer the
 target's message and plan. Plans are public in this library, the target's included, which is more than joint
 privacy requires. The event of each statistic is chosen on a separate quarter of the runs. Clopper-Pearson
-limits p of its probabilities in the two worlds come from the rest. Then a true (epsilon, delta) is at least
-ln((p1_low - delta) / p0_high), and a true mu at least Phi^-1(p1_low) - Phi^-1(p0_high) [#]_. The bounds hold
-for any statistic, so three of them share the alarm probability: the exact log-likelihood ratio of the
-known noise distribution, if there is one; a linear score; and counts of events (how often each recorded
-number falls into each of its intervals), both fitted to the separate quarter. The last two need no noise
-distribution. They detect effects outside any model: policies, clocks and weights that follow raw data.
+limits p of its probabilities under the two hypotheses come from the rest. Then a true (epsilon, delta) is at
+least ln((p1_low - delta) / p0_high), and a true mu at least Phi^-1(p1_low) - Phi^-1(p0_high) [#]_. The bounds
+hold for any statistic, so three of them share the alarm probability:
 
-Linear learners play in separate worlds (:mod:`discreet.audit.linear_games`). There the recorded
-numbers are Gram matrices, responses and, if stored users are queried again, every answer. For the shuffle
-model the transcript has what the shuffler releases, batch by batch
-(:mod:`discreet.audit.shuffle_likelihood`).
+- the exact log-likelihood ratio of the known noise distribution, if there is one;
+- a linear score;
+- counts of events (how often each recorded number falls into each of its intervals).
+
+The last two are fitted to the separate quarter. They need no noise distribution, and detect effects outside
+any model: policies, clocks and weights that follow raw data.
+
+Linear learners play in separate environments (:mod:`discreet.audit.linear_games`). There the recorded numbers
+are Gram matrices, responses and, if offline data are queried again, every answer. For the shuffle model the
+transcript has what the shuffler releases, batch by batch (:mod:`discreet.audit.shuffle_likelihood`).
 
 The white box, at full size, is :mod:`discreet.audit.white_box`.
 
@@ -103,13 +108,13 @@ def mu_bound(low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class Bound:
-    """Lower bounds from one statistic, from frequencies of its event in both worlds.
+    """Lower bounds from one statistic, from frequencies of its event under both hypotheses.
 
     Parameters
     ----------
     epsilon, mu : lower bounds (-inf: none)
-    hits : counts of the last kind's event (in the world where it is more likely, in the other)
-    runs : evaluated runs per world
+    hits : counts of the last kind's event (under the hypothesis where it is more likely, under the other)
+    runs : evaluated runs per hypothesis
     """
 
     statistic: str
@@ -120,7 +125,10 @@ class Bound:
 
 
 def _bound(kind: str, hits: int, misses: int, ones: int, zeros: int, delta: float, alarm: float) -> float:
-    """Return the bound from one event's frequencies in the two worlds; each limit is wrong with ``alarm``."""
+    """Return the bound from one event's frequencies under both hypotheses.
+
+    Each limit is wrong with probability ``alarm``.
+    """
     low, high = rate_limits(hits, ones, alarm)[0], rate_limits(misses, zeros, alarm)[1]
     return epsilon_bound(low, high, delta) if kind == "epsilon" else mu_bound(low, high)
 
@@ -147,7 +155,7 @@ def bounds_of(
     alarm: float,
     kinds: Sequence[Literal["epsilon", "mu"]] = ("epsilon",),
 ) -> Bound:
-    """Return bounds from samples of one statistic in worlds (0, 1).
+    """Return bounds from samples of one statistic under hypotheses (0, 1).
 
     ``chosen`` determines direction and threshold, separately for each kind of bound; ``judged``, independent
     of it, is counted. All bounds hold together, except with probability ``alarm``.
@@ -174,7 +182,7 @@ def bounds_of(
 
 # ----------------------------------------------------------------------------- the game, H = 1
 class Game(Protocol):
-    """Game with ``users`` users; the ``target``-th (from 1) differs between two worlds."""
+    """Game with ``users`` users; the ``target``-th (from 1) differs between two hypotheses."""
 
     @property
     def users(self) -> int: ...
@@ -183,13 +191,13 @@ class Game(Protocol):
     @property
     def spec(self) -> ProblemSpec: ...
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """Return what the user (from 1) does under a policy; others' actions do not depend on the world."""
+        """Return the trajectory of the user (from 1) under a policy; others' do not depend on ``world``."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Players: ``users`` users, the ``target``-th (from 1) with a response tree for each of two worlds.
+    """Players: ``users`` users, the ``target``-th (from 1) with a response tree for each hypothesis.
 
     All responses are fixed tables, so a plan determines all results except the target's. bits :
     rewards are 0 and 1.
@@ -224,9 +232,9 @@ class People:
 
 
 def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-    """Return what the user (from 1) does under a policy; the target's states depend on the world.
+    """Return the trajectory of the user (from 1) under a policy; the target's states depend on ``world``.
 
-    In both worlds the target's reward is 1: all their cells differ, by the largest possible amount.
+    Under both hypotheses the target's reward is 1: all their cells differ, by the largest possible amount.
     """
     tables: Any = people
     state = world if user == people.target else int(tables._starts[user - 1])
@@ -307,7 +315,7 @@ class Transcript:
     plans : the policy of each user
     contexts, cuts : other contents of each plan
     message : the target's message of a local privatizer, else empty
-    asked : answers of stored users
+    asked : answers from offline data
     measured : the newest batch's values in the releases
     read : the releases again, as audits decompose them; None for randomized responses alone
     """
@@ -382,7 +390,7 @@ def play(
     randomness: Seeded,
     restart: Restart | None = None,
 ) -> Transcript:
-    """Play one run of the common loop, in one world.
+    """Play one run of the common loop, under one hypothesis.
 
     ``restart`` gets the session after the release that first holds the target, and returns its successor,
     which is asked for the release again. The random bits that break learners' ties are public, equal in every
@@ -478,7 +486,7 @@ def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
 def _likelihood(
     begin: Callable[[], Session], query: AuditQuery, people: Game, learner: Any
 ) -> Callable[[Transcript], float] | None:
-    """Return the exact log-likelihood ratio of a transcript, world 1 against 0, by the claimed noise."""
+    """Return the exact log-likelihood ratio of a transcript, hypothesis 1 against 0, by the claimed noise."""
     session: Any = begin()
     times = session_times(session)
     noise = claimed_noise(session, query, times)
@@ -494,7 +502,7 @@ def _likelihood(
     def records(
         user: int, plan: NDArray[Any], context: Mapping[str, Any], cut: float
     ) -> list[tuple[Trajectory, Floats]]:
-        """Return, in worlds 0 and 1, the user's trajectory and its contribution."""
+        """Return, under hypotheses 0 and 1, the user's trajectory and its contribution."""
         at = user, b"".join([plan.tobytes(), *(context[name].tobytes() for name in sorted(context))]), cut
         if at not in known:
             lives = [people.life(user, world, plan) for world in (0, 1)]
@@ -546,7 +554,7 @@ def _flips(session: Any) -> list[BinomialLaw] | None:
 def _report_laws(
     session: Any, people: Game, learner: Any, reports: StepReports | None = None
 ) -> list[Any] | None:
-    """Return exact distributions of the target's message in both worlds under the first plan.
+    """Return exact distributions of the target's message under both hypotheses and the first plan.
 
     None if not finite. ``reports`` : what the device runs instead of what it was given.
     """
@@ -613,7 +621,9 @@ def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 
 
 def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """Fit sums over the recorded numbers of ln(frequency in world 1 / in world 0) of each number's interval.
+    """Fit sums over the recorded numbers of log-ratios of the frequencies of each number's interval.
+
+    The ratio is the frequency under hypothesis 1 over that under hypothesis 0.
 
     If there are few different rows, frequencies of whole rows: the exact likelihood ratio of finite messages.
     Whole numbers are separate events: a released zero is noise that was not drawn.
@@ -688,7 +698,7 @@ def sample(
     seed: int,
     restart: Restart | None = None,
 ) -> tuple[Guarantee, list[list[Transcript]], Callable[[Transcript], float] | None]:
-    """Return (guarantee, transcripts of worlds 0 and 1, the known likelihood ratio or None)."""
+    """Return (guarantee, transcripts of hypotheses 0 and 1, the known likelihood ratio or None)."""
     spec = people.spec
     query = learner.query(spec)
     schedule = learner.schedule(spec)
@@ -739,13 +749,13 @@ def black_box(
     people: Game | None = None,
     restart: Restart | None = None,
 ) -> Evidence:
-    """Return lower bounds on epsilon and mu from ``runs`` runs in each of two worlds.
+    """Return lower bounds on epsilon and mu from ``runs`` runs under each of two hypotheses.
 
     Parameters
     ----------
     start : ``privatizer.start``, or any function that starts sessions
     learner : any learner; by default one that queries counts and reacts to them
-    runs : per world, at least 200; a quarter chooses the events
+    runs : per hypothesis, at least 200; a quarter chooses the events
     seed : of all runs
     alarm : in (0, 0.5), probability of a bound above the true value
     people, restart : see :func:`play`
@@ -777,7 +787,7 @@ def black_box(
 
 
 def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
-    """Return (runs, numbers) of each world; shorter messages are padded with -1, which none holds."""
+    """Return (runs, numbers) of each hypothesis; shorter messages are padded with -1, which none has."""
     most = max(t.numbers.size for world in worlds for t in world)
     out = [np.full((len(world), most), -1.0) for world in worlds]
     for table, world in zip(out, worlds, strict=True):

@@ -1,19 +1,23 @@
-"""The public contract, as checks that run over everything in the registry, and over your own code.
+"""Public contract as checks that run over everything in the registry, and over your own code.
 
-``discreet check`` runs them all, ``discreet check my_module`` those of the names that a module
-registers, and a test suite of yours does the same::
+``discreet check-plugin`` runs them all, ``discreet check-plugin my_module`` those of the names that a module
+registers. A test suite of yours does the same::
 
     @pytest.mark.parametrize("case", conformance.cases("my_module"), ids=str)
     def test_conforms(case):
         case.run()
 
 Checks are small (three states, a dozen users), so that they may run over every pair of learner and
-privatizer. They show that a component keeps the rules of :mod:`discreet.mechanisms.interfaces`: it starts,
-with some partner; equal seeds give equal results; the compiled and the step-by-step run are the same bits; a
-policy is a function of earlier releases only; a learner holds nothing but what was released; the stated
-guarantee is what the noise buys; bad input is refused. Sessions of your own privatizers also go through the
-white box of the audit (false alarms: 1e-6), since nothing else knows their noise. All this does not replace
-the proof in a mechanism's docstring.
+privatizer. They show that a component keeps the rules of :mod:`discreet.mechanisms.interfaces`:
+
+* it starts with some partner;
+* equal seeds give equal results, and the compiled and the stepwise run give the same bits;
+* a policy is a function of earlier releases only, and a learner holds only released data;
+* the stated guarantee follows from the noise;
+* invalid input is refused.
+
+Sessions of privatizers that you add also pass the white-box audit (false alarms: 1e-6), since no other check
+knows their noise. The checks do not replace the proof in a mechanism's docstring.
 """
 
 from __future__ import annotations
@@ -45,8 +49,8 @@ if TYPE_CHECKING:
 
 _USERS = 11
 _EPSILON = 1.5
-_ALARM = 1e-6  # of a false alarm in one white-box audit
-_PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners that a privatizer is tried with
+_ALARM = 1e-6  # probability of a false alarm in one white-box audit
+_PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners that test a privatizer
 _HOUSES_OF_DATA = (
     "discreet.core.count_sessions",
     "discreet.core.stream_session",
@@ -61,12 +65,12 @@ _HOUSES_OF_DATA = (
 
 
 class NotApplicable(Exception):
-    """A check that has nothing to say about its subject; the message says why."""
+    """Raised by a check that does not apply to its subject; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check found. message : empty if it passed."""
+    """Result of a check. message : empty if it passed."""
 
     subject: str
     check: str
@@ -74,7 +78,7 @@ class Outcome:
     message: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
@@ -90,20 +94,20 @@ class Case:
         return f"{self.subject}: {self.check}"
 
     def run(self) -> None:
-        """Raise ``AssertionError`` if the check fails; return in silence if it does not apply."""
+        """Raise ``AssertionError`` if the check fails; return without a message if it does not apply."""
         try:
             self._checked()
         except NotApplicable:
             return
 
     def _checked(self) -> None:
-        """The check; what divides by zero or makes no number of a number fails it."""
+        """Run the check; division by zero or an invalid operation on numbers fails it."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             self.body()
 
     def outcome(self) -> Outcome:
-        """Run it and say what came out, whatever it is."""
+        """Run the check and report its outcome."""
         try:
             self._checked()
         except NotApplicable as reason:
@@ -114,7 +118,10 @@ class Case:
 
 
 def _told(error: Exception) -> str:
-    """An error in one line: its kind unless a check of ours failed, its text, and where if it has none."""
+    """Describe an error in one line.
+
+    The line has its kind unless a check raised it, its text, and its place if it has no text.
+    """
     text = " ".join(str(error).split())
     if isinstance(error, AssertionError):
         return text or f"assertion failed in {_place(error)}"
@@ -122,20 +129,23 @@ def _told(error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Function, file and line of the code that raised it."""
+    """Return function, file and line of the code that raised the error."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{last.name} ({Path(last.filename).name}, line {last.lineno})"
 
 
 def _expect(true: Any, otherwise: str) -> None:
-    """``assert`` that ``python -O`` does not remove."""
+    """Assert a condition; unlike ``assert``, ``python -O`` does not remove it."""
     if not true:
         raise AssertionError(otherwise)
 
 
 # ------------------------------------------------------------------------------- the small world
 def small_world(stationary: bool = False) -> TabularMDP:
-    """Three states, two actions (one of them inadmissible once), three steps, Bernoulli rewards."""
+    """Return a small MDP for checks.
+
+    It has three states, two actions (one of them inadmissible in one state), three steps, Bernoulli rewards.
+    """
     from discreet.envs.mdp.tabular import TabularMDP
 
     transitions = np.array(
@@ -153,7 +163,10 @@ def small_world(stationary: bool = False) -> TabularMDP:
 
 
 def small_featured_world(kind: type) -> TabularMDP:
-    """Three states, two actions, three steps, with public features of the kind that a learner needs."""
+    """Return an MDP with three states, two actions, three steps, and public features.
+
+    kind : class of the features that a learner needs.
+    """
     from discreet import envs
     from discreet.mechanisms.features import MixtureFeatures
 
@@ -162,15 +175,15 @@ def small_featured_world(kind: type) -> TabularMDP:
     return envs.random_linear(states=3, actions=2, horizon=3, dimension=2, rewards="bernoulli")
 
 
-_GAUSSIAN = " gaussian"  # a variant of privatizers that offer it
+_GAUSSIAN = " gaussian"  # variant of privatizers that offer Gaussian noise
 _RELEASES: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the release
     " signed-digits": {"release": "signed-digits"},
     " square-root": {"release": "square-root", "noise": "gaussian", "delta": 1e-4},
     " optimal tree": {"release": "tree", "tree_estimate": "optimal"},
     " reports": {"release": "reports"},
 }
-_MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}  # variants beside the default
-_QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where it has the options
+_MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}  # variants besides the default
+_QUERIES: tuple[dict[str, Any], ...] = (  # other queries of a learner that has these options
     {},
     {"derive_visits": False, "center_rewards": False},
     {"derive_visits": True, "center_rewards": False},
@@ -182,7 +195,7 @@ _QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where i
 
 
 def _variants(entry: Entry) -> Iterator[str]:
-    """A privatizer's name, and its Gaussian variant and releases if it has them."""
+    """Yield a privatizer's name, and its Gaussian variant and releases if it has them."""
     yield entry.name
     if {"arity", "tree_estimate"} <= set(registry.options_of(entry.factory())):
         yield from (entry.name + variant for variant in _RELEASES)
@@ -192,7 +205,7 @@ def _variants(entry: Entry) -> Iterator[str]:
 
 
 def _privatizer(name: str) -> Any:
-    """A privatizer (or a variant of it) at a common budget, if it takes one."""
+    """Build a privatizer (or a variant of it) at a common budget, if it takes one."""
     mechanisms = {f" {one}": {"randomizer": one} for several in _MECHANISMS.values() for one in several}
     variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_RELEASES, **mechanisms}
     variant = next((v for v in variants if name.endswith(v)), "")
@@ -214,18 +227,18 @@ def _setup(
     users: int = _USERS,
     options: dict[str, Any] | None = None,
 ) -> Setup:
-    """A pair on the small world; a pair that says why it does not fit is not checked further."""
+    """Prepare a pair on the small MDP; raise :class:`NotApplicable` if its parts do not fit."""
     from discreet.experiments.simulate import Setup
     from discreet.mechanisms.interfaces import ProblemSpec
 
     learns = registry.build("learner", learner, None, options)
     protects = _privatizer(privatizer)
-    needs = getattr(learns, "FEATURES", None)  # of learners that need public features: their class
+    needs = getattr(learns, "FEATURES", None)  # class of the public features that the learner needs
     pooled = bool((options or {}).get("stationary")) or getattr(learns, "needs_stationary", False)
     world = small_world(stationary=pooled)
     if needs is not None:
         world = small_featured_world(needs)
-    if hasattr(learns, "least_users"):  # of learners whose schedule needs that many
+    if hasattr(learns, "least_users"):  # users that the learner's schedule needs
         users = max(users, learns.least_users(ProblemSpec(world.layout)))
     try:
         return Setup(world, learns, protects, users, by=by, stepwise=stepwise)
@@ -241,9 +254,9 @@ def _queries(learner: str) -> Iterator[dict[str, Any]]:
 # --------------------------------------------------------------------------- a run, step by step
 @dataclass(frozen=True)
 class _Transcript:
-    """What a run made public, and what the learner held."""
+    """Public outputs of a run, and the objects that the learner held."""
 
-    policies: list[Any]  # of each user
+    policies: list[Any]  # one for each user
     plans: list[Plan]
     releases: list[Release]
     states: list[Any]
@@ -251,7 +264,7 @@ class _Transcript:
 
 
 def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
-    """The loop of the protocol; user ``replaced`` lives somebody else's life, on the same noise."""
+    """Run the loop of the protocol; user ``replaced`` has another trajectory, with the same noise."""
     from discreet.core.noise.seeded_rng import SeededRng
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
@@ -280,7 +293,7 @@ def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Tran
 
 
 def _other_life(setup: Setup, trajectory: Trajectory) -> Trajectory:
-    """An admissible trajectory that shares no (state, action) with the given one, if there is one."""
+    """Return an admissible trajectory that shares no (state, action) with the given one, if one exists."""
     from discreet.core.trajectories import Trajectory
 
     layout = setup.mdp.layout
@@ -290,14 +303,14 @@ def _other_life(setup: Setup, trajectory: Trajectory) -> Trajectory:
 
 
 class _Inventory(pickle.Pickler):
-    """Records the class of everything that is pickled."""
+    """Pickler that records the class of every object."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO())
         self.classes: set[type] = set()
 
     def reducer_override(self, thing: Any) -> Any:
-        """Note the class, pickle as usual."""
+        """Record the class, pickle as usual."""
         self.classes.add(thing if isinstance(thing, type) else type(thing))
         return NotImplemented
 
@@ -314,7 +327,7 @@ def _same_bits(left: Any, right: Any) -> bool:
 
 # ------------------------------------------------------------------- checks of learner x privatizer
 def _deterministic(learner: str, privatizer: str) -> None:
-    """Equal seeds give equal bits, in any order; other runs of a seed are other runs."""
+    """Check that equal seeds give equal bits, in any order, and that other repetitions of a seed differ."""
     setup = _setup(learner, privatizer)
     later, first = setup.run(5, 1), setup.run(5, 0)
     again = setup.run(5, 0)
@@ -324,7 +337,7 @@ def _deterministic(learner: str, privatizer: str) -> None:
 
 
 def _curves(learner: str, privatizer: str) -> None:
-    """Regret is finite, never falls, is at most H per user, and is recorded up to the last user."""
+    """Check that regret is finite, never falls, is at most H per user, and is recorded to the last user."""
     for by in ("episode", "batch"):
         setup = _setup(learner, privatizer, by)
         run = setup.run(1, 0)
@@ -342,7 +355,7 @@ def _curves(learner: str, privatizer: str) -> None:
 
 
 def _stepwise_is_fused(learner: str, privatizer: str) -> None:
-    """The compiled run and the step-by-step run are the same bits, by episodes and by batches."""
+    """Check that the compiled and the stepwise run give the same bits, by episode and by batch."""
     for options in _queries(learner):
         for by in ("episode", "batch"):
             pair = partial(_setup, learner, privatizer, by, options=options)
@@ -356,7 +369,7 @@ def _stepwise_is_fused(learner: str, privatizer: str) -> None:
 
 
 def _plans(learner: str, privatizer: str) -> None:
-    """Plans have the declared shapes, play admissible actions, and are a function of their arguments."""
+    """Check that plans have the declared shapes, use admissible actions, and depend on arguments only."""
     setup = _setup(learner, privatizer)
     layout = setup.mdp.layout
     seen = _interact(setup)
@@ -392,7 +405,7 @@ def _no_answers(question: Any) -> Any:
 
 
 def _isolated(learner: str, privatizer: str) -> None:
-    """The learner's state holds nothing that saw people; what it holds can be stored and continued."""
+    """Check that the learner's state holds no object that saw user data and can be stored and continued."""
     setup = _setup(learner, privatizer)
     seen = _interact(setup)
     for state in (seen.states[1], seen.states[-1]):
@@ -408,7 +421,7 @@ def _isolated(learner: str, privatizer: str) -> None:
 
 
 def _no_foresight(learner: str, privatizer: str) -> None:
-    """Replacing user k's whole life changes no policy up to and including hers (same noise)."""
+    """Check that replacing user k's trajectory changes no policy up to and including theirs (same noise)."""
     setup = _setup(learner, privatizer)
     ours = _interact(setup)
     for user in (0, setup.episodes // 2):
@@ -420,7 +433,7 @@ def _no_foresight(learner: str, privatizer: str) -> None:
 
 
 def _guaranteed(learner: str, privatizer: str) -> None:
-    """The guarantee is known before data, never changes, and says what the privatizer is trusted with."""
+    """Check that the guarantee is known before data, never changes, and states the trust model."""
     setup = _setup(learner, privatizer)
     guarantee = setup.guarantee
     seen = _interact(setup)
@@ -441,7 +454,10 @@ def _guaranteed(learner: str, privatizer: str) -> None:
 
 
 def _recomputed(learner: str, privatizer: str) -> None:
-    """The noise buys the stated guarantee: worst pair of lives over the scales, times exposures."""
+    """Check that the noise gives the stated guarantee.
+
+    The loss is that of the worst pair of trajectories over the scales, times exposures.
+    """
     for options in _queries(learner):
         setup = _setup(learner, privatizer, options=options)
         if setup.guarantee.trust == "none":
@@ -453,7 +469,7 @@ def _costs_what_it_states(setup: Setup, where: str) -> None:
     from discreet.core.rng import Seeded
 
     session = setup.start(Seeded(0, 0))
-    loss, stated = worst_loss(setup), session.guarantee  # of a session, whoever made it
+    loss, stated = worst_loss(setup), session.guarantee  # of the session itself
     session.close()
     promised = stated.epsilon if loss.norm == "l1" else stated.mu
     name = "epsilon" if loss.norm == "l1" else "mu"
@@ -470,20 +486,21 @@ def _costs_what_it_states(setup: Setup, where: str) -> None:
 
 @dataclass(frozen=True)
 class Loss:
-    """Privacy loss of two explicit lives: epsilon where norm is "l1", mu where it is "l2"."""
+    """Privacy loss of two explicit trajectories: epsilon where norm is "l1", mu where it is "l2"."""
 
     norm: Literal["l1", "l2"]
     value: float
 
 
 def worst_loss(setup: Setup) -> Loss:
-    """Recompute a count session's loss from its noise laws and two lives that share nothing.
+    """Recompute a count session's loss from its noise distributions and two disjoint trajectories.
 
-    The scale of one draw is read off the law of the first release. What a user's shift costs is found from
-    the matrix B of the noise alone: the least l1 norm of draws that hide her in all prefixes (Laplace), or
-    her shift of the prefixes in units of the covariance B B^T (Gaussian). Locally she is in one message. Of
-    randomized reports: the largest ratio of the randomizers' own probabilities, for every reported step.
-    Raises :class:`NotApplicable` for other mechanisms, whose own tests must do this.
+    The scale of one draw is computed from the noise distribution of the first release. The cost of one user's
+    shift is computed from the matrix B of the noise alone. For Laplace noise it is the least l1 norm of draws
+    that hide the user in all prefixes; for Gaussian noise, the user's shift of the prefixes in units of the
+    covariance B B^T. Under local privacy a user is in one message. For randomized reports the loss is the
+    largest ratio of the randomizers' own probabilities, for every reported step. Raises
+    :class:`NotApplicable` for other mechanisms; their tests must recompute the loss.
     """
     from discreet.audit.noise_matrix import noise_matrix
     from discreet.core.count_sessions import CountSession
@@ -508,7 +525,7 @@ def worst_loss(setup: Setup) -> Loss:
         )
     noise = session.laws_at(users)
     if session.mechanism.stream == "decaying":
-        # One fresh noise a release; a user's column of a decaying sum has l2 norm 1 over the infinite future.
+        # Fresh noise per release; a user's column of a decaying sum has l2 norm 1 over the infinite future.
         draws, noise = 1, session.measurement_laws(users, users)
     elif session.guarantee.trust == "joint":
         assert session.mechanism.walk is not None
@@ -534,7 +551,7 @@ def worst_loss(setup: Setup) -> Loss:
 
 
 def _exposures(matrix: Any, family: str) -> float:
-    """The largest cost of one unit of a leaf in all later prefixes: l1 of draws, or l2 squared."""
+    """Return the largest cost of one unit at one step in all later prefixes: l1 of draws, or l2 squared."""
     from scipy.optimize import linprog
 
     prefixes = np.tril(np.ones((len(matrix), len(matrix))))
@@ -548,7 +565,7 @@ def _exposures(matrix: Any, family: str) -> float:
 
 
 def _gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta(epsilon) of a Gaussian mechanism with parameter mu (Balle and Wang 2018, equation 6)."""
+    """Return delta(epsilon) of a Gaussian mechanism with parameter mu (Balle and Wang 2018, equation 6)."""
 
     def normal(x: float) -> float:
         return 0.5 * math.erfc(-x / math.sqrt(2))
@@ -558,7 +575,7 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
 
 # --------------------------------------------------------------------------- checks of a learner
 def _learner_specification(learner: str) -> None:
-    """A learner is a frozen value: it compares, pickles, and names unknown options."""
+    """Check that a learner is a frozen value: it compares, pickles, and names unknown options."""
     built = registry.build("learner", learner)
     _expect(dataclasses.is_dataclass(built), "a learner is a frozen dataclass")
     _expect(pickle.loads(pickle.dumps(built)) == built, "does not survive pickling")
@@ -568,7 +585,7 @@ def _learner_specification(learner: str) -> None:
 
 
 def _learner_runs(learner: str) -> None:
-    """It runs with some privatizer: a learner that fits none would pass every other check."""
+    """Check that it runs with some privatizer; a learner that fits none would pass all other checks."""
     names = [name for entry in registry.entries("privatizer") for name in _variants(entry)]
     _first_fitting(names, partial(_setup, learner)).run(0, 0)
 
@@ -584,7 +601,7 @@ def _first_fitting(partners: Iterable[str], setup_of: Callable[[str], Setup]) ->
 
 
 def _noise_off(learner: str) -> None:
-    """Without noise a private learner is its baseline, bit for bit."""
+    """Check that without noise a private learner equals its baseline, bit for bit."""
     baseline = registry.entry("learner", learner).baseline
     if baseline is None:
         raise NotApplicable("names no baseline")
@@ -613,7 +630,7 @@ def _refuses_unknown(kind: registry.Kind, name: str) -> None:
 
 # ------------------------------------------------------------------------- checks of a privatizer
 def _privatizer_specification(privatizer: str) -> None:
-    """A privatizer is a frozen value without data; bad budgets are refused at the door."""
+    """Check that a privatizer is a frozen value without data, and that invalid budgets are refused."""
     entry = registry.entry("privatizer", privatizer)
     built = _privatizer(privatizer)
     _expect(dataclasses.is_dataclass(built), "a privatizer is a frozen dataclass")
@@ -639,12 +656,15 @@ def _any_learner(privatizer: str) -> Setup:
 
 
 def _privatizer_starts(privatizer: str) -> None:
-    """It starts and releases with some learner: one that refuses all would pass every other check."""
+    """Check that it starts and releases with some learner.
+
+    A privatizer that refuses all learners would pass every other check.
+    """
     _interact(_any_learner(privatizer))
 
 
 def _white_box(privatizer: str) -> None:
-    """What its sessions release keeps the identities of the white-box audit, in its own law of noise."""
+    """Check the identities of the white-box audit in its releases, with its own noise distribution."""
     from discreet.audit.black_box import reactive
     from discreet.audit.white_box import white_box
     from discreet.core.layout import Layout
@@ -661,7 +681,7 @@ def _white_box(privatizer: str) -> None:
 
 
 def _order_of_calls(privatizer: str) -> None:
-    """Calls out of order, too many users and broken records raise, and nothing is added."""
+    """Check that calls out of order, too many users and broken records raise, and that nothing is added."""
     for setup in _with_partners(privatizer):
         _misuse(setup)
 
@@ -704,7 +724,7 @@ def _misuse(setup: Setup) -> None:
 
 
 def _with_partners(privatizer: str) -> Iterator[Setup]:
-    """The privatizer with each partner that it fits."""
+    """Yield the privatizer with each partner that it fits."""
     fitting, reasons = [], []
     for learner in _PARTNERS:
         try:
@@ -733,7 +753,7 @@ def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call
 
 
 def _support_is_public(privatizer: str) -> None:
-    """Which released cells are zero does not depend on the data."""
+    """Check that the set of released cells that are zero does not depend on the data."""
     from discreet.core.rng import Seeded
 
     for setup in _with_partners(privatizer):
@@ -765,7 +785,10 @@ def _environment(name: str) -> Any:
 
 
 def _world_is_sound(name: str) -> None:
-    """Distributions sum to 1, rewards are in [0, 1], values are ordered, equal options give equal worlds."""
+    """Check an environment's tables.
+
+    Distributions sum to 1, rewards are in [0, 1], values are ordered, equal options give equal tables.
+    """
     from discreet.envs.mdp import planning
 
     mdp, again = _environment(name), _environment(name)
@@ -785,7 +808,7 @@ def _world_is_sound(name: str) -> None:
 
 
 def _people_are_sound(name: str) -> None:
-    """Trajectories are admissible, repeat under a seed, and agree with the occupancy measure."""
+    """Check that trajectories are admissible, repeat under a seed, and agree with the occupancy measure."""
     from discreet.core.trajectories import checked
     from discreet.envs.mdp import planning
     from discreet.envs.rollouts.rollout import rollout_batch
@@ -831,7 +854,7 @@ PAIR_CHECKS: dict[str, Callable[[str, str], None]] = {
     "guarantee is stated": _guaranteed,
     "guarantee is what the noise buys": _recomputed,
 }
-OWN_PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {  # the library's own have tests of their audits
+OWN_PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {  # built-in ones have tests of audits
     "noise passes the white-box audit": _white_box,
 }
 ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
@@ -842,7 +865,7 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 
 # ------------------------------------------------------------------------------ stored people
 def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path, Any]:
-    """The whole way from rows to a verified folder, for a dozen made-up people."""
+    """Run all steps from rows to a verified folder, for a dozen synthetic users."""
     from discreet.core.rng import Secure, Seeded
     from discreet.data.row_batches import open_source
     from discreet.data.schema import Schema
@@ -853,7 +876,7 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     from discreet.pipeline.synthetic_data import write_made_up
 
     found = registry.entry("offline learner", name)
-    own = "rho" in registry.options_of(found.factory())  # it holds its budget itself
+    own = "rho" in registry.options_of(found.factory())  # the learner takes the budget itself
     budget = {"epsilon": _EPSILON, "delta": 1e-6}
     learner = registry.build("offline learner", name, None, budget if own else {})
     exact = isinstance(learner, APVI | Linear)
@@ -868,7 +891,10 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
 
 
 def _offline_learns(name: str) -> None:
-    """From a file to a folder whose statement verifies; actions are admissible; equal noise, equal policy."""
+    """Check an offline learner, from a file to a folder whose statement verifies.
+
+    Actions are admissible, and equal noise gives an equal policy.
+    """
     from discreet.pipeline.verify import verify
     from discreet.reports.policy_files import read_policy
 
@@ -889,10 +915,10 @@ OFFLINE_CHECKS: dict[str, Callable[[str], None]] = {"learns from stored people":
 
 
 def plugin_cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
-    """Every check of everything registered, or of the names that ``module`` registers.
+    """Yield every check of everything registered, or of the names that ``module`` registers.
 
-    A learner of yours meets every privatizer, a privatizer of yours two learners. ``pairs=False``
-    leaves these out. Raises ``ValueError`` if the module cannot be imported or registers nothing.
+    A learner of yours runs with every privatizer, a privatizer of yours with two learners. ``pairs=False``
+    omits these pairs. Raises ``ValueError`` if the module cannot be imported or registers nothing.
     """
     mine = registry.entries() if module is None else registry.load_plugin(module)
     if not mine:
@@ -972,8 +998,10 @@ def run_every_combination() -> int:
 
 
 def _by_the_way() -> None:
-    """What no pair of defaults reaches with three users: fits and questions that need more of them, releases
-    with noise from the operating system, people who are handed in together, names that are texts.
+    """Run the code that no pair of defaults reaches with three users.
+
+    These are fits and queries that need more users, releases with noise from the operating system, users
+    submitted together, and text identifiers.
     """
     import pyarrow as pa
 
@@ -988,7 +1016,7 @@ def _by_the_way() -> None:
 
 
 def _secure_release() -> None:
-    """A release with noise from the operating system, of each family; people who come alone and together."""
+    """Release with noise from the operating system, for each family; submit users one by one and together."""
     from discreet.core.rng import Secure, SecureRng
     from discreet.envs.rollouts.rollout import rollout_batch
     from discreet.mechanisms.interfaces import Plan

@@ -1,13 +1,13 @@
-r"""Games for audits of linear sums: worlds in which one user can reach the loss that the lemmas allow.
+r"""Games for audits of linear sums: environments in which one user can reach the loss of the lemmas.
 
-Linear learners query sums of features, so a game needs a public feature map. Here pairs (s, a) have one of
-a few directions u of equal length, for every action, at inner products t = 1, -1, 0 and 1/4 with the
-first: among them are, or nearly are, the maximisers of lemmas 1 to 5 of
+Linear learners query sums of features, so a game needs a public feature map. Here pairs ``(s, a)`` have one
+of a few directions u of equal length, for every action. Their inner products t with the first are 1, -1, 0
+and 1/4. They include, exactly or nearly, the maximisers of lemmas 1 to 5 of
 :mod:`discreet.mechanisms.linear.sensitivities` (1/4 is that of lemma 3 for centred targets at equal scales).
 A state is a direction and a sign sigma.
 
-* Linear mixtures: phi(s' | s, a) = u_s sigma(s') 2 / S, so that values that are largest where sigma = 1 and
-  least elsewhere give x = u_s at the bound of ||x||, and y at an end of its range: raw, centred and span
+* Linear mixtures: ``phi(s' | s, a) = u_s sigma(s') 2 / S``. Values that are largest where sigma = 1 and least
+  elsewhere then give x = u_s at the bound of ||x||, and y at an end of its range. Raw, centred and span
   targets attain their contracts together. With coordinates of one sign (``nonneg``) sigma(s') = -1 becomes 0.
 * Linear MDPs: phi = u_s, unit vectors on a cone around a fixed axis, so that 1 is in the span of the features
   (which centred targets and the model form need). The axis takes 1 % off, and inner products are as above
@@ -53,7 +53,7 @@ _COSINES = (1.0, -1.0, 0.0, 0.25)  # between the directions and the first one
 _AXIS = 0.1  # common component of unit vectors, so that 1 is in their span
 
 
-# ----------------------------------------------------------------------------------- worlds
+# ----------------------------------------------------------------------------------- environments
 def _directions(kind: Kind, nonneg: bool) -> Floats:
     """Return (n, d) unit vectors."""
     if nonneg:
@@ -75,7 +75,7 @@ def _signs(states: int) -> Floats:
 def spec_of(
     kind: Kind, horizon: int, users: int, budget: Budget | None = None, nonneg: bool = False
 ) -> ProblemSpec:
-    """Return the public facts of these worlds: features, and rewards of 1 where sigma = 1, else 0."""
+    """Return the public facts of these environments: features, and rewards of 1 where sigma = 1, else 0."""
     rows = np.repeat(_directions(kind, nonneg), 2, axis=0)  # (S, d)
     states, actions = len(rows), 2
     sigma = _signs(states)
@@ -108,7 +108,7 @@ def values_of(query: LinearQuery) -> Floats:
 class LinearPeople:
     """Players: all users' states and rewards are fixed, actions follow the policy.
 
-    spec : from :func:`spec_of`. target : from 1. own : (states, rewards) of the target in the two worlds.
+    spec : from :func:`spec_of`. target : from 1. own : (states, rewards) of the target under both hypotheses.
     """
 
     spec: ProblemSpec
@@ -142,7 +142,7 @@ def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Tra
 class Probe:
     """Learner that makes another one's queries at its times, with the costliest values; plays one action.
 
-    asked, when : the learner's query and schedule in the world that is played.
+    asked, when : the learner's query and schedule in the environment of the game.
     """
 
     asked: LinearQuery
@@ -196,7 +196,10 @@ def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------------------- the canary
 def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
-    """Return all (states, rewards), rewards 0 and 1, that the statistics distinguish, last state aside."""
+    """Return all (states, rewards) with rewards 0 and 1 that the statistics distinguish.
+
+    The last state is not varied.
+    """
     layout = query.layout
     h = layout.horizon
     rewards = [np.zeros(h)]
@@ -246,7 +249,7 @@ def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeop
 def game_of(
     learner: Any, users: int, budget: Budget | None = None, *, nonneg: bool = False, horizon: int = 2
 ) -> LinearPeople | None:
-    """Return the game for a learner with linear features, without a canary yet; None for other learners."""
+    """Return the game for a learner with linear features, without a canary yet, or None for any other."""
     users = checks.integer("users", users, 2)
     for kind in ("mixture", "linear"):
         spec = spec_of(kind, horizon, users, budget, nonneg)

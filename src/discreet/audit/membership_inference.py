@@ -1,16 +1,16 @@
 r"""Membership inference: tests whether a user's trajectory was in the data.
 
-An attack is a game. n - 1 users are drawn from a world; the target's trajectory x is the n-th record
-("in"), or another trajectory x' is ("out"): the neighbours of every guarantee here. A learner's run on
-either data set is shown to adversaries of increasing strength, who answer with a score:
+An attack is a game. n - 1 users are drawn from an MDP; the target's trajectory x is the n-th record ("in"),
+or another trajectory x' is ("out"): the neighbours of every guarantee here. A learner's run on either data
+set is shown to adversaries of increasing strength, who answer with a score:
 
 1. **policy**: sees only the learned actions (H, S);
 2. **values**: sees the actions and the pessimistic values Q (H, S, A);
 3. **release**: sees what the learner saw, noisy or exact counts.
 
 ``knows`` states their other knowledge. ``"everything"``: the other n - 1 records, x and x' (the adversary of
-the definition of privacy). ``"population"``: the world and x; the others, and x', are fresh draws in every
-run (the assumption of a shadow-model attack [#]_).
+the definition of privacy). ``"population"``: the MDP and x; the others, and x', are fresh draws in every run
+(the assumption of a shadow-model attack [#]_).
 
 *Scores.* The first two are learned from shadow runs of both kinds, which the adversary can make, because the
 algorithm is public: log-ratios of frequencies, or a linear discriminant
@@ -19,8 +19,8 @@ greater AUC on runs that are not evaluated later is used. Policies without noise
 constants, and the adversary compares. The third, under known others, is the log-likelihood ratio of the noise
 distribution, the most powerful test by Neyman and Pearson. With Gaussian noise it attains the trade-off curve
 of mu-GDP at mu = the l2 norm of the change over the scales, exactly. Under unknown others it is the
-log-likelihood ratio of normal sums, (c(x) - m)' C^-1 (release - its mean), m and C the mean of one user's
-counts and the covariance of the release: optimal if sums were normal.
+log-likelihood ratio of normal sums, (c(x) - m)' C^-1 (release - its mean). Here m is the mean of one user's
+counts and C the covariance of the release. It would be optimal if sums were normal.
 
 *Bound from the guarantee.* Suppose that x can be distinguished from x' with true positive rate at most
 1 - f(a) at false positive rate a, for each data set of others. Then this also holds on average over others,
@@ -37,7 +37,9 @@ its false positive rate. If the claim is true, this happens with probability at 
 An attack that fails proves nothing: another may succeed. The curve bounds all of them.
 
 .. [#] Carlini et al. 2022, Membership Inference Attacks From First Principles.
+
 .. [#] Dong, Roth and Su 2022, Gaussian Differential Privacy, section 2.
+
 .. [#] Hoeffding 1956, for counts one above the mean and more; a limit from a single hit errs with (1 +
    alarm / 2) times its alarm at most.
 """
@@ -98,7 +100,8 @@ _FEW = 20  # shadow runs of a kind, below which no covariance is fitted
 class Tradeoff:
     """Largest true positive rate at each false positive rate that a guarantee allows.
 
-    mu : of Gaussian DP, or None. pairs : (epsilon, delta) that hold together, if mu is None; none: no bound.
+    mu : of Gaussian DP, or None.
+    pairs : (epsilon, delta) that hold together, if mu is None. Without pairs, nothing is bounded.
     """
 
     __repr__ = brief
@@ -295,7 +298,7 @@ class AttackResult:
     def numerical(self) -> Tradeoff | None:
         """Curve of Laplace noise by its privacy-loss distribution, below a pure epsilon's curve.
 
-        Takes some seconds. None for other noise: the curve of mu-GDP is exact.
+        Takes some seconds. It is None for other noise, because the curve of mu-GDP is exact.
         """
         return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
 
@@ -317,7 +320,7 @@ class AttackResult:
 
     @property
     def exceeded(self) -> bool:
-        """True if any adversary contradicts the claim; False if nothing is claimed."""
+        """True if at least one adversary contradicts the claim; False if nothing is claimed."""
         return any(self.exceeds(roc.adversary) for roc in self.rocs)
 
     def lower_bounds(self, adversary: Adversary) -> tuple[float, float]:
@@ -377,8 +380,9 @@ class AttackResult:
 
 # ------------------------------------------------------------------------------ the rarest person
 def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats]:
-    """Return minus log of the probability of a step given its state (H, S, A, S), and of a start (S,); inf:
-    never.
+    """Return minus log-probabilities: (H, S, A, S) of steps given their state, and (S,) of starts.
+
+    Infinite values stand for probability 0.
     """
     layout = world.layout
     if behaviour.stochastic:
@@ -424,7 +428,7 @@ def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
 def most_likely(
     world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
 ) -> Trajectory:
-    """Return the most likely trajectory, rewards 0; among those that share no pair with ``apart``, if any."""
+    """Return the most likely trajectory, rewards 0, among those that share no pair with ``apart``."""
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     if apart is not None:
         without = step.copy()
@@ -439,7 +443,7 @@ def most_likely(
 
 # ---------------------------------------------------------------------------------------- the game
 class _Seen(NamedTuple):
-    """What adversaries see of one run: flat arrays."""
+    """Data of one run that adversaries see: flat arrays."""
 
     policy: Floats
     values: Floats
@@ -475,7 +479,7 @@ class _Bench:
         return self.query.to_cells(self.query.contribution(life))
 
     def drawn(self, number: int, first: int) -> Trajectories:
-        """Draw users of the world who are in no game's data."""
+        """Draw users of the MDP who are in no game's data."""
         return rollout_batch(self.world, self.behaviour, number, self.seed, 1, first)
 
     def others(self, batch: int) -> Floats:

@@ -1,15 +1,15 @@
 r"""Claimed properties of noise for audits: how it is mixed into releases, its scale, and the residuals.
 
-A session's releases are read in one of two ways. If there are sums, release i of family f is the exact
-sum plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). For a
+A session's releases are read in one of two ways. If there are sums, release i of family f is the exact sum
+plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). For a
 factorization mechanism the mixing is read off its program (:func:`discreet.audit.noise_matrix.noise_matrix`).
-If there are only measurements (clocks of rows, group returns, rewards up to a cut), each is gain * S with
-fresh noise in the cells that were due, S the decaying sum of what its row held. Decay, gain, due rows and
-scales are those that the release itself states, and S is recomputed here from records.
+There may be only measurements (clocks of rows, group returns, clipped rewards). Then each is gain * S with
+fresh noise in the cells that were due, where S is the decaying sum of the row's data. Decay, gain, due rows
+and scales are those that the release itself states, and S is recomputed here from records.
 
 For linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
-of a Gram matrix at one step, the part above it, an array), and cells are those of the upper triangle. Answers
-of stored users (:class:`Asked`) have fresh noise at the scale that each states. The answer without noise,
+of a Gram matrix at one step, the part above it, an array). Cells are those of the upper triangle. Answers
+from offline data (:class:`Asked`) have fresh noise at the scale that each states. The answer without noise,
 and the centre that is subtracted, are recomputed here from the query and the records.
 """
 
@@ -261,7 +261,7 @@ def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats)
     )
 
 
-# ------------------------------------------------------------------------- answers of stored users
+# --------------------------------------------------------------------- answers from offline data
 @dataclass(frozen=True, eq=False)
 class Asked:
     """One query, after ``users`` users, and its answer."""

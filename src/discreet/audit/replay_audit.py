@@ -11,11 +11,11 @@ mechanism's statements cannot, such as a plan that is not carried out.
 The metric. Cells of a family that are noisy at the same releases are exchangeable. With d (outputs) the shift
 of one cell and C the covariance of its outputs over cells and seeds, d^T C^-1 d is the squared loss there in
 units of the noise. Gaussian noise: mu^2 is the sum over cells. An estimate of C from n samples of p outputs
-makes each term too large by n / chi^2 with n - p + 1 degrees of freedom, so that a lower bound of mu is
-known. Laplace noise of scale b has variance 2 b^2. The l1 norm of shifts in units of b, which is the user's
-epsilon, is at least sqrt(2 d^T C^-1 d) for each cell and adds up over cells; n counts 2/5 there, as the
-fourth moment is twice a normal's. A shift outside the range of the noise has no bound at all. The costliest
-user and records are chosen on other seeds than they are evaluated on.
+makes each term too large by n / chi^2 with n - p + 1 degrees of freedom. This gives a lower bound of mu.
+Laplace noise of scale b has variance 2 b^2. The l1 norm of shifts in units of b is the user's epsilon. It is
+at least sqrt(2 d^T C^-1 d) for each cell and adds up over cells; n counts 2/5 there, as the fourth moment is
+twice a normal's. A shift outside the range of the noise has no bound at all. The costliest user and records
+are chosen on other seeds than they are evaluated on.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """``discreet audit``: black box and white box of a privatizer in one report, and the tables of the page.
 
 :mod:`discreet.audit.black_box` documents the method and its power. The black-box games share the alarm
-probability. A short one has one release, where the likelihood ratio has most power. A longer one has
-several, where errors between releases show. In a third the number of users is not stated. A privatizer
-that chooses its mechanism would choose another one at the games' size. The games therefore use the noise and
-the release that it chooses at the size of the white box (:func:`as_asked`). If that is impossible, the report
-says so. A learner with linear features plays in separate worlds (:mod:`discreet.audit.linear_games`). Its
-short game makes its queries with the costliest contexts, and features of any sign. Its long game is the
-learner's own, with features of one sign.
+probability. A short one has one release, where the likelihood ratio has most power. A longer one has several,
+where errors between releases show. In a third the number of users is not stated. A privatizer that chooses
+its mechanism would choose another one at the games' size. The games therefore use the noise and the release
+that it chooses at the size of the white box (:func:`as_asked`). If that is impossible, the report says so. A
+learner with linear features plays in separate environments (:mod:`discreet.audit.linear_games`). Its short
+game makes its queries with the costliest contexts, and features of any sign. Its long game is the learner's
+own, with features of one sign.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Audit:
     ----------
     privatizer, learner : their names
     identities : identities of the white box, each with its result
-    runs : runs of the short game, in each of its two worlds
+    runs : runs of the short game, under each of its two hypotheses
     seconds : duration of the audit
     guarantee : guarantee at the black box's size, whose H is ``horizon``
     evidence : evidence of the short and the long game
@@ -287,7 +287,7 @@ def audit_privatizer(
     privatizer : any object with ``start``
     learner : makes queries and plans; None: counts with derived visits and centred rewards, a plan for each
         user
-    runs : per world, of the short game; a quarter as many of the others. At least 800.
+    runs : per hypothesis, of the short game; a quarter as many of the others. At least 800.
     seed : of all sessions
     alarm : in (0, 0.5], probability of a false alarm; half of it is the black box's
     layout : size of the white box; S = 6, A = 2, H = 20 by default; not for learners with linear features
@@ -386,7 +386,7 @@ def table(audits: Iterable[Audit]) -> str:
 
 
 def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
-    """Return Markdown: how often the short game detects half the noise scale, by runs per world."""
+    """Return Markdown: how often the short game detects half the noise scale, by runs per hypothesis."""
     rows = [
         f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",
         f"|---|{'---|' * len(_POWER_RUNS)}",

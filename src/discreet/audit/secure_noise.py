@@ -6,11 +6,14 @@ alone, and :func:`noise_table` decomposes them into single draws by the mixing t
 (:mod:`discreet.audit.noise_model`). If devices add the noise, messages are used, less the record's
 contribution, which is recomputed (rewards of 1/4 are on every grid, so nothing is rounded).
 
-Checks of secure draws, in units of the claimed scale: they are on their public grid; they have the
-discrete distribution of that scale (randomized probability integral transforms are uniform: Kolmogorov and
-Smirnov, exact for discrete distributions); no two cells, of one family or of several, no two releases and no
-two messages share noise (signs agree as fair random bits do); and no block of one release or message (a
-family) equals another of the same size, cell by cell.
+Checks of secure draws, in units of the claimed scale:
+
+- they are on their public grid;
+- they have the discrete distribution of that scale (randomized probability integral transforms are uniform:
+  Kolmogorov and Smirnov, exact for discrete distributions);
+- no two cells, of one family or of several, no two releases and no two messages share noise (signs agree as
+  fair random bits do);
+- no block of one release or message (a family) equals another of the same size, cell by cell.
 
 The query is the learner's. A second query has visits and rewards: families of equal size and scale,
 so that an error that swaps or shares arrays of one shape is detectable.
@@ -227,7 +230,7 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
     Signs of independent draws agree as fair random bits do, zeros left out. For whole blocks of equal size (a
     family of a release or message) signs are compared cell by cell over all runs, which detects noise that is
     shared in part. Each of the two parts gives a false alarm with probability at most alarm / 2. Sums of
-    several draws each, which are not independent, are not compared: there are no pairs then.
+    several draws each, which are not independent, are not compared: the number of pairs is then 0.
     """
     runs, times, cells = table.draws.shape
     told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are rounding of a draw of 0

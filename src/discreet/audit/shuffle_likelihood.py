@@ -2,9 +2,9 @@ r"""Exact likelihood ratio of a shuffler's release of a batch.
 
 Each counter of a batch is the sum of its users' own bits and of random flips, whose distribution the release
 states: a sum of binomials (:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`),
-independent between counters and between batches. Given both worlds' records the ratio is a product over
-counters of two probabilities of that distribution. Rewards must be 0 or 1 in the game, because devices round
-others at random.
+independent between counters and between batches. Given the records of both hypotheses the ratio is a product
+over counters of two probabilities of that distribution. Rewards must be 0 or 1 in the game, because devices
+round others at random.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def _at(law: BinomialLaw, noise: Floats) -> Floats:
 
 
 def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Floats) -> float:
-    """Return ln P_1 / P_0 of the batches' sums. batches : (T, 2, cells) users' sums in worlds 0 and 1."""
+    """Return ln P_1 / P_0 of the batches' sums.
+
+    batches : (T, 2, cells) users' sums under hypotheses 0 and 1.
+    """
     total = 0.0
     for made, both in zip(measured, batches, strict=True):
         values = query.to_cells({name: e.value for name, e in made.estimates.items()})
@@ -67,7 +70,7 @@ def half_flips(
 ) -> Floats:
     """Return (runs,) the ratio of one batch whose counters have, and state, half their flips.
 
-    change : (cells,) what the target adds in world 1 less what they add in world 0.
+    change : (cells,) the target's contribution under hypothesis 1 less that under hypothesis 0.
     """
     total = np.zeros(runs)
     for f, law in enumerate(laws):

@@ -1,21 +1,21 @@
 r"""White-box audits: identities that a session of any privatizer must satisfy, at full size.
 
-They use the same session API as all other code. Two sessions under one seed differ by one user's
-record only, so the noise cancels: which numbers move, and by how much, is exact. Let B_f be the matrix that
-mixes independent noises of scale 1 into the releases of family f (:mod:`discreet.audit.noise_model`) and u_k
-the releases' response to a unit change of user k. The user's loss is their change in family f times the l1
-(Laplace: the least ||s||_1 with B_f s = u_k) or l2 norm of B_f^+ u_k, all families together, for the worst of
-all users and of many changes. Whitened residuals B_f^-1 (release - sums) are tested against the claimed
+They use the same session API as all other code. Two sessions under one seed differ by one user's record only,
+so the noise cancels: which numbers move, and by how much, is exact. Let B_f be the matrix that mixes
+independent noises of scale 1 into the releases of family f (:mod:`discreet.audit.noise_model`) and u_k the
+releases' response to a unit change of user k. The user's loss is their change in family f times the l1
+(Laplace: the least ||s||_1 with B_f s = u_k) or l2 norm of B_f^+ u_k, all families together. The worst of all
+users and of many changes is taken. Whitened residuals B_f^-1 (release - sums) are tested against the claimed
 distribution, and for independence over cells and releases.
 
 Policies alternate from release to release (all actions, the first, the last), so that clocks of rows advance
 separately; fixed trajectories follow them. Devices that report a few steps are run on every outcome of their
 random bits at a small size (:mod:`discreet.audit.local_output_law`): their largest likelihood ratio is exact.
-At full size they are run on seeded random bits, and reports of their own records are counted.
+At full size they are run on seeded random bits, and reports of the true records are counted.
 
-Linear learners are tested in the worlds of :mod:`discreet.audit.linear_games` at H = 4, under
-contexts that change from release to release. If stored users are queried again, every answer is one more
-family: its noise is tested with that of the Gram matrices, its loss is added to theirs.
+Linear learners are tested in the environments of :mod:`discreet.audit.linear_games` at H = 4, under contexts
+that change from release to release. If offline data are queried again, every answer is one more family: its
+noise is tested with that of the Gram matrices, its loss is added to theirs.
 
 An audit is not a certificate. A pass says that no errors of the kinds that the tests can detect were found.
 """
@@ -547,8 +547,9 @@ def _refusals(bench: _Bench, still: Trajectory) -> Identity:
 
 
 def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> Identity:
-    """Check that both worlds of the game are equal, bit for bit, until the target submits; their plan
-    included.
+    """Check that both hypotheses of the game are equal, bit for bit, until the target submits.
+
+    This includes the target's plan.
     """
     wrong = 0
     for run, people in enumerate(games):
@@ -613,7 +614,7 @@ def white_box(
 
     Parameters
     ----------
-    layout : S = 6, A = 2, H = 20 by default (linear learners have separate worlds)
+    layout : S = 6, A = 2, H = 20 by default (linear learners have separate environments)
     budget : the privatizer's, by which such learners choose options
     users : of each session, 4 to 64
     alarm : probability of a false alarm by any of the statistical identities (distribution, independence, own
@@ -716,7 +717,7 @@ def _noise_and_loss(bench: _Bench, claim: Any, noise: Noise, alarm: float) -> li
     return out
 
 
-# ------------------------------------------------------------------------- answers of stored users
+# --------------------------------------------------------------------- answers from offline data
 def _answer_noise(bench: _LinearBench, run: int) -> Floats:
     """Return (T, steps d) noise of every answer in units of its stated scale, 0 without a query."""
     query, lives = bench.query, bench.lives()
@@ -896,8 +897,9 @@ def _randomizer(session: Any, encoder: Any) -> Any:
 
 
 def _own_reports(bench: _Bench, alarm: float) -> Identity:
-    """Check, at full size, that a report holds its own record as often as public numbers of the mechanism
-    say.
+    """Check, at full size, the frequency of reports that hold the true record.
+
+    The public numbers of the mechanism determine it.
     """
     name = "own records are reported as often as stated"
     reports: Any = None

@@ -44,8 +44,8 @@ def _root(
 def main() -> None:
     """Entry point of the ``discreet`` command.
 
-    What a command loads lives to its end. Left to itself, the collector looks through all of it again and
-    again, and twice at the end: a third of a short command's time.
+    Loaded objects stay in use until the end. By default the garbage collector scans them repeatedly, and
+    twice at the end, which takes a third of a short command's time. Here it runs rarely.
     """
     gc.set_threshold(50_000, 20, 20)
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""Commands that give evidence: check and audit; and warmup."""
+"""Commands that give evidence: check-plugin and audit; and warmup."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from discreet.cli.common import (
     JsonFlag,
+    KnobOptions,
     PluginOption,
     announce_compilation,
     command,
@@ -24,7 +25,7 @@ from discreet.cli.common import (
 
 
 @command
-def check(
+def check_plugin(
     module: Annotated[
         str | None, typer.Argument(help="A module that registers names; default: everything.")
     ] = None,
@@ -58,7 +59,7 @@ def audit(
     epsilon: Annotated[float, typer.Option(help="Privacy budget, above 0.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = 0.0,
     preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
+    option: KnobOptions = None,
     runs: Annotated[int, typer.Option(help="Runs in each of the two worlds, from 800 on.")] = 8000,
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 1,
     alarm: Annotated[float, typer.Option(help="Probability of a false alarm.")] = 1e-6,
@@ -77,7 +78,7 @@ def audit(
     announce_compilation()
     if everything:
         if privatizer is not None or learner is not None or preset is not None or option:
-            raise ValueError("--all: must be given without privatizer, learner, preset and option")
+            raise ValueError("--all: must be given without privatizer, learner, preset and set")
         _audit_all(registry.mechanisms(epsilon, delta or 1e-6), runs, seed, alarm, out, as_json)
         return
     if privatizer is None:
@@ -89,7 +90,7 @@ def audit(
             f"privatizer = {privatizer!r}: claims no guarantee, so there is nothing to audit; must be one "
             "that takes a budget"
         )
-    learns, protects = _audited(privatizer, learner, epsilon, delta, preset, pairs("option", option))
+    learns, protects = _audited(privatizer, learner, epsilon, delta, preset, pairs("set", option))
     from discreet.audit import run as audits
 
     found = audits.audit_privatizer(

@@ -1,8 +1,8 @@
-"""What every command shares: the application, errors as one line, tables, bars, documents.
+"""Code that every command shares: the application, errors as one line, tables, bars, documents.
 
-Results go to standard output (with ``--json`` a single JSON document), progress and remarks to
-standard error. Exit status: 0, 1 where a check failed, 2 for bad input (one line that names the
-argument, its value and what is allowed), 130 when interrupted.
+Results go to standard output (with ``--json`` a single JSON document), progress and remarks to standard
+error. Exit status: 0, 1 if a check failed, 2 for invalid input (one line that names the argument, its value
+and the allowed values), 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 import typer.core
+
+from discreet.cli.examples import examples_of
+from discreet.cli.renamed import COMMANDS, MOVED, OPTIONS, SAME_MEANING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +34,36 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class OneLine(typer.core.TyperGroup):
+class Command(typer.core.TyperCommand):
+    """Command whose help lists names of the registry where a text says ``NAMES(kind)``."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Insert the names; the registry is not loaded before."""
+        for param in self.params:
+            text = str(getattr(param, "help", None) or "")
+            for kind in re.findall(r"NAMES\(([\w ]+)\)", text):
+                text = text.replace(f"NAMES({kind})", _names_of(kind))
+                param.help = text  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
+def _names_of(kind: Any) -> str:
+    from discreet import registry
+
+    return ", ".join(one.name for one in registry.entries(kind))
+
+
+class Group(typer.core.TyperGroup):
+    """Group of commands, in the order in which they were added."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Sort by the order in which functions were passed to :func:`guarded`."""
+        return sorted(
+            super().list_commands(ctx), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)
+        )
+
+
+class OneLine(Group):
     """The group of commands; what its parser refuses is one line and exit status 2, as elsewhere."""
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
@@ -38,6 +71,9 @@ class OneLine(typer.core.TyperGroup):
         if not extra.pop("standalone_mode", True):
             return super().main(args, standalone_mode=False, **extra)
         given = list(sys.argv[1:] if args is None else args)
+        if self.name == "discreet" and given and given[0] in COMMANDS:
+            say(f"discreet {given[0]} was renamed in 0.3.0: {COMMANDS[given[0]]}")
+            sys.exit(2)
         try:
             status = super().main(args, standalone_mode=False, **extra)
         except BrokenPipeError:  # whoever reads us has seen enough, as in `discreet list | head`
@@ -55,12 +91,12 @@ class OneLine(typer.core.TyperGroup):
 
 
 def _refused(error: Any, given: Sequence[str]) -> str:
-    """What the parser refuses: the argument, its value if it has one, and what is allowed."""
+    """Describe an error of the parser: the argument, its value if it has one, and the allowed values."""
     context, param = getattr(error, "ctx", None), getattr(error, "param", None)
     path = getattr(context, "command_path", "discreet")
-    meant = _meant(getattr(error, "option_name", None), context)
-    if meant is not None:
-        return f"{error.option_name}: is no option of `{path}`; did you mean {meant}? (see `{path} --help`)"
+    name = getattr(error, "option_name", None)
+    if name is not None and (meant := _meant(name, context)):
+        return meant
     value = _value_of(param, given)
     if param is None or value is None:
         return f"{' '.join(error.format_message().split())} (see `{path} --help`)"
@@ -68,17 +104,24 @@ def _refused(error: Any, given: Sequence[str]) -> str:
     return f"{param.opts[-1]} = {value!r}: {reason[:1].lower()}{reason[1:]}"
 
 
-_ALSO_CALLED = {"--learner": "--algorithm", "--algorithm": "--learner", "--users": "--episodes"}
-_ALSO_CALLED |= {"--episodes": "--users", "--output": "--out", "--output-dir": "--out"}
+def _meant(name: str, context: Any) -> str | None:
+    """Answer for an option that this command lacks: its new name, or a command that has it."""
+    path = context.command_path
+    offered = _options_of(context.command)
+    if (new := OPTIONS.get(name)) in offered:
+        return f"{name} was renamed in 0.3.0: {new}"
+    if (other := SAME_MEANING.get(name)) in offered:
+        return f"{name}: is no option of `{path}`; did you mean {other}? (see `{path} --help`)"
+    commands = context.find_root().command.commands
+    owners = [f"discreet {one}" for one, command in commands.items() if name in _options_of(command)]
+    if name in MOVED:
+        return f"{name}: use {MOVED[name]}"
+    return f"{name}: use {' or '.join(owners)}" if 1 <= len(owners) <= 2 else None
 
 
-def _meant(name: str | None, context: Any) -> str | None:
-    """The option of this command that goes by another name in others, or elsewhere."""
-    other = _ALSO_CALLED.get(name or "")
-    offered = {
-        option for param in getattr(getattr(context, "command", None), "params", ()) for option in param.opts
-    }
-    return other if other in offered else None
+def _options_of(command: Any) -> set[str]:
+    """Return the options that a command takes."""
+    return {option for param in command.params for option in param.opts if option.startswith("--")}
 
 
 def _value_of(param: Any, given: Sequence[str]) -> str | None:
@@ -103,16 +146,16 @@ ShardOption = Annotated[
     str | None, typer.Option(help="i/n: only the i-th of n equal parts of the runs, for job arrays.")
 ]
 ConfigArgument = Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")]
-EnvOption = Annotated[str | None, typer.Option(help="Environment (default: riverswim).")]
+EnvOption = Annotated[str | None, typer.Option(help="NAMES(environment) (default: riverswim).")]
 EnvOptions = Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment. Repeatable.")]
-LearnerOption = Annotated[str | None, typer.Option(help="Learner (default: noise-aware).")]
-PrivatizerOption = Annotated[str | None, typer.Option(help="Privatizer (default: none).")]
+LearnerOption = Annotated[str | None, typer.Option(help="NAMES(learner) (default: noise-aware).")]
+PrivatizerOption = Annotated[str | None, typer.Option(help="NAMES(privatizer) (default: none).")]
 EpsilonOption = Annotated[float | None, typer.Option(help="Privacy budget, above 0.")]
 DeltaOption = Annotated[
     float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default; shuffle: 1e-6): pure epsilon.")
 ]
 KnobOptions = Annotated[
-    list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer. Repeatable.")
+    list[str] | None, typer.Option("--set", help="KEY=VALUE for learner or privatizer. Repeatable.")
 ]
 EpisodesOption = Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")]
 PluginOption = Annotated[
@@ -123,12 +166,20 @@ PluginOption = Annotated[
 _KEEP_SEEDS = ("run", "sweep", "compare")  # with --out; a reproduction always
 
 
+_ORDER: list[str] = []
+
+
 def new_app(name: str, about: str) -> typer.Typer:
     """Return an application without commands; an error of its parser is one line and exit status 2."""
     return typer.Typer(
         name=name, cls=OneLine, help=about, no_args_is_help=True, add_completion=False,
-        pretty_exceptions_enable=False,
+        pretty_exceptions_enable=False, context_settings={"token_normalize_func": _with_new_name},
     )  # fmt: skip
+
+
+def _with_new_name(token: str) -> str:
+    """Return ``set`` for ``option``: ``--option`` is an alias until version 0.4.0."""
+    return "set" if token == "option" else token
 
 
 app = new_app(
@@ -138,9 +189,22 @@ app = new_app(
 
 def command(function: F, to: typer.Typer | None = None) -> F:
     """Add a command to an application, by default ``discreet``; bad input is one line and exit status 2."""
+    name = _name_of(function)
+    path = name if to is None else f"{to.info.name} {name}"
+    (app if to is None else to).command(name, cls=Command, epilog=examples_of(path))(guarded(function))
+    return function
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return function.__name__.rstrip("_").replace("_", "-")
+
+
+def guarded(function: F) -> F:
+    """Return the function with one line and an exit status instead of the exceptions of bad input."""
+    _ORDER.append(_name_of(function))
 
     @functools.wraps(function)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
@@ -174,12 +238,11 @@ def command(function: F, to: typer.Typer | None = None) -> F:
             _say_notes(error)
             raise typer.Exit(130) from None
 
-    (app if to is None else to).command(function.__name__.rstrip("_"))(guarded)
-    return function
+    return cast("F", run)
 
 
 def _say_notes(error: BaseException) -> None:
-    """What those who passed the error on had to add."""
+    """Print the notes that were added to the error."""
     for note in getattr(error, "__notes__", ()):
         say(f"discreet: {note}")
 
@@ -199,7 +262,7 @@ def print_json(document: Any) -> None:
 
 
 def console() -> Console:
-    """Standard output for people; wide enough for tables when it is no terminal."""
+    """Return standard output for readers; wide enough for tables if it is not a terminal."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else 132)

@@ -1,4 +1,4 @@
-"""Commands for stored trajectories: learn, verify, recover, ledger, cohort."""
+"""Commands for stored trajectories: learn, power, aggregate, verify, ledger and others."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from discreet.cli.common import (
+    DeltaOption,
+    Group,
     JsonFlag,
     PluginOption,
     announce_compilation,
+    app,
     check_files,
     command,
     console,
+    guarded,
     new_table,
     pairs,
     print_json,
     say,
 )
+from discreet.cli.examples import examples_of
 from discreet.cli.passphrases import PassphraseFile, passphrase_of
 
 if TYPE_CHECKING:
@@ -37,17 +42,35 @@ if TYPE_CHECKING:
 
 
 SqlOption = Annotated[
-    str | None, typer.Option(help="A query of duckdb://FILE, or of duckdb:// over the files of --reads.")
+    str | None,
+    typer.Option(
+        help="A query of duckdb://FILE, or of duckdb:// over the files of --reads.", rich_help_panel="Source"
+    ),
 ]
 ReadsOption = Annotated[
     list[str] | None,
-    typer.Option(help="A file that the query of duckdb:// reads; it can read no other. Repeatable."),
+    typer.Option(
+        help="A file that the query of duckdb:// reads; it can read no other. Repeatable.",
+        rich_help_panel="Source",
+    ),
 ]
 DelimiterOption = Annotated[
-    str | None, typer.Option(help="Of CSV files (default: told by the columns in their first line).")
+    str | None,
+    typer.Option(
+        help="Of CSV files (default: told by the columns in their first line).", rich_help_panel="Source"
+    ),
 ]
-DecimalOption = Annotated[str, typer.Option(help="Of numbers in CSV files: . or ,")]
-EncodingOption = Annotated[str, typer.Option(help="Of CSV files, as Python names it.")]
+DecimalOption = Annotated[str, typer.Option(help="Of numbers in CSV files: . or ,", rich_help_panel="Source")]
+EncodingOption = Annotated[
+    str, typer.Option(help="Of CSV files, as Python names it.", rich_help_panel="Source")
+]
+LearnerSettings = Annotated[
+    list[str] | None, typer.Option("--set", help="KEY=VALUE for the learner. Repeatable.")
+]
+SettingOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="KEY=VALUE for the learner; privatizer.KEY=VALUE for the noise. Repeatable."),
+]
 
 
 @contextmanager
@@ -76,13 +99,88 @@ def rows_bar() -> Iterator[Progress]:
 
 
 # ------------------------------------------------------------------------------------- learn
+LearnedFolder = Annotated[
+    Path | None, typer.Option("--out", help="New folder for release, policy, report, statement.")
+]
+OfflineLearner = Annotated[
+    str | None,
+    typer.Option(
+        "--learner",
+        help="NAMES(offline learner). Default: decision-points where the schema says stationary = true, "
+        "dp-apvi elsewhere.",
+    ),
+]
+OfflinePreset = Annotated[str | None, typer.Option(help="Named settings of the learner: paper, ...")]
+BudgetEpsilon = Annotated[
+    float | None, typer.Option("--epsilon", help="Privacy budget, above 0.", rich_help_panel="Budget")
+]
+BudgetDelta = Annotated[
+    float | None,
+    typer.Option("--delta", help="Privacy delta, in (0, 1); 0: pure epsilon.", rich_help_panel="Budget"),
+]
+LedgerOption = Annotated[
+    Path | None, typer.Option(help="Ledger (default: the user's own).", rich_help_panel="Budget")
+]
+BudgetRho = Annotated[
+    float | None, typer.Option("--rho", help="Budget in zCDP, in place of epsilon.", rich_help_panel="Budget")
+]
+UnsupportedOption = Annotated[
+    str,
+    typer.Option(
+        help="Where data are too few: abstain, behaviour or policy.", rich_help_panel="Report and statement"
+    ),
+]
+CompareOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="RULE.csv (state,action[,probability]), or a folder with a policy.csv: the report compares "
+        "the policy with it. For decision points whose rewards are paid by a rule. Repeatable.",
+        rich_help_panel="Report and statement",
+    ),
+]
+LevelOption = Annotated[
+    float, typer.Option(help="Of the report's intervals, in (0, 1).", rich_help_panel="Report and statement")
+]
+ReturnBoundOption = Annotated[
+    float | None,
+    typer.Option(
+        help="With dp-apvi or apvi: public bound of one episode's return, in [0, 1] a step (default: H). "
+        "Else return_bound of the schema.",
+        rich_help_panel="Report and statement",
+    ),
+]
+OperatorOption = Annotated[
+    str, typer.Option(help="Who runs this; a line of the statement.", rich_help_panel="Report and statement")
+]
+ApprovalOption = Annotated[
+    str,
+    typer.Option(help="Who approved it; a line of the statement.", rich_help_panel="Report and statement"),
+]
+PurposeOption = Annotated[
+    str,
+    typer.Option(
+        help="What the release is for; a line of the statement and of the ledger.",
+        rich_help_panel="Report and statement",
+    ),
+]
+SeedOption = Annotated[
+    int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
+]
+ScratchOption = Annotated[
+    Path | None, typer.Option(help="Folder for temporary files, where users are not in order.")
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
+]
+
+
 @command
 def learn(
     files: Annotated[
         list[str] | None,
         typer.Argument(
             help="Parquet or CSV files, folders, s3://..., duckdb://FILE?table=NAME, minari:NAME; or parts "
-            "that `discreet count` made (.tally)."
+            "that `discreet aggregate` made (.tally)."
         ),
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
@@ -91,143 +189,162 @@ def learn(
     delimiter: DelimiterOption = None,
     decimal: DecimalOption = ".",
     encoding: EncodingOption = "utf-8",
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            help="decision-points (default where the schema says stationary = true), dp-apvi (default "
-            "elsewhere), dp-pevi or dp-vapvi; without privacy apvi, pevi or vapvi. With --from-release: that "
-            "of the release."
-        ),
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = None,
-    rho: Annotated[float | None, typer.Option(help="Budget in zCDP, in place of epsilon.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="New folder for release, policy, report, statement.")
-    ] = None,
-    preset: Annotated[str | None, typer.Option(help="Named settings of the algorithm: paper, ...")] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="KEY=VALUE for the algorithm; privatizer.KEY=VALUE for the noise."),
-    ] = None,
-    unsupported: Annotated[
-        str, typer.Option(help="Where data are too few: abstain, behaviour or policy.")
-    ] = "abstain",
-    from_release: Annotated[
-        Path | None, typer.Option(help="Plan again from this release.parquet: no data, no budget.")
-    ] = None,
-    compare: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="RULE.csv (state,action[,probability]), or a folder with a policy.csv: the report compares "
-            "the policy with it. For decision points whose rewards are paid by a rule. Repeatable."
-        ),
-    ] = None,
-    rewards: Annotated[
-        Path | None, typer.Option(help="With --from-release: known rewards in place of the schema's.")
-    ] = None,
-    synthetic: Annotated[
-        bool, typer.Option("--synthetic", help="Rehearse on made-up people of the schema.")
-    ] = False,
-    users: Annotated[int, typer.Option(help="With --synthetic: how many people.")] = 1000,
-    ledger: Annotated[Path | None, typer.Option(help="Ledger (default: the user's own).")] = None,
+    learner: OfflineLearner = None,
+    epsilon: BudgetEpsilon = None,
+    delta: BudgetDelta = None,
+    rho: BudgetRho = None,
+    out: LearnedFolder = None,
+    preset: OfflinePreset = None,
+    option: SettingOptions = None,
+    unsupported: UnsupportedOption = "abstain",
+    compare: CompareOption = None,
+    ledger: LedgerOption = None,
     no_ledger: Annotated[
-        bool, typer.Option("--no-ledger", help="Write nothing down; the statement says so in capitals.")
-    ] = False,
-    seed: Annotated[
-        int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
-    ] = None,
-    level: Annotated[float, typer.Option(help="Of the report's intervals, in (0, 1).")] = 0.95,
-    return_bound: Annotated[
-        float | None,
+        bool,
         typer.Option(
-            help="With dp-apvi or apvi: public bound of one episode's return, in [0, 1] a step (default: H). "
-            "Else return_bound of the schema."
+            "--no-ledger",
+            help="Write nothing down; the statement says so in capitals.",
+            rich_help_panel="Budget",
         ),
-    ] = None,
-    operator: Annotated[str, typer.Option(help="Who runs this; a line of the statement.")] = "",
-    approval: Annotated[str, typer.Option(help="Who approved it; a line of the statement.")] = "",
-    purpose: Annotated[
-        str, typer.Option(help="What the release is for; a line of the statement and of the ledger.")
-    ] = "",
-    scratch: Annotated[
-        Path | None, typer.Option(help="Folder for temporary files, where users are not in order.")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
-    ] = None,
+    ] = False,
+    seed: SeedOption = None,
+    level: LevelOption = 0.95,
+    return_bound: ReturnBoundOption = None,
+    operator: OperatorOption = "",
+    approval: ApprovalOption = "",
+    purpose: PurposeOption = "",
+    scratch: ScratchOption = None,
+    workers: ThreadsOption = None,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a policy from people's trajectories: with one private release, a report and a statement."""
-    if out is None:
-        raise ValueError("out is missing: give --out DIR, a new folder")
-    if plugin:
-        from discreet.registry import load_plugin
-
-        for module in plugin:
-            load_plugin(module)
-    given = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    budget = {name: value for name, value in given.items() if value is not None}
-    people = None
-    if from_release is None:
-        if rewards is not None:
-            raise ValueError(
-                f"rewards = {rewards}: must be given with --from-release; else the schema has them"
-            )
-        if algorithm is not None:
-            from discreet import registry
-
-            registry.entry("offline learner", algorithm)
-        _check_sources(files, schema, sql, ledger, no_ledger, synthetic, seed)
-        assert schema is not None
-        written = {
-            "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
-        }  # fmt: skip
-        people = _looked_at(files, schema, written, out, synthetic)
-    else:
-        taken = [
-            ("files", files),
-            ("schema", schema),
-            ("seed", seed),
-            ("ledger", ledger),
-            ("scratch", scratch),
-            ("sql", sql),
-            ("reads", reads),
-            ("delimiter", delimiter),
-            ("synthetic", synthetic or None),
-            ("no-ledger", no_ledger or None),
-            *budget.items(),
-        ]
-        for name, value in taken:
-            if value is not None:
-                raise ValueError(
-                    f"{name} = {value}: must not be given with --from-release, which reads no data"
-                )
-        if not from_release.is_file():
-            raise ValueError(f"from-release = {str(from_release)!r}: must be a file, DIR/release.parquet")
+    out = _prepared(out, plugin, learner)
+    _check_sources(files, schema, sql, ledger, no_ledger, seed)
+    assert schema is not None
+    written = {
+        "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
+    }  # fmt: skip
+    people = _looked_at(files, schema, written, out)
 
     from discreet.pipeline.learn import LearnConfig
 
     settings = LearnConfig(
         unsupported=unsupported,  # type: ignore[arg-type]  # checked there
-        level=level,
-        return_bound=return_bound,
-        operator=operator,
-        approval=approval,
-        purpose=purpose,
-        synthetic=synthetic,
-        compare=_rules(compare, from_release, people),
-    )
+        level=level, return_bound=return_bound, operator=operator, approval=approval, purpose=purpose,
+        compare=_rules(compare, people[0]),
+    )  # fmt: skip
     announce_compilation()
-    if from_release is not None:
-        outcome = _again(from_release, algorithm, preset, option, out, settings, rewards)
-    else:
-        assert people is not None
-        outcome = _first(
-            people, algorithm, budget, preset, option, out, settings, users, ledger, no_ledger, seed, scratch,
-            workers,
-        )  # fmt: skip
+    outcome = _first(
+        people, learner, _given(epsilon, delta, rho), preset, option, out, settings, 0, ledger, no_ledger,
+        seed, scratch, workers,
+    )  # fmt: skip
+    _print_learned(outcome, out, as_json)
+
+
+@command
+def dry_run(
+    schema: Annotated[Path, typer.Argument(help="SCHEMA.toml: what is public about the data.")],
+    users: Annotated[int, typer.Option(help="Number of made-up users.")] = 1000,
+    learner: OfflineLearner = None,
+    epsilon: BudgetEpsilon = None,
+    delta: BudgetDelta = None,
+    rho: BudgetRho = None,
+    out: LearnedFolder = None,
+    preset: OfflinePreset = None,
+    option: SettingOptions = None,
+    unsupported: UnsupportedOption = "abstain",
+    compare: CompareOption = None,
+    seed: SeedOption = None,
+    level: LevelOption = 0.95,
+    return_bound: ReturnBoundOption = None,
+    operator: OperatorOption = "",
+    approval: ApprovalOption = "",
+    purpose: PurposeOption = "",
+    scratch: ScratchOption = None,
+    workers: ThreadsOption = None,
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run `discreet learn` on made-up users of a schema: no data, no ledger."""
+    out = _prepared(out, plugin, learner)
+    people = _looked_at(None, schema, None, out)
+
+    from discreet.pipeline.learn import LearnConfig
+
+    settings = LearnConfig(
+        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
+        level=level, return_bound=return_bound, operator=operator, approval=approval, purpose=purpose,
+        synthetic=True, compare=_rules(compare, people[0]),
+    )  # fmt: skip
+    announce_compilation()
+    outcome = _first(
+        people, learner, _given(epsilon, delta, rho), preset, option, out, settings, users, None, False,
+        seed, scratch, workers,
+    )  # fmt: skip
+    _print_learned(outcome, out, as_json)
+
+
+@command
+def replan(
+    release: Annotated[Path, typer.Argument(help="DIR/release.parquet of a folder that `learn` made.")],
+    out: LearnedFolder = None,
+    learner: Annotated[
+        str | None, typer.Option(help="NAMES(offline learner). Default: that of the release.")
+    ] = None,
+    preset: OfflinePreset = None,
+    option: LearnerSettings = None,
+    unsupported: UnsupportedOption = "abstain",
+    compare: CompareOption = None,
+    rewards: Annotated[
+        Path | None, typer.Option(help="Known rewards in place of the schema's: .csv or .npy.")
+    ] = None,
+    level: LevelOption = 0.95,
+    return_bound: ReturnBoundOption = None,
+    operator: OperatorOption = "",
+    approval: ApprovalOption = "",
+    purpose: PurposeOption = "",
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Plan another policy from a release: no data, no budget, no ledger."""
+    out = _prepared(out, plugin, None)
+    if not release.is_file():
+        raise ValueError(f"release = {str(release)!r}: must be a file, DIR/release.parquet")
+
+    from discreet.pipeline.learn import LearnConfig
+
+    settings = LearnConfig(
+        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
+        level=level, return_bound=return_bound, operator=operator, approval=approval, purpose=purpose,
+        compare=_rules_of_release(compare, release),
+    )  # fmt: skip
+    announce_compilation()
+    _print_learned(_again(release, learner, preset, option, out, settings, rewards), out, as_json)
+
+
+def _prepared(out: Path | None, plugin: list[str] | None, learner: str | None) -> Path:
+    """Load plug-ins. Raises ``ValueError`` on a missing folder or an unknown learner."""
+    if out is None:
+        raise ValueError("out is missing: give --out DIR, a new folder")
+    if plugin or learner is not None:
+        from discreet import registry
+
+        for module in plugin or []:
+            registry.load_plugin(module)
+        if learner is not None:
+            registry.entry("offline learner", learner)
+    return out
+
+
+def _given(epsilon: float | None, delta: float | None, rho: float | None) -> dict[str, float]:
+    """Return the parts of the budget that are given."""
+    budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    return {name: value for name, value in budget.items() if value is not None}
+
+
+def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
+    """Print the first line of the report, the guarantee, the warnings, the files and the next commands."""
     document = outcome.statement.to_dict()
     if as_json:
         print_json({"out": str(out), "statement": document})
@@ -240,63 +357,63 @@ def learn(
         to.print(f"Warning: {warning}")
     to.print()
     to.print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
-    to.print(f"Check it with `discreet verify {out}`; plan again, free of budget, with `--from-release`.")
+    to.print(
+        f"Check it with `discreet verify {out}`; plan again, free of budget, with `discreet replan "
+        f"{out / 'release.parquet'}`."
+    )
 
 
-def _rules(
-    compare: list[Path] | None,
-    release: Path | None,
-    people: tuple[Schema, Source | list[str] | None] | None,
-) -> tuple[Rule, ...]:
-    """Read the rules that the policy is compared with, before anything is spent."""
+def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[Rule, ...]:
+    """Read the rules that the policy is compared with, by the schema beside the release."""
     if not compare:
         return ()
     from discreet.data.schema import read_schema
+
+    path = release.parent / "schema.toml"
+    if not path.is_file():
+        raise ValueError(f"{release}: the folder's schema.toml must lie beside it")
+    return _rules(compare, read_schema(path))
+
+
+def _rules(compare: list[Path] | None, public: Schema) -> tuple[Rule, ...]:
+    """Read the rules that the policy is compared with, before anything is spent."""
+    if not compare:
+        return ()
     from discreet.reports.rule_files import read_rule
 
-    if people is None:
-        assert release is not None
-        path = release.parent / "schema.toml"
-        if not path.is_file():
-            raise ValueError(f"{release}: the folder's schema.toml must lie beside it")
-        public = read_schema(path)
-    else:
-        public = people[0]
     return tuple(read_rule(path, public) for path in compare)
 
 
 def _check_sources(
     files: list[str] | None, schema: Path | None, sql: str | None, ledger: Path | None, no_ledger: bool,
-    synthetic: bool, seed: int | None,
+    seed: int | None,
 ) -> None:  # fmt: skip
-    """``ValueError`` on options that do not go together, before any file is looked at."""
+    """Raise ``ValueError`` on options that do not go together, before any file is read."""
     if schema is None:
         raise ValueError("schema is missing: give --schema SCHEMA.toml")
-    if synthetic and (files or ledger is not None):
-        raise ValueError("synthetic: must be given without files and ledger, it makes its own people up")
     if ledger is not None and no_ledger:
         raise ValueError("ledger: must not be given together with --no-ledger")
-    if seed is not None and not (no_ledger or synthetic):
+    if seed is not None and not no_ledger:
         raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
-    if not (files or sql is not None or synthetic):
-        raise ValueError("files: none is given; give trajectories, or --synthetic for a rehearsal")
+    if not (files or sql is not None):
+        raise ValueError("files: none is given; give trajectories (`discreet dry-run SCHEMA` needs none)")
 
 
 def _looked_at(
-    files: list[str] | None, schema: Path, written: dict[str, Any], out: Path, synthetic: bool
+    files: list[str] | None, schema: Path, written: dict[str, Any] | None, out: Path
 ) -> tuple[Schema, Source | list[str] | None]:
-    """The schema and the rows, after a look at names and types of columns; files of counted parts; or None
-    for made-up people.
+    """Return the schema, and the rows after a check of names and types of columns.
 
-    What learns takes a second to import: what is wrong with a file is said before.
+    The rows may be files of partial aggregates, or None for synthetic data. Learners take a second to import,
+    so errors in a file are reported before.
     """
     from discreet.data.schema import read_schema
     from discreet.utils.atomic_folder import check_free
 
-    check_files([] if synthetic else files or [], schema=schema)
+    check_files(files or [], schema=schema)
     public = read_schema(schema)
     check_free(out)
-    if synthetic:
+    if written is None:
         return public, None
     from discreet.data.row_batches import open_source
     from discreet.data.sources import COUNTED
@@ -343,7 +460,7 @@ def _first(
     private = privatizer is not None or algorithm.startswith("dp-")
     if not (private or no_ledger or settings.synthetic):
         raise ValueError(
-            f"algorithm = {algorithm!r}: is not private, exact sums have no epsilon for a ledger; must "
+            f"learner = {algorithm!r}: is not private, exact sums have no epsilon for a ledger; must "
             "be given with --no-ledger"
         )
     book = None
@@ -374,7 +491,7 @@ def _first(
 
 
 @command
-def count(
+def aggregate(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files of one part of the data, as for `discreet learn`.")
     ] = None,
@@ -391,13 +508,13 @@ def count(
     delimiter: DelimiterOption = None,
     decimal: DecimalOption = ".",
     encoding: EncodingOption = "utf-8",
-    algorithm: Annotated[
+    learner: Annotated[
         str | None,
         typer.Option(
             help="What will be learned: decision-points, dp-apvi or apvi (default: as for `discreet learn`)."
         ),
     ] = None,
-    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the algorithm.")] = None,
+    option: LearnerSettings = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for temporary files.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -428,16 +545,16 @@ def count(
     written: dict[str, Any] = {
         "sql": sql, "reads": reads, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
     }  # fmt: skip
-    name = algorithm or default_algorithm(public)
-    options: dict[str, Any] = pairs("option", option)
+    name = learner or default_algorithm(public)
+    options: dict[str, Any] = pairs("set", option)
     if "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
-        options = {"rho": 1.0, **options}  # a budget that nobody will look at
-    learner = registry.build("offline learner", name, None, options)
+        options = {"rho": 1.0, **options}  # a budget that is not used
+    counted_for = registry.build("offline learner", name, None, options)
     announce_compilation()
     try:
         with claimed(out), rows_bar() as progress:
             source = open_source(files or ["duckdb://"], public, **written)
-            part = counted.aggregate_part(source, learner, secret, progress=progress, scratch=scratch)
+            part = counted.aggregate_part(source, counted_for, secret, progress=progress, scratch=scratch)
             part.save(out)
     except DataError as error:
         error.add_note("This message is private, it quotes a person's row. Nothing was written.")
@@ -468,7 +585,10 @@ def _again(
 
 
 def _asked_again(release: Path, algorithm: str | None, preset: str | None, option: list[str] | None) -> Any:
-    """The learner of a release with its own options, but for those that are given; no budget is needed."""
+    """Return the learner of a release with its stored options, except those that are given.
+
+    No budget is needed.
+    """
     from discreet import registry
     from discreet.learners.offline.release_files import read_tables
 
@@ -479,8 +599,8 @@ def _asked_again(release: Path, algorithm: str | None, preset: str | None, optio
         stored = dict(facts.options.get("learner", {}))
         options = {key: value for key, value in stored.items() if key != "preset" and value is not None}
     elif "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
-        options = {"rho": 1.0}  # a budget that nobody will look at
-    options |= pairs("option", option)
+        options = {"rho": 1.0}  # a budget that is not used
+    options |= pairs("set", option)
     return registry.build("offline learner", name, preset, options)
 
 
@@ -499,7 +619,7 @@ def _asked(
 
     found = registry.entry("offline learner", algorithm)
     taken = registry.options_of(found.factory())
-    options: dict[str, Any] = pairs("option", option)
+    options: dict[str, Any] = pairs("set", option)
     noise = {
         name.removeprefix("privatizer."): options.pop(name)
         for name in [*options]
@@ -517,7 +637,7 @@ def _asked(
     if "rho" in taken:  # the linear learners hold their budget
         options = {**options, **budget}
         if noise:
-            raise ValueError(f"option = 'privatizer.{next(iter(noise))}': {algorithm} has no privatizer")
+            raise ValueError(f"set = 'privatizer.{next(iter(noise))}': {algorithm} has no privatizer")
         return registry.build("offline learner", algorithm, preset, options), None
     learner = registry.build("offline learner", algorithm, preset, options)
     if not private:
@@ -531,7 +651,7 @@ def _asked(
     return learner, registry.build("privatizer", "central", None, {**noise, **budget})
 
 
-def forecast_stored(
+def estimate_stored(
     schema: Path,
     users: int | None,
     budget: dict[str, float | None],
@@ -541,7 +661,7 @@ def forecast_stored(
     share: float,
     as_json: bool,
 ) -> None:
-    """`discreet forecast --schema`: what `discreet learn` would give, without data."""
+    """Print what `discreet learn` would give, without data: `discreet estimate --schema`."""
     from discreet.data.schema import read_schema
 
     if users is None:
@@ -554,7 +674,7 @@ def forecast_stored(
     learner, privatizer = _asked(algorithm or default_algorithm(public), preset, option, given)
 
     with rows_bar() as progress:
-        progress("forecast", 0, None)
+        progress("estimate", 0, None)
         found = estimate_release(public, users, privatizer, learner, share=share)
     if as_json:
         print_json(found.to_dict())
@@ -572,81 +692,94 @@ def forecast_stored(
 
 
 def _differs(world: str | None) -> str:
-    """Return what to try beside a forecast of this environment; without one the gain was asked for."""
+    """Return what to try beside a simulation of this environment; without one the gain was asked for."""
     return f"Your world will differ: try {'others' if world else 'a smaller gain'}, too."
 
 
-def forecast_gain_stored(
-    schema: Path,
-    users: int | None,
-    budget: dict[str, float | None],
-    target: float | None,
-    world: str | None,
-    draws: int,
-    as_json: bool,
-    learner: tuple[str | None, str | None, list[str] | None] = (None, None, None),
+@command
+def power(
+    schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
+    target_gain: Annotated[
+        float | None, typer.Option(help="Best possible gain in a made-up environment of the schema's sizes.")
+    ] = None,
+    world: Annotated[
+        str | None, typer.Option(help="Instead: an environment (icu-sepsis, ...) or a table (.csv).")
+    ] = None,
+    users: Annotated[int | None, typer.Option(help="Expected users (default: found, for --epsilon).")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Privacy budget, above 0 (default: found, for --users).")
+    ] = None,
+    delta: DeltaOption = None,
+    learner: Annotated[
+        str | None, typer.Option(help="decision-points, dp-pevi or dp-vapvi (default: as `discreet learn`).")
+    ] = None,
+    preset: OfflinePreset = None,
+    option: LearnerSettings = None,
+    draws: Annotated[int, typer.Option(help="Simulated releases.")] = 60,
+    as_json: JsonFlag = False,
 ) -> None:
-    """`discreet forecast --target-gain`: the chance that a gain is shown; what is left open is found.
-
-    learner : algorithm (None: what `learn` runs), preset and options.
-    """
+    """Simulate how likely a gain is shown; find the sample size or the epsilon that a gain needs."""
     from discreet.data.schema import read_schema
     from discreet.pipeline.learned_files import default_algorithm, refuse_groups
 
-    public = read_schema(schema)
+    if schema is None:
+        raise ValueError("schema is missing: give --schema SCHEMA.toml")
+    public, target = read_schema(schema), target_gain
     if (target is None) == (world is None):
         raise ValueError("target-gain: give either --target-gain G (a world is made up) or --world NAME|FILE")
-    if budget.get("rho") is not None:
-        raise ValueError(f"rho = {budget['rho']:g}: must be --epsilon with --delta here")
-    epsilon, delta = budget.get("epsilon"), budget.get("delta")
     if users is None and epsilon is None:
         raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
 
-    algorithm, preset, option = learner
-    algorithm = algorithm or default_algorithm(public)
+    algorithm = learner or default_algorithm(public)
     if algorithm in _LINEAR:
         refuse_groups(public, algorithm)
         named = (algorithm, preset, option)
-        _forecast_linear(public, users, epsilon, delta, target, world, draws, as_json, named)
+        _power_linear(public, users, epsilon, delta, target, world, draws, as_json, named)
         return
     if algorithm != "decision-points":
         raise ValueError(
-            f"algorithm = {algorithm!r}: must be decision-points (with stationary = true in the schema), "
-            "dp-pevi or dp-vapvi, for which it is forecast whether a gain is shown"
+            f"learner = {algorithm!r}: must be decision-points (with stationary = true in the schema), "
+            "dp-pevi or dp-vapvi, the learners that `discreet power` simulates"
         )
     if not public.stationary:
         raise ValueError(
-            "algorithm = 'decision-points': must be of a schema with stationary = true; `discreet learn` "
+            "learner = 'decision-points': must be of a schema with stationary = true; `discreet learn` "
             "refuses it too"
         )
     if preset is not None or option:
-        raise ValueError("preset, option: must not be given for decision-points here")
+        raise ValueError("preset, set: must not be given for decision-points here")
 
     from discreet.mechanisms.privatizers.central import Central
-    from discreet.pipeline import power_analysis as power
+    from discreet.pipeline import power_analysis
+    from discreet.pipeline.power_analysis import EPSILONS
 
     if public.groups is not None:
-        say("discreet: [groups] are left out of the forecast; they do not change the noise of a release")
+        say("discreet: [groups] are left out of the simulation; they do not change the noise of a release")
     rows = []
     with rows_bar() as progress:
         progress("make the world", 0, None)
-        known = _world(world, public) if world is not None else power.synthetic_mdp(public, target or 0.0)
+        known = (
+            _world(world, public)
+            if world is not None
+            else power_analysis.synthetic_mdp(public, target or 0.0)
+        )
         delta = 0.0 if delta is None else delta
         if epsilon is None:
             progress("find epsilon", 0, None)
-            epsilon = power.smallest_epsilon(known, users or 1, delta, draws=draws)
+            epsilon = power_analysis.smallest_epsilon(known, users or 1, delta, draws=draws)
             if epsilon is None:
-                say(f"discreet: no epsilon up to {power.EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
-                epsilon = power.EPSILONS[-1]
+                say(f"discreet: no epsilon up to {EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
+                epsilon = EPSILONS[-1]
         privatizer = Central(epsilon=epsilon, delta=delta)
         if users is None:
             progress("find how many people", 0, None)
-            users = power.sample_size(known, privatizer, draws=draws)
+            users = power_analysis.sample_size(known, privatizer, draws=draws)
             if users is None:
                 raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 people would show such a gain")
         for done, times in enumerate((1 / 3, 1.0, 3.0)):
             progress("simulate releases", done, 3)
-            rows.append(power.gain_power(known, max(round(users * times), 1), privatizer, draws=draws))
+            many = max(round(users * times), 1)
+            rows.append(power_analysis.gain_power(known, many, privatizer, draws=draws))
     if as_json:
         print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
         return
@@ -670,7 +803,7 @@ def forecast_gain_stored(
 _LINEAR = ("dp-pevi", "dp-vapvi")
 
 
-def _forecast_linear(
+def _power_linear(
     schema: Schema,
     users: int | None,
     epsilon: float | None,
@@ -738,7 +871,7 @@ def _forecast_linear(
     off = rows[0].nonlinear
     console().print(
         f"{draws} data sets each, of people who were played in {where}where the best policy gains "
-        f"{known.best:.3f}; one half learns, the other one judges (--option judged=true). "
+        f"{known.best:.3f}; one half learns, the other one judges (--set judged=true). "
         + (f"This world is not linear in these features: chances are off by up to {off:.2g}. " if off else "")
         + _differs(world)
     )
@@ -868,7 +1001,7 @@ def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | No
 
 
 def _signed(folder: Path, signers: Sequence[str]) -> Iterator[str]:
-    """Whose signatures are there, and which of their keys nobody has named here."""
+    """Yield the signatures in the folder, and mark keys that are not among ``signers``."""
     from discreet.reports.signature_file import read_signatures
 
     try:
@@ -882,8 +1015,11 @@ def _signed(folder: Path, signers: Sequence[str]) -> Iterator[str]:
         yield "Nobody has signed it (`discreet sign`)."
 
 
-# ------------------------------------------------------------------------------------ recover
-@command
+# ------------------------------------------------------------------------------------- ledger
+ledger_app = typer.Typer(name="ledger", cls=Group, invoke_without_command=True, add_completion=False)
+app.add_typer(ledger_app)
+
+
 def recover(
     place: Annotated[Path, typer.Argument(help="The folder in which folders of runs lie.")] = Path("."),
     ledger: Annotated[Path | None, typer.Option(help="Their ledger (default: the user's own).")] = None,
@@ -892,7 +1028,7 @@ def recover(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List releases that were paid for by runs that were killed; --finish makes whole folders of them."""
+    """List releases that killed runs charged and did not publish; --finish makes whole folders of them."""
     from contextlib import nullcontext
 
     if not place.is_dir():
@@ -933,6 +1069,9 @@ def recover(
         )
 
 
+command(recover, ledger_app)
+
+
 def _said(value: Any) -> Any:
     """A value as JSON, or as text."""
     return value if isinstance(value, str | int | float | bool | None) else _short(value)
@@ -943,8 +1082,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-@command
 def ledger(
+    context: typer.Context,
     path: Annotated[Path | None, typer.Option("--ledger", help="Ledger (default: the user's own).")] = None,
     dataset: Annotated[str | None, typer.Option(help="Only this population.")] = None,
     limit: Annotated[
@@ -979,6 +1118,11 @@ def ledger(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what was spent on each population, set the owner's limit, or export the ledger."""
+    if context.invoked_subcommand is not None:
+        for name, value in context.params.items():  # the passphrase's file may come from the environment
+            if value not in (None, False) and name != "passphrase_file":
+                raise ValueError(f"--{name}: must be given after `{context.invoked_subcommand}`")
+        return
     from dataclasses import asdict
 
     from discreet.ledger import ledger as ledgers
@@ -1064,8 +1208,11 @@ def ledger(
     )
 
 
+ledger_app.callback(epilog=examples_of("ledger"))(guarded(ledger))
+
+
 def _spent(totals: Totals) -> str:
-    """What a population's releases cost together, in a sentence."""
+    """Return a sentence on the total privacy loss of a population's releases."""
     from discreet.accounting.text.guarantee_sentences import up
 
     releases = f"{totals.reservations} release{'s' if totals.reservations != 1 else ''}"
@@ -1095,7 +1242,7 @@ def _plainly(values: dict[str, Any]) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------ cohort
 @command
-def cohort(
+def simulate_data(
     env: Annotated[str, typer.Argument(help="Environment whose people are made up.")],
     users: Annotated[int, typer.Option(help="People, one episode each.")],
     out: Annotated[Path, typer.Option(help="File: .parquet or .csv; its schema is written beside it.")],

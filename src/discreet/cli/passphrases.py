@@ -25,7 +25,7 @@ _VARIABLE = "DISCREET_PASSPHRASE"
 
 
 def passphrase_of(key: Path, file: Path | None) -> Callable[[], str]:
-    """What finds the passphrase of a key, when it is asked."""
+    """Return a function that finds the passphrase of a key when it is called."""
 
     def found() -> str:
         from discreet.ledger.signatures import PassphraseMissing, read_passphrase
@@ -45,7 +45,7 @@ def passphrase_of(key: Path, file: Path | None) -> Callable[[], str]:
 
 
 def new_passphrase(key: Path, file: Path | None) -> str:
-    """For a new key; from the terminal twice, as nobody sees what is typed."""
+    """Return the passphrase of a new key; the terminal asks twice, because input is not shown."""
     given = passphrase_of(key, file)()
     if file is None and _VARIABLE not in os.environ:
         _same_again(given)

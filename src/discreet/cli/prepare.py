@@ -1,4 +1,4 @@
-"""Commands for records as they are: schema, prepare, codebook."""
+"""Commands for records as they are: schema, prepare, discretize."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def prepare(
 
 
 @command
-def codebook(
-    what: Annotated[str, typer.Argument(help="forecast, fit, or verify.")],
+def discretize(
+    what: Annotated[str, typer.Argument(help="estimate, fit, or verify.")],
     files: Annotated[
         list[str] | None, typer.Argument(help=f"fit: {_FILES} verify: the folder of a fit.")
     ] = None,
@@ -123,7 +123,7 @@ def codebook(
     rounds: Annotated[int, typer.Option(help="Of k-means.")] = 5,
     bins: Annotated[int, typer.Option(help="Public cells of the histogram for quantiles.")] = 64,
     start: Annotated[Path | None, typer.Option(help="File of public centres to start from.")] = None,
-    users: Annotated[int | None, typer.Option(help="forecast: how many people are expected.")] = None,
+    users: Annotated[int | None, typer.Option(help="estimate: how many people are expected.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget, above 0.")] = None,
     delta: Annotated[float | None, typer.Option(help="In (0, 1).")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, in place of epsilon.")] = None,
@@ -143,12 +143,12 @@ def codebook(
     encoding: EncodingOption = "utf-8",
     as_json: JsonFlag = False,
 ) -> None:
-    """Fit centres of states or cut points to people, at a charged budget; forecast says the cost first."""
+    """Fit centres of states or cut points to people, at a charged budget; estimate says the cost first."""
     from contextlib import nullcontext
 
     from discreet.core import checks
 
-    checks.choice("what", what, ("forecast", "fit", "verify"))
+    checks.choice("what", what, ("estimate", "fit", "verify"))
     if what != "verify" and schema is not None:
         check_files(files or [], schema=schema)
 
@@ -183,10 +183,10 @@ def codebook(
         "centres": centres, "quantiles": _quantiles(quantiles), "rounds": rounds, "bins": bins,
         "epsilon": epsilon, "delta": delta, "rho": rho,
     }  # fmt: skip
-    if what == "forecast":
+    if what == "estimate":
         if users is None:
             raise ValueError("users is missing: give --users N, the expected number of people")
-        _show_forecast(library.estimate_codebook(schema, users, **asked), schema, users, asked, as_json)
+        _show_estimate(library.estimate_codebook(schema, users, **asked), schema, users, asked, as_json)
         return
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
@@ -216,7 +216,7 @@ def _quantiles(text: str | None) -> tuple[str, int] | None:
     return name, int(number)
 
 
-def _show_forecast(found: Fit, schema: Path, users: int, asked: dict[str, Any], as_json: bool) -> None:
+def _show_estimate(found: Fit, schema: Path, users: int, asked: dict[str, Any], as_json: bool) -> None:
     """The fit, and the same with other budgets."""
     from discreet.pipeline import state_codebook as library
 

@@ -43,10 +43,11 @@ def serve(
         bool, typer.Option("--check", help="Check the study, print its statement, and end.")
     ] = False,
     rehearse: Annotated[
-        int | None, typer.Option(help="So many simulated people against the real service here; then end.")
+        int | None,
+        typer.Option("--dry-run", help="So many simulated people against the real service here; then end."),
     ] = None,
     stay: Annotated[
-        int, typer.Option(help="With --rehearse: so many seconds longer the operator's page is shown.")
+        int, typer.Option(help="With --dry-run: so many seconds longer the operator's page is shown.")
     ] = 0,
     tickets: Annotated[int | None, typer.Option(help="Print so many new one-time tickets, and end.")] = None,
     operator: Annotated[
@@ -60,9 +61,9 @@ def serve(
 
     check_installed()
     if sum((check, rehearse is not None, tickets is not None, operator)) > 1:
-        raise ValueError("--check, --rehearse, --tickets, --operator: give one of them")
+        raise ValueError("--check, --dry-run, --tickets, --operator: give one of them")
     if stay < 0 or (stay and rehearse is None):
-        raise ValueError(f"--stay = {stay}: must be a number of seconds, with --rehearse")
+        raise ValueError(f"--stay = {stay}: must be a number of seconds, with --dry-run")
     announce_compilation()
     from discreet.service import server as running
     from discreet.service.study_config import read_study

@@ -1,4 +1,4 @@
-"""Commands that simulate people: list, options, run, forecast, sweep, compare, plot."""
+"""Commands for simulations: list, describe, run, estimate, sweep, compare, plot."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import Comparison, Sweep
 
-NARROW = 110  # columns below which names get no column of their own
+NARROW = 110  # columns below which names get no separate column
 
 
 def _announce_delta(setup: Setup) -> None:
@@ -76,11 +76,11 @@ def list_(as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
         for e in registry.entries(kind):
             table.add_row(e.name, e.summary, e.fits)
         console().print(table)
-    console().print("Options of a name: `discreet options NAME`.")
+    console().print("Options of a name: `discreet describe NAME`.")
 
 
 @command
-def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
+def describe(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
     """List the options and presets of a learner, privatizer or environment."""
     from discreet import registry
 
@@ -192,7 +192,7 @@ def _configuration(
 
     base = {} if config is None else RunConfig.from_toml(config).to_table()
     table = {**base, **{name: value for name, value in flags.items() if value is not None}}
-    table["options"] = {**base.get("options", {}), **pairs("option", option)}
+    table["options"] = {**base.get("options", {}), **pairs("set", option)}
     table["env_options"] = {**base.get("env_options", {}), **pairs("env-option", env_option)}
     table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
     found = RunConfig.from_table(table)
@@ -201,7 +201,10 @@ def _configuration(
 
 
 def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) -> None:
-    """Who types a budget must not get a run without privacy. (Files may hold one beside "none": grids do.)"""
+    """Raise if the user typed a budget but the privatizer takes none.
+
+    Files may have a budget together with "none", because grids do.
+    """
     from discreet import registry
 
     for module in config.plugins:
@@ -219,11 +222,17 @@ def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) ->
 
 
 @command
-def forecast(
+def estimate(
     config: ConfigArgument = None,
     env: EnvOption = None,
     env_option: EnvOptions = None,
-    learner: LearnerOption = None,
+    learner: Annotated[
+        str | None,
+        typer.Option(
+            help="NAMES(learner) (default: noise-aware); with --schema NAMES(offline learner) (default: as "
+            "for `discreet learn`)."
+        ),
+    ] = None,
     privatizer: PrivatizerOption = None,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
@@ -235,52 +244,30 @@ def forecast(
     ] = None,
     users: Annotated[int | None, typer.Option(help="With --schema: expected people.")] = None,
     rho: Annotated[float | None, typer.Option(help="With --schema: budget in zCDP.")] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            help="With --schema: as for `discreet learn`; with --target-gain or --world: decision-points "
-            "(default), dp-pevi or dp-vapvi."
-        ),
-    ] = None,
-    target_gain: Annotated[
-        float | None,
-        typer.Option(help="With --schema: how likely is a gain shown, where so much can be gained at best?"),
-    ] = None,
-    world: Annotated[
-        str | None,
-        typer.Option(help="With --schema: the same in this environment (icu-sepsis, ...) or table (.csv)."),
-    ] = None,
-    draws: Annotated[int, typer.Option(help="Simulated releases of --target-gain and --world.")] = 60,
     share: Annotated[
         float, typer.Option(help="With --schema: share of the statistical error that privacy may cost.")
     ] = 0.1,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what would be guaranteed and how large the noise would be, before anybody comes."""
+    """Estimate the guarantee and the noise of a run, or of `discreet learn`, before any user comes."""
     if schema is not None:
-        from discreet.cli.learn import forecast_gain_stored, forecast_stored
+        from discreet.cli.learn import estimate_stored
 
         budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
         of_runs = {
-            "config": config, "env": env, "learner": learner, "privatizer": privatizer, "episodes": episodes,
+            "config": config, "env": env, "privatizer": privatizer, "episodes": episodes,
             "env-option": env_option, "plugin": plugin,
         }  # fmt: skip
         for name, value in of_runs.items():
             if value:
-                hint = ": did you mean --algorithm?" if name == "learner" else ""
-                raise ValueError(f"{name} = {value}: must not be given with --schema{hint}")
-        if target_gain is not None or world is not None:
-            forecast_gain_stored(
-                schema, users, budget, target_gain, world, draws, as_json, (algorithm, preset, option)
-            )
-            return
-        forecast_stored(schema, users, budget, algorithm, preset, option, share, as_json)
+                raise ValueError(f"{name} = {value}: must not be given with --schema")
+        estimate_stored(schema, users, budget, learner, preset, option, share, as_json)
         return
     from discreet.experiments import build_run
     from discreet.experiments.estimate import estimate_run
 
-    of_stored = {"users": users, "rho": rho, "target-gain": target_gain, "world": world}
+    of_stored = {"users": users, "rho": rho}
     for name, given in of_stored.items():
         if given is not None:
             raise ValueError(f"{name} = {given}: must be given with --schema only")
@@ -314,7 +301,7 @@ def forecast(
 
 
 def _chosen(shard: str | None, first_seed: int | None) -> Callable[[int, int], bool] | None:
-    """Which (configuration, repetition) pairs are this process's part; None: all."""
+    """Return a function that selects this process's (configuration, repetition) pairs; None: all."""
     from discreet.experiments import sweep
 
     if shard is None and not first_seed:
@@ -407,7 +394,7 @@ def _print_results(results: Sequence[Result]) -> None:
 
 
 def _print_seed(guarantees: Sequence[Guarantee]) -> None:
-    """Say of which adversary an epsilon of seeded noise is no promise."""
+    """State the adversary against whom an epsilon of seeded noise gives no guarantee."""
     if any(one.epsilon is not None and not one.holds_if_seed_is_guessed for one in guarantees):
         console().print("Holds if the seed is guessed: NO. Noise from a seed is for simulation only.")
 

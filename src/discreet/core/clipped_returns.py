@@ -5,11 +5,11 @@ rewards in code.
 
 **Two more families.**
 
-Group returns. Users are put into public groups by the plan that they follow (never by their data). A
-group adds up min(return, C) over its users. Rewards lie in [0, 1], so a clipped return lies in [0, C].
-Replacing one user does not change the group. It moves that one cell by at most C, in addition to the
-changes of the counts: l1 adds w_g C, and squares add (w_g C)^2. Both are attained by two users, one without
-any reward and one with a reward at every step (C <= H).
+Group returns. Users are put into public groups by the plan that they follow (never by their data). A group
+adds up min(return, C) over its users. Rewards are in [0, 1], so a clipped return is in [0, C]. Replacing one
+user does not change the group. It moves that one cell by at most C, in addition to the changes of the counts:
+l1 adds w_g C, and squares add (w_g C)^2. Both are attained by two users, one without any reward and one with
+reward 1 at every step (C <= H).
 
 Clipped rewards (``cut``). Besides the centred rewards per step, uncentred rewards are summed over steps. Each
 user's rewards count in the order of time until their total reaches C. The reward that passes C is clipped,
@@ -18,17 +18,19 @@ and later rewards count 0. One user adds x >= 0 with ||x||_1 <= C in this family
     ||x - x'||_1 <= ||x||_1 + ||x'||_1 <= 2 C,
     ||x - x'||_2^2 = ||x||_2^2 + ||x'||_2^2 - 2 <x, x'> <= ||x||_1^2 + ||x'||_1^2 <= 2 C^2,
 
-since <x, x'> >= 0. Both bounds are attained by two users who each earn C in one pair, the pairs being
-different. C is fixed by the user's plan, before the user acts. A release contains transitions and **one** of
-the two reward families, never both (below). A joint sensitivity is that of the costlier of these two:
+since <x, x'> >= 0. Both bounds are attained by two users who each have the total reward C in one pair, in
+different pairs. C is fixed by the user's plan, before the user acts. A release contains transitions and
+**one** of the two reward families, never both (below). A joint sensitivity is that of the costlier of these
+two:
 
     transitions, cut rewards:       l1 = H 2 w_t + 2 C w_c,      l2^2 = H 2 w_t^2 + 2 C^2 w_c^2;
+
     transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 <= H (2 w_t^2 + w_r^2),
 
 The second follows from the table of :mod:`discreet.core.count_query` (the square is less for H >= 2, as shown
 there). In the first, changes of different families add, l1 to l1 and squares to squares. Both are attained at
-once by two users who each stay in a pair of their own and earn 1 at each step until C (C <= H, fractions of
-a reward included).
+once by two users who stay in two different pairs, with reward 1 at each step until their total is C (C <= H,
+fractions of a reward included).
 
 **A new split of the budget at every release.**
 
@@ -36,8 +38,9 @@ A release of all families with scales sigma costs a user of one of its batches a
 Laplace noise L is the weighted l1 change l1(1 / b); for Gaussian noise it is its square,
 l2(1 / sigma)^2 = mu^2. Counts and group returns add in L, so for any share s in [0, 1)
 
-    counts: scales times L_counts / ((1 - s) L), Gaussian: its root,
-    returns: C / (s L),                          Gaussian: C / sqrt(s L),
+    counts: scales times L_counts / ((1 - s) L); Gaussian: its root,
+
+    returns: C / (s L);                          Gaussian: C / sqrt(s L),
 
 have the loss (1 - s) L + s L = L as before. s = 0 leaves the returns out: their scale is infinite and they
 are not released. Where scales differ by release (``release_scales``), sigma and L are those of that release,
@@ -55,9 +58,9 @@ squared column a^2 (1 + lambda^2 + ... + lambda^{2(m-1)}) + lambda^{2m} = 1. Thi
 infinite future that is given up. A batch on its own is therefore measured with all of its budget.
 
 **A clipping threshold that grows, and reward families that alternate.** For a query with a threshold, a
-release contains transitions and one reward family: rewards counted up to a total of C and summed over steps,
-or centred rewards per step. Let L be the loss above (Gaussian: its square), s the share of rewards, and C_i
-the threshold of the newest batch at release i:
+release contains transitions and one reward family. The family is rewards counted up to a total of C and
+summed over steps, or centred rewards per step. Let L be the loss above (Gaussian: its square), s the share of
+rewards, and C_i the threshold of the newest batch at release i:
 
     Laplace:   transitions 2 H / ((1 - s) L),       cut rewards 2 C_i / (s L),        centred H / (s L);
     Gaussian:  sqrt(2 H / ((1 - s) L)),             C_i sqrt(2 / (s L)),              sqrt(H / (s L)),
@@ -207,8 +210,8 @@ def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool)
 def taking_turns(query: CountQuery, scales: Floats, cut: float) -> Floats:
     """Return scales of a release of a query with a clipping threshold; one reward family is left out.
 
-    scales : (families,) finite; that of clipped rewards is for the first C. cut : C of the newest batch, at
-    least the first one; infinite: centred rewards are released.
+    scales : (families,) finite; the scale of clipped rewards is for the first C.
+    cut : C of the newest batch, at least the first one. If infinite, centred rewards are released.
     """
     names = list(query.row_families)
     out = np.array(scales)

@@ -80,7 +80,7 @@ def tree_parent(n: int, epochs: bool) -> int:
     """Return the prefix that remains when the last node of prefix n > 0 is removed.
 
     K known: n without its lowest bit. K unknown (``epochs``): users 2^e .. 2^(e+1) - 1 form epoch e with a
-    tree of its own; a closed epoch consists of its root alone.
+    separate tree; a closed epoch consists of its root alone.
     """
     if not epochs:
         return n & (n - 1)

@@ -9,8 +9,8 @@ The loss by strategy (l1 with Laplace noise, l2 with Gaussian noise; Delta(1 / s
 sensitivity of :class:`~discreet.core.count_query.CountQuery` in units of the noise):
 
 - :class:`Exact`: no noise, no guarantee.
-- :class:`Prefixes`: correlated noise on prefix sums. A user is in one leaf. ``walk.levels`` is the largest l1
-  norm of a column of the factorization, and its root is the largest l2 norm
+- :class:`Prefixes`: correlated noise on prefix sums. A user is in one time step. ``walk.levels`` is the
+  largest l1 norm of a column of the factorization, and its root is the largest l2 norm
   (:mod:`discreet.core.correlated_noise.factorization`), so epsilon = levels * Delta_1 or mu^2 = levels *
   Delta_2^2. Signed digits draw noise ahead of the data, which pure epsilon allows and no other accounting
   does. The Toeplitz factorization has a large l1 norm, so it is used with Gaussian noise only.
@@ -27,7 +27,7 @@ sensitivity of :class:`~discreet.core.count_query.CountQuery` in units of the no
   or, once for each trajectory, by a trusted server that stores nothing else about it.
 
 Under exact noise (``source = "secure"``) values are on a grid: rewards are multiples of 1 / ``reward_grid``,
-counts are integers, and the noise is discrete on the same grid, within the size that can be drawn exactly.
+and counts are integers. The noise is discrete on the same grid, within the size that can be drawn exactly.
 """
 
 from __future__ import annotations
@@ -83,9 +83,11 @@ class Exact:
 class Prefixes:
     """Prefix sums with correlated noise: each release covers all users so far.
 
-    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, with as many
-        leaves as the schedule has; a mechanism raises ``ValueError`` for another number.
-    leaf : "batch" for the users between two scheduled releases, or "user" for a single user.
+    Parameters
+    ----------
+    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, with the
+        schedule's number of time steps; a mechanism raises ``ValueError`` for another number.
+    leaf : time step: "batch" for the users between two scheduled releases, or "user" for a single user.
     """
 
     __repr__ = brief
@@ -98,9 +100,12 @@ class Prefixes:
 class Batches:
     """Fresh noise at each scheduled release, on the batch of users since the last one or on a decaying sum.
 
-    decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: the batch alone.
-    clocks : :class:`Clocks`, if rows are measured on schedules of their own; None: one common schedule.
     A mechanism raises ``ValueError`` for a decay outside [0, 1), or within 1e-8 of 1.
+
+    Parameters
+    ----------
+    decay : in [0, 1), factor of the earlier sum before a batch is added to it; 0: the batch alone.
+    clocks : :class:`Clocks`, if rows are measured on separate schedules; None: one common schedule.
     """
 
     __repr__ = brief
@@ -120,7 +125,7 @@ _STREAMS: dict[type, Stream] = {Exact: "exact", Prefixes: "walk", OnDevice: "loc
 
 
 def _stream(strategy: Any) -> Stream | None:
-    """Return the strategy's code in compiled loops and audits; None for an unknown strategy."""
+    """Return the strategy's code in compiled loops and audits, or None if it is unknown."""
     return "reports" if parts.is_reported(strategy) else _STREAMS.get(type(strategy))
 
 
@@ -128,10 +133,14 @@ def _stream(strategy: Any) -> Stream | None:
 class Stated:
     """Options of how a loss is stated; none of them changes the loss.
 
-    delta : in (0, 1), at which epsilon is stated if the noise has no pure epsilon. epsilon : nominal value
-    that the user asked for, or None. numerical : state epsilon by privacy-loss distributions, not by a closed
-    form. A mechanism raises ``ValueError`` for a delta outside (0, 1), and if its noise needs a delta and
-    none is given.
+    A mechanism raises ``ValueError`` for a delta outside (0, 1), and if its noise needs a delta and none is
+    given.
+
+    Parameters
+    ----------
+    delta : in (0, 1), at which epsilon is stated if the noise has no pure epsilon.
+    epsilon : nominal value that the user asked for, or None.
+    numerical : state epsilon by privacy-loss distributions, not by a closed form.
     """
 
     delta: float | None = None
@@ -150,12 +159,12 @@ class OverTime:
 
     @property
     def walk(self) -> Walk | None:
-        """Factorization of prefix sums; None for other strategies."""
+        """Factorization of prefix sums, or None with another strategy."""
         return self.strategy.walk if isinstance(self.strategy, Prefixes) else None
 
     @property
     def leaf(self) -> Literal["batch", "user"]:
-        """Unit of a leaf: a batch of users, or one user for some prefix sums."""
+        """Unit of a time step: a batch of users, or one user for some prefix sums."""
         return self.strategy.leaf if isinstance(self.strategy, Prefixes) else "batch"
 
     @property
@@ -235,7 +244,7 @@ class CountMechanism(OverTime):
         own = np.zeros(families) if self.scales is None else self.scales
         scales = checks.floats("scales", own, (families,))
         given = self.release_scales
-        if given is None or not np.size(given):  # rows without scales mean that there are none
+        if given is None or not np.size(given):  # empty rows mean no scales
             given = np.zeros((0, families))
         by_release = checks.floats("release_scales", given, np.shape(given))
         for name, array in (("scales", scales), ("release_scales", by_release)):
@@ -564,7 +573,7 @@ def noise_name(family: int, grid: int | None) -> NoiseFamily:
 
 
 def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
-    """Return the number of leaves over a schedule; None if the number of users is unknown."""
+    """Return the number of time steps over a schedule; None if the number of users is unknown."""
     if schedule.users is None:
         return None
     if leaf == "user":

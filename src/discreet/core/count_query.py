@@ -40,19 +40,19 @@ squares to squares. Let W_1 and W_2 be the worst case of a step for the pooled w
 - ``pooled="all"``, all H records of a user: l1 <= H W_1 and l2 <= H sqrt(W_2), as above. Under Laplace noise
   a pooled count has the noise of a per-step count and contains H times as much (the sum of H per-step
   counts has sqrt(H) times the noise). Under Gaussian noise this gains nothing.
-- ``pooled="first"``, the record of the user's *first* visit to each state: l1 <= m W_1, l2^2 <= m W_2 with
-  m = min(S, H). Suppose that the two users visit u <= m and v <= m states, and that c of these are common to
-  both. A state of both changes as one step does, by at most W. A state of only one user removes one record:
-  w_t + c w_r / 2 or w_t^2 + c' w_r^2 / 2, half of the first case of the table, so at most W / 2. The sum is
-  at most (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W. Whether a visit is the first is decided
-  before its action and successor are seen, so transitions are still drawn from P.
+- ``pooled="first"``, the record of the user's *first* visit to each state: l1 <= m W_1, l2^2 <= m W_2 with m
+  = min(S, H). Suppose that the two users visit u <= m and v <= m states, and that c of these are common to
+  both. A state of both changes as one step does, by at most W. A state of only one user removes one record.
+  This is w_t + c w_r / 2 or w_t^2 + c' w_r^2 / 2, half of the first case of the table, so at most W / 2. The
+  sum is at most (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W. Whether a visit is the first is
+  decided before its action and successor are seen, so transitions are still drawn from P.
 
 First visits alone (``stationary`` and ``first``): only the same m records of a user, in different pairs, are
 counted, visits included. With W the worst case of a step for all families, the argument above holds
-unchanged: removing one record changes w_v + w_t + c w_r / 2 or w_v^2 + w_t^2 + c' w_r^2 / 2, again half of
-the first case of the table. So l1 <= m W and l2^2 <= m W. For uncentred families both are attained by two
-users who each visit m states, in pairs that the other does not visit. Noise is then sqrt(m) times that of one
-step's counts, and a count contains up to H times as much. This is the best query that we know for an
+unchanged. Removing one record changes w_v + w_t + c w_r / 2 or w_v^2 + w_t^2 + c' w_r^2 / 2. This is again
+half of the first case of the table. So l1 <= m W and l2^2 <= m W. For uncentred families both are attained by
+two users who each visit m states, in pairs that the other does not visit. Noise is then sqrt(m) times that of
+one step's counts, and a count contains up to H times as much. This is the best query that we know for an
 environment that is the same at every step.
 
 One step alone (``step=h``): only a user's record of step h is counted, in families whose first axis is 1.
@@ -65,10 +65,10 @@ sqrt(2).
 Up to m episodes of a user (``episodes``). A user's contribution is x = x_1 + ... + x_k with k <= m episodes,
 possibly none. Replace it by x' = x'_1 + ... + x'_k', and fill both up to m summands with zeros: the change is
 the sum of m differences x_j - x'_j. Two episodes differ by at most D, the bound above in the same norm,
-weights included. An episode and a zero differ by at most D too: every step of the episode removes one record,
+weights included. An episode and a zero differ by at most D too. Every step of the episode removes one record,
 which is half of the first case of the table, and a return is at most C. By the triangle inequality every
 sensitivity, l1 and l2, of each family and joint, is at most m D. It is attained whenever D is: by m times the
-same episode against m times the other one (all m may lie in the same cells, so sqrt(m) would not be enough).
+same episode against m times the other one (all m may be in the same cells, so sqrt(m) would not be enough).
 The number of a user's episodes is private. The limit m is declared, and enforced by
 :class:`~discreet.mechanisms.dataset.dataset_release.OneShotSession`.
 

@@ -312,7 +312,7 @@ class WalkSession(CountSession):
         walk = mechanism.walk
         assert walk is not None
         self._walk = walk
-        # labels of the registers and the last leaf made; then the registers, which are never changed in place
+        # labels of the registers and the last time step; then the registers, which are never changed in place
         self._held = np.zeros(walk.registers + 1, np.int64)
         self._registers: dict[int, Floats] = {}
 
@@ -324,7 +324,7 @@ class WalkSession(CountSession):
         return self._summed(self._noisy(self._walk, leaf), n), None
 
     def _noisy(self, walk: Walk, leaf: int) -> Floats:
-        """Return the sums of the first leaves, with the noise of their prefix."""
+        """Return the sums of the first time steps, with the noise of their prefix."""
         if leaf == 0:
             return self._cells.copy()
         exact = self._on_grid(self._cells)

@@ -20,9 +20,14 @@ def decay_cell(
 ) -> tuple[float, float, float]:
     """Return one cell of a release: the decaying sum, its measurement, and the implied prefix sum.
 
-    x : value of the batch. before : decaying sum so far. measured : sum of all measurements so far. told :
-    False if the cell has no noise of its own and is not released. fine : fixed-point units in 1; a sum with
-    its noise is then exact, and everything after it reads only that. 0: floating point.
+    Parameters
+    ----------
+    x : value of the batch.
+    before : decaying sum so far.
+    measured : sum of all measurements so far.
+    told : False if the cell has no noise and is not released.
+    fine : fixed-point units in 1; a sum with its noise is then exact, and all later steps read only that. 0:
+        floating point.
     """
     held = x + (np.rint(decay * (before * fine)) / fine if fine > 0.0 else decay * before)
     fresh = (gain * (held + noise) if fine > 0.0 else gain * held + noise) if told else 0.0

@@ -38,10 +38,10 @@ class DecayingSession(MeasuredSession):
         super().__init__(mechanism, randomness)
         self._decaying = Decaying(mechanism.decay)
         self._measured = np.zeros(self._query.cells)  # sum of all measurements so far
-        self._measurements = 0  # number of measurements so far
-        self._forgotten = False  # whether the last measurement closed the stream of all users before it
-        self._draws = 0  # noise draws requested, also by interrupted calls
-        self._weights = (0.0, 0.0)  # sums of users' weights and squares
+        self._measurements = 0  # number of measurements so far.
+        self._forgotten = False  # Whether the last measurement closed the stream of all users before it.
+        self._draws = 0  # Noise draws requested, also by interrupted calls.
+        self._weights = (0.0, 0.0)  # Sums of users' weights and squares.
         self._scales_now = self._scales  # scales of the next noise
         self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
 

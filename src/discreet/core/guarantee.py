@@ -4,19 +4,20 @@ A :class:`Guarantee` holds numbers; :mod:`discreet.accounting.text.guarantee_sen
 from which no number is read. It is computed in this module. A guarantee contains the records that its numbers
 follow from: the numbers are computed again whenever one is built.
 
-A :class:`MechanismRecord` describes what one mechanism did to one user: the noise family, its scale per
-family of the query, the joint sensitivity in units of that noise, and the number of noisy sums that the user
-can be in. :func:`guarantee_of` composes records on the same users:
+A :class:`MechanismRecord` describes the effect of one mechanism on one user. It has the noise family, its
+scale per family of the query, the joint sensitivity in units of that noise, and the number of noisy sums that
+the user can be in. :func:`guarantee_of` composes records on the same users:
 
 - Laplace (also discrete, on its grid): epsilon = sum over records of levels * joint l1, because the
   densities of two neighbouring releases differ by at most exp(sum |shift| / b);
-- Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly, also adaptively
-  (:mod:`discreet.core.correlated_noise`, b); rho = mu^2 / 2; epsilon at the asked delta by the exact curve;
+- Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly and adaptively
+  (:mod:`discreet.core.correlated_noise`, b). Rho is mu^2 / 2; epsilon at the asked delta follows from the
+  exact curve;
 - discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon
   by the best Renyi order; mu-GDP is not proved for it and not claimed;
-- a record that lists its ``exchanges`` (every way in which one user can move independent noises):
-  epsilon at delta by numerical privacy-loss distributions (:mod:`discreet.accounting.pld_calibration`), which
-  is less than the closed form for discrete Gaussian noise and for Laplace noise at delta > 0.
+- a record that lists its ``exchanges`` (every way in which one user can move independent noises): epsilon at
+  delta by numerical privacy-loss distributions (:mod:`discreet.accounting.pld_calibration`). This is less
+  than the closed form for discrete Gaussian noise and for Laplace noise at delta > 0.
 
 ``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories of all
 families together. For centred rewards it is less than the sum of the families' own. Users in disjoint batches
@@ -63,6 +64,8 @@ _NUMBERS = ("epsilon", "delta", "rho", "mu")
 class Guarantee:
     """Privacy statement: computed by the functions of this module, never entered by hand.
 
+    Parameters
+    ----------
     trust : who sees raw data ("joint": the server that users interact with; "central": the curator of an
         offline data set, while all others see the release; "local": no party; "none": no guarantee).
     epsilon, delta : true values of this object's own noise; epsilon None: no guarantee.

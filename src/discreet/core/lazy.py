@@ -23,16 +23,16 @@ Part = Literal[
 
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.pld",  # numerical privacy losses
-    "calibration": "discreet.accounting.pld_calibration",  # changes of each cell when one user is replaced
-    "contributions": "discreet.audit.one_user_sums",  # summand of a user, recomputed for audits
+    "calibration": "discreet.accounting.pld_calibration",  # changes of each cell when one user is replaced.
+    "contributions": "discreet.audit.one_user_sums",  # Summand of a user, recomputed for audits.
     "exceeding": "discreet.accounting.exceedance",  # probability that a loss exceeds epsilon
-    "laws": "discreet.accounting.noise_distributions.count_noise",  # public; reads no cell of a sum
-    "questions": "discreet.mechanisms.query_checks",  # batches that answer queries of their own
+    "laws": "discreet.accounting.noise_distributions.count_noise",  # public; reads no cell of a sum.
+    "questions": "discreet.mechanisms.query_checks",  # Batches that answer separate queries.
     "saving": "discreet.mechanisms.saved_state.save",  # from a session to a file
     "seeded noise": "discreet.core.noise.seeded_noise_kernels",  # for simulation
     "seeds": "discreet.core.noise.seeded_rng",  # keys of a run, for simulation
-    "mechanism words": "discreet.accounting.text.mechanism_names",  # names of mechanisms
-    "plain": "discreet.accounting.serialization",  # guarantees and records as plain values, and back
+    "mechanism words": "discreet.accounting.text.mechanism_names",  # names of mechanisms.
+    "plain": "discreet.accounting.serialization",  # Guarantees and records as plain values, and back.
     "sentences": "discreet.accounting.text.guarantee_sentences",  # a guarantee in words
     "shown": "discreet.utils.short_repr",  # values at a prompt
     "steered": "discreet.core.clipped_returns",  # group returns and clipped rewards

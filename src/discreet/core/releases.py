@@ -41,6 +41,8 @@ __all__ = [
 class Plan:
     """Everything that the server publishes before users act: a function of releases and public data only.
 
+    Parameters
+    ----------
     policy : (H, S) int actions, or (H, S, A) probabilities.
     users : number of users who follow it, at least 1.
     context : arrays that contributions need besides trajectories (values of a linear learner), by name.
@@ -82,7 +84,7 @@ class Schedule:
 
     ``users`` is K, or None if it is unknown. With neither ``times`` nor ``growth`` there is a release after
     every user. ``max_releases`` limits the number of releases that earlier ones trigger. ``answers`` is the
-    number of answers about stored users. ``reads`` ("sums", "measurements") is what the learner will use.
+    number of answers about offline data. ``reads`` ("sums", "measurements") is what the learner will use.
     ``plans`` ("any", "deterministic", "stochastic") is the kind of its policies. Both choose the mechanism.
 
     ``times`` holds the number of users submitted at each release, ascending, starting with 0 (release 0 is
@@ -185,7 +187,7 @@ class Schedule:
         return times
 
     def leaf_at(self, n: int, leaf: Literal["batch", "user"] = "batch") -> int:
-        """Return the number of leaves that the first n users fill: ``leaf`` counts "batch" or "user".
+        """Return the number of time steps of the first n users: ``leaf`` is the unit, "batch" or "user".
 
         Raises ``RuntimeError`` between scheduled releases.
         """
@@ -250,6 +252,8 @@ class Measurement:
 class Release:
     """Noisy sums, their noise distributions, and the guarantee: all that a learner sees about users.
 
+    Parameters
+    ----------
     estimates : by the query's families ("transition_counts" (H, S, A, S), "visits" and "reward_sums"
         (H, S, A), ...). ``value`` includes noise and may be negative; ``law`` is the distribution of that
         noise; ``covers`` is the number of users.

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
-_EXACT = 2**46  # units: 64 draws up to this and a sum below 2^51 add up exactly in float64 (2^53)
-_MOST = 2**52  # units: up to this, float64 still resolves half a unit next to an integer
-_BLOCK = 2**15  # values that are checked together: they stay in the cache
+_EXACT = 2**46  # units: 64 draws up to this and a sum below 2^51 add up exactly in float64 (2^53).
+_MOST = 2**52  # Units: up to this, float64 still resolves half a unit next to an integer.
+_BLOCK = 2**15  # Values that are checked together: they stay in the cache.
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Seeded:
 class Secure:
     """Exact discrete noise from the operating system's cryptographic source; not repeatable.
 
-    reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid, so that every
-    sum is an integer on a public grid (noise in floating point would leak through its last bits). A power of
-    two from 2 to 2^20, so that sums are exact in float64; else ``ValueError``.
+    reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid. Every sum is
+    then an integer on a public grid (noise in floating point would leak through its last bits). It is a power
+    of two from 2 to 2^20, so that sums are exact in float64; else ``ValueError``.
     """
 
     reward_grid: int = 1024

@@ -6,8 +6,7 @@ Subclasses check a plan, add a message, and make a release.
 
 The guarantee depends on two orders inside a call. One call runs at a time (:mod:`discreet.core.lifecycle`):
 two releases at once would draw two noises for one sum. A user is counted before their record is added: an
-interrupt (Ctrl-C) between the two loses a record, while the other order would add a record that is in no
-leaf.
+interrupt (Ctrl-C) between the two loses a record. The other order would add a record outside all time steps.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class StreamSession(Saveable, ABC):
     ) -> None:
         super().__init__()
         self._layout, self._schedule, self._guarantee = layout, schedule, guarantee
-        self._leaf = leaf  # "user": a release after n users covers n leaves, instead of one per batch
+        self._leaf = leaf  # "user": a release after n users covers n time steps, instead of one per batch
         self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._most_users = schedule.users  # largest total number of users
         self._users = 0
@@ -244,7 +243,7 @@ class StreamSession(Saveable, ABC):
 
     @abstractmethod
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
-        """Make the release after n users, who fill ``leaf`` leaves: draws its noise.
+        """Make the release after n users, who fill ``leaf`` time steps: draws its noise.
 
         Attributes that close the batch are put into ``_next``: they change when the release is made, not
         before. (An interrupt in between would leave a closed batch that a measurement of no user would close
@@ -253,7 +252,7 @@ class StreamSession(Saveable, ABC):
 
     @property
     def answer(self) -> Callable[[Any], Estimate]:
-        """Function that answers new queries about stored users; ``ValueError`` if none are stored.
+        """Function that answers new queries about offline data; ``ValueError`` if none are stored.
 
         It is not a method, because learners receive it: a bound method would give them the session.
         """

@@ -1,9 +1,11 @@
 """Conversion of cells of records to numbers, row by row; unreadable cells are offences.
 
-A batch of rows from any source becomes a table of one form: ``user`` and ``episode`` (text; no episode:
-null), ``time`` and ``begin`` (int64, microseconds; :data:`NEVER` if there is none), ``dated`` (not a fact),
-``place``, ``row`` (numbers), ``bad`` (a cell of the row is an offence) and one float64 column for each
-declared value: NaN if missing, the index of the category if it has categories.
+A batch of rows from any source becomes a table of one form:
+
+* ``user`` and ``episode`` (text; no episode: null);
+* ``time`` and ``begin`` (int64, microseconds; :data:`NEVER` if there is none), ``dated`` (not a fact);
+* ``place``, ``row`` (numbers), ``bad`` (a cell of the row is an offence);
+* one float64 column for each declared value: NaN if missing, the index of the category if it has categories.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Offences:
         self._writer.writerow(HEAD)
 
     def add(self, reason: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Add ``rows``: file, row, user, episode, time, column, cell; None if there is none."""
+        """Add ``rows``: ``(file, row, user, episode, time, column, cell)``, None if there is none."""
         for file, row, user, episode, time, column, cell in rows:
             self.counts[reason] += 1
             said = "" if cell is None else str(cell)
@@ -141,7 +143,7 @@ class Reader:
             if one.of == "step" and not any(one.column in own for own in self.own if self._dated(own)):
                 raise Broken(
                     f"prepare.values.{one.name}: no file with times has the column {one.column!r} "
-                    "(a fact of an episode has of = 'episode')"
+                    "(declare of = 'episode' for a value of a whole episode)"
                 )
 
     def tables(self, batch_rows: int) -> Iterator[pa.Table]:

@@ -1,8 +1,8 @@
 """Conditions on values, in text form: ``pressure < 65 and (lactate >= 2 or missing(lactate))``.
 
-Allowed are numbers, texts in quotes, the names of values, ``< <= > >= == !=``, ``and``, ``or``, ``not``,
-brackets and ``missing(name)``. A comparison with a missing value is false. Nothing is executed: the text is
-parsed, and anything outside this list is rejected.
+Numbers, texts in quotes, brackets and the names of values are allowed. The operators are ``< <= > >= == !=``,
+``and``, ``or``, ``not`` and ``missing(name)``. A comparison with a missing value is false. Nothing is
+executed: the text is parsed, and anything outside this list is rejected.
 """
 
 from __future__ import annotations
@@ -55,17 +55,19 @@ def condition(name: str, text: Any, values: Mapping[str, Sequence[str] | None]) 
     Raises ``ValueError`` if the text is not a condition, or reads a value or a label that is not declared.
     """
     if not isinstance(text, str) or len(text) > 10_000:
-        raise ValueError(f"{name} = {checks.said(text)}: must be a condition, as 'pressure < 65'")
+        raise ValueError(f"{name} = {checks.said(text)}: must be a condition, such as 'pressure < 65'")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise ValueError(f"{name} = {checks.said(text)}: must be a condition, as 'pressure < 65'") from None
+        raise ValueError(
+            f"{name} = {checks.said(text)}: must be a condition, such as 'pressure < 65'"
+        ) from None
     read: set[str] = set()
     asked: set[str] = set()
     try:
         tree = _checked(f"{name} = {checks.said(text)}", tree, values, read, asked)
     except RecursionError:
-        raise ValueError(f"{name}: must not be nested that deep") from None
+        raise ValueError(f"{name}: must not be nested so deeply") from None
     return Condition(text, frozenset(read), frozenset(asked), tree)
 
 
@@ -94,13 +96,15 @@ def _checked(
         read.update(names)
         labels = {tuple(values[name] or ()) for name in names}
         if not names or len(labels) > 1:
-            raise ValueError(f"{where}: a comparison must be of values of one kind with numbers or labels")
+            raise ValueError(f"{where}: must compare values of one kind with numbers or labels")
         sides = [_side(where, part, labels.copy().pop()) for part in parts]
         if any(labels) and not all(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops):
-            raise ValueError(f"{where}: categories have no order, must be compared by == or !=")
+            raise ValueError(
+                f"{where}: categories must be compared with == or !=, because they have no order"
+            )
         return ast.Compare(sides[0], node.ops, sides[1:])
     raise ValueError(
-        f"{where}: must be made of comparisons of values, 'and', 'or', 'not', brackets and missing(name)"
+        f"{where}: must consist of comparisons of values, 'and', 'or', 'not', brackets and missing(name)"
     )
 
 

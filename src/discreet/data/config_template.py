@@ -127,7 +127,7 @@ def _columns(place: Place) -> dict[str, str]:
     if isinstance(place, TextFile):
         wrong = _wrong(place, names)
         if wrong:
-            raise Broken(f"{place.name}: its first line must name the columns, each by its own name; {wrong}")
+            raise Broken(f"{place.name}: its first line must name the columns, all differently; {wrong}")
     types = place.types()
     for name in names:
         if (not name.isprintable() or not name.strip()) and not (name == "" and isinstance(place, TextFile)):

@@ -4,18 +4,18 @@ A user is protected as one name. A user who is in a file as ``17`` and as ``17.0
 mechanism: two times the stated epsilon holds for that user. There are two remedies:
 
 :func:`folded`
-    One text for names that differ only in how a program, a keyboard or a spreadsheet writes them. These are
-    spaces at the ends and doubled spaces, case, leading zeros of numbers, and invisible characters
-    (zero-width, soft hyphen, marks of direction, byte order mark, NUL). They are also forms of one character
-    (full-width, combined or not, digits of other scripts, kinds of dashes and quotation marks) and whole
-    numbers that passed through floating point (``17.0``, ``17.``, ``+17``, ``1.7e1``, ``1e+05``). ``discreet
-    prepare`` merges these only if ``names = "folded"`` is declared.
+    One text for names that differ only in how a program, a keyboard or a spreadsheet writes them. Examples
+    are spaces at the ends and doubled spaces, case, and leading zeros of numbers. Invisible characters are
+    ignored (zero-width, soft hyphen, marks of direction, byte order mark, NUL). Forms of one character are
+    equal: full-width, combined or not, digits of other scripts, kinds of dashes and quotation marks. So are
+    whole numbers that passed through floating point (``17.0``, ``17.``, ``+17``, ``1.7e1``, ``1e+05``).
+    ``discreet prepare`` merges these only if ``names = "folded"`` is declared.
 :func:`alike`
-    One text for further variants: separators between letters and digits (``A-17``, ``A17``, ``A 17``), the
-    kind of a separator (``1-17``, ``1/17``), punctuation at the ends (``'17``), ``1e5`` for ``100000``,
-    ``17,0`` or ``17.000``, and Greek or Cyrillic letters that look like Latin ones. Only the data's owner
-    knows whether two such names are one user. So these are never merged. They are counted, and a warning
-    gives the count, never a name.
+    One text for further variants. These are separators between letters and digits (``A-17``, ``A17``,
+    ``A 17``), the kind of a separator (``1-17``, ``1/17``), and punctuation at the ends (``'17``). Others are
+    ``1e5`` for ``100000``, ``17,0`` or ``17.000``, and Greek or Cyrillic letters that look like Latin ones.
+    Only the data's owner knows whether two such names are one user. So these are never merged. They are
+    counted, and a warning gives the count, never a name.
 
 Neither function gives one text for ``1-17`` and ``117``, for ``-17`` and ``17``, or for ``1.1`` and ``1.10``:
 many data sets number the users of their sites like this.
@@ -175,7 +175,7 @@ def distinct(values: NDArray[np.uint64]) -> int:
 
 @dataclass(frozen=True)
 class Folded:
-    """Hashes of names' look-alike forms, and whether any form differs from its name."""
+    """Hashes of the names' :func:`alike` forms, and whether any form differs from its name."""
 
     hashes: NDArray[np.uint64]
     differ: bool
@@ -191,7 +191,7 @@ class Alike:
     @staticmethod
     def looked_at(names: Any) -> Folded:
         """Return the hashes of an Arrow array of names; safe in any thread."""
-        if pa.types.is_integer(names.type) or not len(names):  # no two numbers look alike
+        if pa.types.is_integer(names.type) or not len(names):  # numbers have no variants
             return Folded(np.empty(0, np.uint64), False)
         texts = names.cast(pa.large_string())
         ends, letters = _letters(texts)

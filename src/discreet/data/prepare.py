@@ -1,8 +1,8 @@
 """Conversion of raw records to trajectory rows, as declared in a TOML file.
 
 :func:`prepare` reads the sources once and partitions users so that each partition fits into memory. From each
-user's rows, in order of time, it makes steps on the declared grid, values, states, actions, rewards, next
-states and the outcome (:mod:`.prepare_config` specifies how). Every step is a function of one user's own rows
+user's rows, in order of time, it makes steps on the declared grid. A step has values, state, action, reward,
+next state and outcome (:mod:`.prepare_config` specifies how). Every step is a function of one user's own rows
 and of the declaration. Every user who has a row with a time is in the result. Therefore protecting the users
 of the result protects the users of the records.
 
@@ -75,7 +75,7 @@ class Refused(ValueError):
         helps = []
         for reason in sorted(counts):
             words = ", ".join(repr(word) for word in sorted((seen or {}).get(reason, ())))
-            found = f" (some hold {words}, perhaps words for nothing)" if words else ""
+            found = f" (some hold {words}, perhaps words for an empty cell)" if words else ""
             if remedy(reason):
                 helps.append(f"\n  {reason}: {remedy(reason)}{found}")
         listed = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
@@ -91,8 +91,13 @@ class Refused(ValueError):
 class Prepared:
     """Folder that was made: ``rows.parquet``, ``schema.toml``, the declaration and its files.
 
-    people, episodes, steps : numbers in the result. counts : number of cases per change that was made.
-    notes : other facts for the owner, a sentence each. Counts and notes are PRIVATE, like the rows.
+    Counts and notes are PRIVATE, like the rows.
+
+    Parameters
+    ----------
+    people, episodes, steps : numbers in the result.
+    counts : number of cases per change that was made.
+    notes : other facts for the owner, a sentence each.
     """
 
     __repr__ = brief
@@ -156,7 +161,7 @@ def prepare(
     for path, rule in rules.items():
         check_dataset(path, rule, declared.schema.dataset)
     if len(set(rules.values())) > 1:
-        raise ValueError(f"{next(iter(rules))}: the owner's rules over these records differ")
+        raise ValueError(f"{next(iter(rules))}: the owner's rules for these records differ")
     reader = Reader(declared, places)
     maker = Maker(declared, reader)
     with aside(out) as hidden:
@@ -171,7 +176,7 @@ def prepare(
             refuse(reader.offences, private)
         maker.refuse_late()
         if not maker.people:
-            raise ValueError("records: hold no row of anybody")
+            raise ValueError("records: must hold a row of at least one user")
         write_schema(declared.schema, hidden / SCHEMA)
         _say_origin(hidden / SCHEMA, declared)
         (hidden / DECLARATION).write_text(declared.text, "utf-8")
@@ -185,9 +190,7 @@ def prepare(
         try:
             check(open_source(hidden / ROWS, schema), progress=progress)
         except DataError as error:
-            raise ValueError(
-                f"the rows that were made break their own schema, nothing is kept: {error}"
-            ) from None
+            raise ValueError(f"the prepared rows break their own schema, nothing was kept: {error}") from None
     maker.warn()
     notes = (*_rule_of_ends(declared), *_censored_ends(maker, schema))
     return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
@@ -329,7 +332,7 @@ class Maker:
         self.state_words, self.action_words = (pa.array(one, pa.string()) for one in words)
 
     def __call__(self, table: pa.Table) -> pa.Table | None:
-        """Return the finished rows; None if there is no user."""
+        """Return the finished rows, or None without users."""
         if not table.num_rows:
             return None
         self.table = table
@@ -370,7 +373,7 @@ class Maker:
             return ""
         return (
             f"readings taken after the action form states: of steps with an action, {', '.join(many)}. Such "
-            "a state knows what its action did, so that the policy's gain may be none. Declare "
+            "a state depends on the effect of its action, so the policy's gain may be zero. Declare "
             'before = "action" for such values and decision in [prepare], or lag = 1'
         )
 
@@ -465,7 +468,7 @@ class Maker:
         return np.delete(order, copies)
 
     def _grid(self, order: Ints) -> tuple[Ints, Ints]:
-        """Return the rows in order that lie in a cell, and their cells; sets ``start``, ``of``, ``last``."""
+        """Return the rows in order that are in a cell, and their cells; sets ``start``, ``of``, ``last``."""
         declared, most = self.declared, self.declared.schema.horizon
         episode, time = self.episode[order], self.time[order]
         first = np.ones(len(order), bool)

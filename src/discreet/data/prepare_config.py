@@ -11,7 +11,9 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     [prepare]
     user = "patient"                  # or several columns that name a person together
     episode = "stay"                  # left out: one episode a person
+
     time = { column = "charted", format = "%d.%m.%Y %H:%M", zone = "Europe/Berlin" }
+
     step = "4 hours"                  # left out: every row is a step
     long = "cut"                      # more than `horizon` steps: "refuse", "cut", or "end"
 
@@ -20,6 +22,7 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     within = "last"                   # of several in one step
     range = [20, 250]
     outside = "missing"               # or "refuse"
+
     carry = 2                         # a missing one is the last one, for at most two steps
     missing = "category"              # then: "refuse", "category", or { value = 80 }
     cuts = [65, 75]
@@ -42,8 +45,8 @@ Nothing here is learned from records, so nothing here costs privacy. The declare
 codebooks and scalings, and declares their origin under ``[provenance]``. No user is left out because of their
 values, because the number of users is published.
 
-Several values may have one label; all labels, cuts and files named here are public. Files lie beside the
-declaration. Every key is described in ``docs/prepare.md``.
+Several values may have one label; all labels, cuts and files named here are public. Files are in the
+declaration's folder. Every key is described in ``docs/prepare.md``.
 """
 
 from __future__ import annotations
@@ -345,7 +348,7 @@ def parse_declaration(
     """Return the declaration in a parsed TOML document; files that it names are looked up in ``folder``."""
     folder = Path(folder)
     if "prepare" not in content:
-        raise ValueError("prepare is missing: must be a section [prepare] that says what is done to records")
+        raise ValueError("prepare is missing: must be a section [prepare] that says how records are prepared")
     asked = table_of("prepare", content["prepare"])
     check_keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
     for key in _MADE:
@@ -384,7 +387,7 @@ def parse_declaration(
         del plain["terminal"]
     if censored:
         if "censored" in plain:
-            raise ValueError("censored: must be left out beside prepare.end.censored, which names the state")
+            raise ValueError("censored: must be left out if prepare.end.censored names the state")
         plain["censored"] = CENSORED
     ruled = _rule_of_ends(asked.get("reward"), plain)
     schema = parse_schema({**plain, **ruled}, folder)
@@ -453,7 +456,7 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
         raise ValueError(f"{name} = {checks.said(value)}: must be a list, not empty")
     found = tuple(text_of(name, one) for one in value)
     if len(set(found)) < len(found):
-        raise ValueError(f"{name} = {checks.said(value)}: must name everything once")
+        raise ValueError(f"{name} = {checks.said(value)}: must not name an item twice")
     return found
 
 
@@ -485,7 +488,7 @@ def _time(value: Any) -> Time:
         checks.choice("prepare.time.numbers", given["numbers"], units)
         if "format" in given or "zone" in given:
             raise ValueError(
-                "prepare.time.numbers: must be given without format and zone, which numbers lack"
+                "prepare.time.numbers: must be given without format and zone, which numbers do not have"
             )
     if "zone" in given:
         from zoneinfo import ZoneInfo
@@ -494,7 +497,7 @@ def _time(value: Any) -> Time:
             ZoneInfo(given["zone"])
         except (KeyError, ValueError, OSError):
             raise ValueError(
-                f"prepare.time.zone = {given['zone']!r}: must be a zone's name, as 'Europe/Berlin'"
+                f"prepare.time.zone = {given['zone']!r}: must be a zone's name, such as 'Europe/Berlin'"
             ) from None
     choices = {"ambiguous": ("refuse", "earlier", "later"), "unreadable": ("refuse", "leave out")}
     for key, options in choices.items():
@@ -509,7 +512,7 @@ def _decision(
     early = [value for value in values.values() if value.before is not None]
     if not early:
         if "decision" in asked:
-            raise ValueError('prepare.decision: must be given with before = "action" of a value')
+            raise ValueError('prepare.decision: must be left out unless a value has before = "action"')
         return None
     where = f'prepare.values.{early[0].name}.before = "action"'
     if step is None:
@@ -526,15 +529,15 @@ def _decision(
     for value in forming:
         if value.lag:
             raise ValueError(
-                f"prepare.values.{value.name}.lag = {value.lag}: must be 0 beside before = 'action', as an "
-                "action of an earlier step is before every reading"
+                f"prepare.values.{value.name}.lag = {value.lag}: must be 0 with before = 'action', because "
+                "an action of an earlier step is before every reading"
             )
     if "decision" not in asked:
         raise ValueError(
-            "prepare.decision is missing: must be a length of time, as '1 hour', where a value has before = "
-            "'action'. In a step without an action only readings up to then count. If all readings of such a "
-            "step counted, a reading would depend on whether there was an action; if the limit were computed "
-            "from other people, a person's rows would depend on the records of others"
+            "prepare.decision is missing: must be a length of time, such as '1 hour', if a value has before "
+            "= 'action'. In a step without an action, only readings up to this time count. If all readings "
+            "of such a step counted, a reading would depend on whether there was an action; if the limit "
+            "were computed from other users, a user's rows would depend on the records of others"
         )
     found = _length("prepare.decision", asked["decision"])
     if found > step:
@@ -547,7 +550,7 @@ def _length(name: str, value: Any) -> int:
     length = round(float(found.group(1)) * UNITS[found.group(2)]) if found is not None else 0
     if length < 1:
         raise ValueError(
-            f"{name} = {checks.said(value)}: must be a length of time, as '4 hours' or '30 minutes'"
+            f"{name} = {checks.said(value)}: must be a length of time, such as '4 hours' or '30 minutes'"
         )
     return length
 
@@ -563,7 +566,7 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Va
     given = table_of(where, asked)
     check_keys(f"{where}.", given, _VALUE, ("column",))
     if not _NAME.match(name) or name in ("and", "or", "not", "missing", "True", "False", "None"):
-        raise ValueError(f"{where}: a value's name must be of letters, digits and _")
+        raise ValueError(f"{where}: a value's name must consist of letters, digits and _")
     of = checks.choice(f"{where}.of", given.get("of", "step"), ("step", "episode"))
     if grid and of == "step" and "within" not in given:
         raise ValueError(
@@ -596,7 +599,7 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Va
     missing = _missing(f"{where}.missing", given.get("missing", "refuse"), categories, names)
     if missing == "category" and names is None:
         raise ValueError(
-            f"{where}.missing = 'category': must have cuts or categories, to be one more of them"
+            f"{where}.missing = 'category': must be given with cuts or categories, to be one more of them"
         )
     return Value(
         name=name,
@@ -658,7 +661,7 @@ def _cuts(name: str, value: Any) -> tuple[float, ...] | None:
         raise ValueError(f"{name} = {checks.said(value)}: must be a list of numbers, not empty")
     cuts = tuple(checks.real(name, one) for one in value)
     if any(not a < b for a, b in pairwise(cuts)):
-        raise ValueError(f"{name} = {checks.said(value)}: must rise")
+        raise ValueError(f"{name} = {checks.said(value)}: must increase strictly")
     return cuts
 
 
@@ -666,14 +669,16 @@ def _bins(where: str, name: str, given: Mapping[str, Any], cuts: tuple[float, ..
     if "labels" in given:
         labels = _texts(f"{where}.labels", given["labels"])
         if len(labels) != len(cuts) + 1:
-            raise ValueError(f"{where}.labels has {len(labels)} entries: must be {len(cuts) + 1}, a bin each")
+            raise ValueError(
+                f"{where}.labels has {len(labels)} entries: must be {len(cuts) + 1}, one per bin"
+            )
         return labels
     below, above = ("<", ">=") if given.get("closed", "left") == "left" else ("<=", ">")
     mirrored = {"<": "<=", "<=": "<"}[below]
     middle = [f"{a:g}{mirrored}{name}{below}{b:g}" for a, b in pairwise(cuts)]
     labels = (f"{name}{below}{cuts[0]:g}", *middle, f"{name}{above}{cuts[-1]:g}")
     if len({f"{cut:g}" for cut in cuts}) < len(cuts):
-        raise ValueError(f"{where}.cuts: are too close to be told apart by six digits, give labels")
+        raise ValueError(f"{where}.cuts: must differ in their first six digits, or be given with labels")
     return labels
 
 
@@ -688,7 +693,7 @@ def _missing(
     if value not in ("refuse", "category"):
         raise ValueError(
             f"{name} = {checks.said(value)}: must be 'refuse', 'category', or a table {{ value = ... }}"
-            f"{'; declare words for an empty cell by empty' if isinstance(value, list) else ''}"
+            f"{'; declare words for an empty cell with empty' if isinstance(value, list) else ''}"
         )
     return str(value)
 
@@ -746,10 +751,10 @@ def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
         check_keys(f"{where}[{i}].", given, ("label", "when"), ("label",))
         labels.append(text_of(f"{where}[{i}].label", given["label"]))
         if "when" not in given and i + 1 < len(asked):
-            raise ValueError(f"{where}[{i}].when is missing: only the last rule may hold always")
+            raise ValueError(f"{where}[{i}].when is missing: only the last rule may have no condition")
         conditions.append(condition(f"{where}[{i}].when", given["when"], kinds) if "when" in given else None)
     if len(set(labels)) < len(labels):
-        raise ValueError(f"{where}: every label must stand once (join conditions by 'or')")
+        raise ValueError(f"{where}: every label must occur once (join conditions with 'or')")
     read = frozenset[str]().union(
         *(rule.names | rule.asked_missing for rule in conditions if rule is not None)
     )
@@ -773,9 +778,7 @@ def _codebook(
             raise ValueError(f"{where}.shift: {name!r} must be in scale too")
     for name in scale:
         if values[name].missing == "category":
-            raise ValueError(
-                f"{where}: {name} must not be a category where it is missing, it has no distance"
-            )
+            raise ValueError(f"{where}: {name} must not have missing = 'category', which has no distance")
     path = folder / text_of(f"{where}.file", given["file"])
     widths = np.array([checks.positive(f"{where}.scale.{name}", one) for name, one in scale.items()])
     shifts = np.array([checks.real(f"{where}.shift.{name}", shift.get(name, 0.0)) for name in scale])
@@ -850,7 +853,7 @@ def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
         if text != "":
             text_of(name, text)
     if len(set(found)) < len(found):
-        raise ValueError(f"{name} = {checks.said(asked)}: must name everything once")
+        raise ValueError(f"{name} = {checks.said(asked)}: must not name an item twice")
     both = sorted(set(found) & {text.strip() for text in states})
     if both:
         raise ValueError(f"{name}: {both[0]!r} is in prepare.end.states too: must be in one of them")
@@ -872,7 +875,7 @@ def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     paid = {label: checks.real(f"prepare.reward.on.{label}", amount) for label, amount in on.items()}
     if any(label == censored for label in paid):
         raise ValueError(
-            f"prepare.reward.on.{censored}: must be left out, the outcome of a censored end is open"
+            f"prepare.reward.on.{censored}: must be left out, the outcome of a censored end is unknown"
         )
     if not any(paid.values()):
         return {}

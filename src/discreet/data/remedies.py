@@ -7,7 +7,7 @@ import re
 __all__ = ["remedy"]
 
 _THEN = "declare time.then, a column of numbers that orders rows of one time"
-_NOTHING = 'name those that stand for nothing (empty = ["."])'
+_NOTHING = 'declare those that mean an empty cell (empty = ["."])'
 _REMEDIES = {
     r"^line with a wrong number": "quote cells that hold the delimiter; in R write with row.names = FALSE "
     "(write.table leaves out the name of that column)",
@@ -20,26 +20,26 @@ _REMEDIES = {
     r"^(time|begin) that does not exist": "clocks skip that hour in the declared zone: correct the stamp, "
     'declare the zone that it is of (perhaps "UTC"), or time.unreadable = "leave out"',
     r": number that cannot be read": f'correct the cells, {_NOTHING}, or declare unreadable = "missing"',
-    r"^end: unknown category": "add the text to prepare.end.states, or to censored where nobody knows the "
-    f'outcome, {_NOTHING}, or declare unreadable = "missing"',
+    r"^end: unknown category": "add the text to prepare.end.states, or to censored where the outcome is "
+    f'unknown, {_NOTHING}, or declare unreadable = "missing"',
     r": unknown category": f'add the text to categories, {_NOTHING}, or declare unreadable = "missing"',
     r": text of where, written otherwise": "add that spelling to where, which is compared as written (to the "
     "where of another value, if it is another thing)",
     r": outside of its range": 'correct range, or declare outside = "missing"',
-    r": perhaps a code for nothing": 'declare empty = ["-9"] if such a number stands for nothing, otherwise '
+    r": perhaps a code for nothing": 'declare empty = ["-9"] if such a number means an empty cell, otherwise '
     "the range of what is possible",
     r": missing$": 'declare missing = "category" or { value = ... }, or carry',
-    r": two values in a step": "declare within, which of several counts",
+    r": two values in a step": "declare within: which of several values counts",
     r": two values in an episode": 'declare within = "last" or "first", or where, so that one row has it',
     r": two values at one time": f"declare ties; or {_THEN}",
     r"^two rows at one time": f"{_THEN}; or step, where several rows are one step",
     r"^row that is there twice": 'declare duplicates = "remove"',
     r"^row before its episode": 'declare before = "leave out", or another begin',
     r"^episode of which no row": "see which rows are left out, by time.unreadable or before",
-    r"^episode without a begin": "fill in the column of begin; if one person has several spellings, declare "
+    r"^episode without a begin": "fill in the column of begin; if one user has several spellings, declare "
     'names = "folded"',
     r"^episode without an outcome": "declare prepare.end.missing, the label of episodes without an outcome, "
-    'or censored = [""] where nobody knows it',
+    'or censored = [""] where it is unknown',
     r"^episode (that ends before|of one step)": "declare [prepare.end], the outcome in which such an episode "
     "ends, or a smaller horizon",
     r"^episode of more than": 'declare a larger horizon, or long = "cut" or "end"',

@@ -1,11 +1,15 @@
 """Rows of trajectories in column batches of one form, from any supported source.
 
-For every source, a batch is an Arrow table with the columns ``user``, ``episode`` (int64 or text),
-``step``, ``state``, ``action``, ``next_state`` (int64: indices, steps from 0), ``reward`` (float64, in the
-file's units) and ``number`` (int64: the row's position in the whole source). If the schema has groups of
-users, it also has ``group`` (int64). A cell that is not a number or not a label of the schema is kept as a
-code that no check passes. It is never repaired: :mod:`.validate` counts it. Only one batch is in memory at a
-time. :mod:`.sources` lists the supported sources; Minari is another.
+For every source, a batch is an Arrow table with these columns:
+
+* ``user``, ``episode`` (int64 or text);
+* ``step``, ``state``, ``action``, ``next_state`` (int64: indices, steps from 0);
+* ``reward`` (float64, in the file's units);
+* ``number`` (int64: the row's position in the whole source).
+
+If the schema has groups of users, it also has ``group`` (int64). A cell that is not a number or not a label
+of the schema is kept as a code that no check passes. It is never repaired: :mod:`.validate` counts it. Only
+one batch is in memory at a time. :mod:`.sources` lists the supported sources; Minari is another.
 
 A user's or episode's name is an integer if every source says so, else a text. ``7`` in a CSV file and
 7 in a Parquet file are the same user, ``07`` and `` 7`` are others. A data set must write a name in
@@ -162,7 +166,7 @@ class Source:
     def _tables(
         self, work: Callable[[pa.Table], R], batch_rows: int, users_only: bool, pool: Pool | None
     ) -> Iterator[tuple[pa.Table, tuple[R] | None]]:
-        """Yield batches with the result of ``work``; None for those without rows."""
+        """Yield batches with the result of ``work``, or with None if they have no rows."""
 
         def one(part: tuple[pa.Table, int]) -> tuple[pa.Table, tuple[R] | None]:
             table = self._users(part[0]) if users_only else self._canonical(*part)
@@ -287,7 +291,7 @@ def open_source(
     decimal: str = ".",
     encoding: str = "utf-8",
 ) -> Source:
-    """Open rows of trajectories: files, folders, object stores, frames, a DuckDB data base, or Minari.
+    """Open rows of trajectories in files, folders, object stores, frames, a DuckDB data base, or Minari.
 
     Parameters
     ----------

@@ -87,9 +87,13 @@ def assemble(
 ) -> None:  # fmt: skip
     """Assemble checked rows as episodes; ``keep`` has one entry an episode.
 
-    Fills states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1]. ``idle`` (S,) is the action in a
-    terminal state. known (0, S, A): rewards come from the rows. arrival (S,): reward on arrival in a state,
-    once, instead of both; (0,): no such rewards.
+    Fills ``states (n, H + 1)``, ``actions (n, H)`` and ``rewards (n, H)`` in [0, 1].
+
+    Parameters
+    ----------
+    idle : (S,) the action in a terminal state.
+    known : (0, S, A) if rewards come from the rows.
+    arrival : (S,) reward on arrival in a state, once, instead of both; (0,): no such rewards.
     """
     horizon, pays = actions.shape[1], (0.0 - low) / (high - low)
     episode, out, i, n = 0, 0, 0, state.shape[0]
@@ -158,7 +162,7 @@ def _is_digit(letter: int) -> bool:
 
 @kernel
 def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) -> bool:
-    """Write ``hash_texts`` of the look-alike form of ASCII names (``near_duplicate_ids.alike``), in one pass.
+    """Write ``hash_texts`` of the ``near_duplicate_ids.alike`` form of ASCII names, in one pass.
 
     Makes no copy.
 

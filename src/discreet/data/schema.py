@@ -9,17 +9,26 @@ ledger holds (:mod:`discreet.pipeline.state_codebook`). Nothing in this module r
     dataset = "icu-2024"            # the population; a ledger is keyed by it
     horizon = 20
     unit = "patient"                # what one neighbour is
+
     user_column = "patient_id"      # also episode_, step_, state_, action_, reward_, next_state_column
-    first_step = 0                  # or 1: what the file calls the first step
+
+    first_step = 0                  # or 1: number of the first step in the file
     episodes_per_user = 1           # m
     contribute = "error"            # more than m: an error, or "random" keeps m of them
+
     states = 716                    # or ["healthy", "ill"], or { count = 716 }, { labels = [...] }
     actions = { count = 25, mask = "admissible.parquet" }
+
     stationary = false              # true: the MDP is the same at every step, and learners may pool them
+
     terminal = 713                  # or several, or { states = [713, 714], unfinished = "terminal" }
+
     reward = { low = 0.0, high = 1.0, known = false }       # known = "rewards.npy"
+
     # or { outcomes = { home = 1.0, dead = 0.0 } }: paid on arrival in a terminal state, by rule
+
     # censored = "transferred"      # with outcomes: a terminal state of those whose outcome is not known
+
     return_bound = 1.0              # or [-1.0, 1.0]: range of an episode's return, if less than all steps
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
 
@@ -27,19 +36,20 @@ ledger holds (:mod:`discreet.pipeline.state_codebook`). Nothing in this module r
     states = "literature"           # "protocol", "literature", "other data", "private release", "this data"
 
     [groups]                        # public groups of users, for decision points only; may be left out
+
     column = "sex"                  # holds one label a user, the same in all rows
     labels = ["female", "male", "other"]                    # at most 12
 
     [declared]                      # for the data protection officer's page; all may be left out
     controller = "..."              # also contact, purpose, legal_basis, recipients, retention, columns
 
-Files named in a schema lie beside it and are public. A mask is ``.npy`` (S, A) of bool or a table
+Files named in a schema are in its folder and are public. A mask is ``.npy`` (S, A) of bool or a table
 (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs. Known rewards are
-``.npy`` (S, A) or (H, S, A), in the file's units, or a table with ``state``, ``action``, ``reward`` and
-optionally ``step``. Features are ``.npy`` (S, A, d). ``reward.scaled = true`` says that the known rewards'
-file holds them in [0, 1] already, as :func:`write_schema` does, so that they are read back to the last bit.
-With ``reward.outcomes`` the file needs no column of rewards, and ``low`` and ``high`` follow if they are not
-given.
+``.npy`` of shape ``(S, A)`` or ``(H, S, A)``, in the file's units. They may also be a table with ``state``,
+``action``, ``reward`` and optionally ``step``. Features are ``.npy`` (S, A, d). ``reward.scaled = true`` says
+that the known rewards' file holds them in [0, 1] already, as :func:`write_schema` does, so that they are read
+back to the last bit. With ``reward.outcomes`` the file needs no column of rewards, and ``low`` and ``high``
+follow if they are not given.
 """
 
 from __future__ import annotations
@@ -218,7 +228,7 @@ class Schema:
         for state in self.terminal:
             checks.integer("terminal", state, 0, self.layout.states - 1)
         if len(set(self.terminal)) < len(self.terminal):
-            raise ValueError(f"terminal = {list(self.terminal)}: must name every state once")
+            raise ValueError(f"terminal = {list(self.terminal)}: must not name a state twice")
         if self.unfinished == "terminal" and not self.terminal:
             raise ValueError("terminal.unfinished = 'terminal': needs a terminal state")
         low, high = checks.real("reward.low", self.low), checks.real("reward.high", self.high)
@@ -240,7 +250,7 @@ class Schema:
         self.returns.bounds(self.horizon)
         if self.groups is not None and self.groups.column in vars(self.columns).values():
             raise ValueError(
-                f"groups.column = {self.groups.column!r}: must be a column of its own, it is named already"
+                f"groups.column = {self.groups.column!r}: must be a column that is not named already"
             )
         self._check_arrays()
         for fact, source in self.provenance.items():
@@ -256,11 +266,11 @@ class Schema:
             raise ValueError(f"censored = {checks.said(state)}: must be a terminal state")
         if self.outcomes is None:
             raise ValueError(
-                "censored: must be given with reward.outcomes; what those who left would have earned is "
-                "bounded only where ends alone pay, by rule"
+                "censored: must be given with reward.outcomes; the return of censored users is bounded only "
+                "if a rule gives rewards at ends of episodes only"
             )
         if state in self.outcomes:
-            raise ValueError("reward.outcomes: must not name the censored state, whose outcome is open")
+            raise ValueError("reward.outcomes: must not name the censored state, whose outcome is unknown")
 
     def _check_arrays(self) -> None:
         """Check shapes and ranges of known rewards and features; make read-only copies, 0 if inadmissible."""
@@ -281,7 +291,7 @@ class Schema:
             largest = float(np.linalg.norm(features, axis=2).max(initial=0.0))
             if largest > bound * (1 + 1e-12):
                 raise ValueError(
-                    f"features.bound = {bound!r}: a feature vector has norm {largest!r} above it"
+                    f"features.bound = {bound!r}: must be at least {largest!r}, the norm of a feature vector"
                 )
             features.flags.writeable = False
             object.__setattr__(self, "features", features)
@@ -304,7 +314,7 @@ class Schema:
         return Named(layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels)
 
     def spec(self, users: int | None = None) -> ProblemSpec:
-        """Return what a learner is told: layout, ``users``, known rewards, and how returns are added up."""
+        """Return the facts for a learner: layout, ``users``, known rewards, and how returns are added up."""
         known = self.known
         if known is not None:
             known = np.broadcast_to(known, (self.horizon, *known.shape[1:]))
@@ -375,7 +385,7 @@ def _digest(array: NDArray[Any] | None) -> str | None:
 
 
 def read_schema(path: str | Path) -> Schema:
-    """Read and check SCHEMA.toml (at ``path``) and the files that it names, which lie beside it.
+    """Read and check SCHEMA.toml (at ``path``) and the files that it names, in the same folder.
 
     Raises
     ------
@@ -585,10 +595,10 @@ def _return_bound(value: Any) -> tuple[float, float] | None:
         return None
     ends = value if isinstance(value, list) else [0.0, value]
     if len(ends) != 2:
-        raise ValueError(f"return_bound = {checks.said(value)}: must be a number, or the least and the most")
+        raise ValueError(f"return_bound = {checks.said(value)}: must be a number, or [least, largest]")
     least, most = (checks.real("return_bound", end) for end in ends)
     if not least < most:
-        raise ValueError(f"return_bound = {checks.said(value)}: the most must be above the least")
+        raise ValueError(f"return_bound = {checks.said(value)}: the largest must be above the least")
     return least, most
 
 
@@ -616,7 +626,7 @@ def text_of(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
     if value.strip() == "FILL IN":  # from a template
-        raise ValueError(f"{name} = {value!r}: is to be filled in")
+        raise ValueError(f"{name} = {value!r}: must be filled in")
     return value
 
 

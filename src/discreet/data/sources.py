@@ -4,10 +4,13 @@ A *place* is one table with named columns. :func:`places_of` makes places from t
 
 ==========================  ==============================================================================
 ``.parquet``                a file of columns; its types are in its footer
+
 ``.csv``, ``.tsv``, ``.txt``  text, optionally compressed (``.csv.gz``, ``.bz2``, ``.zst``); any delimiter
 a folder                    all such files except ``.txt`` in it and below it, in the order of their paths
+
 ``s3://``, ``gs://``, ...   the same on an object store that :mod:`pyarrow.fs` reads
 a frame                     an Arrow table, a pandas or Polars frame, or another object with Arrow columns
+
 ``duckdb://file.db``        a table (``?table=visits``) or a query of a DuckDB data base, opened for reading
 ``duckdb://``               a query over files that are named beside it (``reads``)
 ==========================  ==============================================================================
@@ -148,7 +151,7 @@ class Text:
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise ValueError(f"delimiter = {checks.said(self.delimiter)}: must be one character, as ';'")
+            raise ValueError(f"delimiter = {checks.said(self.delimiter)}: must be one character, such as ';'")
         checks.choice("decimal", self.decimal, (".", ","))
         if self.delimiter == self.decimal:
             raise ValueError(f"decimal = {self.decimal!r}: must not be the delimiter too")
@@ -156,7 +159,7 @@ class Text:
             "".encode(self.encoding)
         except (LookupError, TypeError):
             raise ValueError(
-                f"encoding = {checks.said(self.encoding)}: must be one that Python knows, as 'latin-1'"
+                f"encoding = {checks.said(self.encoding)}: must be one that Python knows, such as 'latin-1'"
             ) from None
 
     @property
@@ -225,14 +228,14 @@ class ParquetFile:
     ) -> Iterator[pa.Table]:
         """Yield row group by row group.
 
-        With threads and a single column, several row groups are read at once, if they are no larger than a
-        batch of all columns. With many columns, reading row groups in sequence, one thread per column, is
+        With threads and a single column, several row groups are read at once, if they are at most as large as
+        a batch of all columns. With many columns, reading row groups in sequence, one thread per column, is
         faster.
         """
         content, file, columns = self._open()
         with file:
             if not columns.equals(self._footer[0]):
-                raise Broken(f"{self.name}: its columns are not what they were a moment ago")
+                raise Broken(f"{self.name}: its columns changed a moment ago")
             facts = file.metadata
 
             def read(groups: list[int]) -> pa.Table:
@@ -504,7 +507,7 @@ class TextFile:
 def _blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
     """Yield all bytes, in blocks of about ``size`` that end at a line end.
 
-    Raises ``ArrowInvalid`` if there is no line end, or they cannot be read.
+    Raises ``ArrowInvalid`` without a line end, or if the bytes cannot be read.
     """
     held = b""
     try:
@@ -587,10 +590,10 @@ class Query:
                 yield from reader
         except duckdb.PermissionException as error:
             files = ", ".join(self.reads)
-            may = "its data base alone" if self.path else f"{files} alone" if files else "no file"
+            may = "only its database" if self.path else f"only {files}" if files else "no file"
             raise Broken(
                 f"{self.name}: the query may read {may} ({' '.join(str(error).split())}): name each file "
-                "that it reads, with duckdb:// in place of a data base (--reads FILE; reads = [FILE])"
+                "that it reads, with duckdb:// instead of a database (--reads FILE; reads = [FILE])"
             ) from None
         except duckdb.Error as error:
             raise Broken(f"{self.name}: {' '.join(str(error).split())}") from None
@@ -672,7 +675,7 @@ def instead(place: Place, name: str, wanted: Sequence[str]) -> str:
     plain = [one for one in names if _likeness(one) == _likeness(name)]
     near = plain or difflib.get_close_matches(name, names, 1, 0.8)
     if near:
-        return f"; it has {near[0]!r}: write it as there"
+        return f"; it has {near[0]!r}: write it in the same way"
     if isinstance(place, TextFile) and (line := place.line_of(wanted)) is not None:
         return f"; its line {line} names the columns: take out the lines above it"
     return ""
@@ -682,7 +685,7 @@ def whole_names(kind: Any) -> str:
     """Return the end of a message: what to do if users are numbered by floating point."""
     if not pa.types.is_floating(kind):
         return ""
-    return "; give whole numbers or text (in pandas dtype 'Int64' or str), as before a gap made 17.0 of 17"
+    return "; give whole numbers or text (in pandas dtype 'Int64' or str): a gap turned 17 into 17.0"
 
 
 def _likeness(name: str) -> str:
@@ -728,7 +731,7 @@ def places_of(
         else:
             found += _local(Path(item), text)
     if sql is not None and not any(isinstance(place, Query) for place in found):
-        raise Broken("sql: must be given with duckdb://file.db, the data base that it is asked of")
+        raise Broken("sql: must be given with duckdb://file.db, the database that it queries")
     if reads and not any(isinstance(place, Query) for place in found):
         raise Broken("reads: must be given with duckdb:// and the query (sql) that reads these files")
     if not found:
@@ -736,7 +739,7 @@ def places_of(
     folders: dict[str, str] = {}
     keys = [key for place in found if (key := _identity(place, folders)) is not None]
     if len(set(keys)) < len(keys):
-        raise Broken("a file is given twice: its people would count twice")
+        raise Broken("a file is given twice: its users would count twice")
     return tuple(found)
 
 
@@ -780,7 +783,7 @@ def _file(name: str, fs: Any, path: str, text: Text) -> Place:
         return TextFile(name, fs, path, text)
     raise Broken(
         f"{name}: must end in .parquet or .csv (or .tsv, .txt; .csv.gz, .csv.bz2, .csv.zst); save a file of "
-        "another kind (a spreadsheet, SPSS, SAS, Stata, R) as one of these, or hand on a frame of it"
+        "another kind (a spreadsheet, SPSS, SAS, Stata, R) as one of these, or pass it as a frame"
     )
 
 
@@ -846,7 +849,7 @@ def _frame(item: Any, name: str) -> Frame:
         raise Broken(f"{name}: cannot be read as columns ({error})") from None
     raise Broken(
         f"{name} is a {type(item).__name__}: must be a path, a URI, an Arrow table, a pandas frame or a "
-        "Polars frame (a lazy one collected)"
+        "Polars frame (collect a lazy one first)"
     )
 
 
@@ -864,7 +867,9 @@ def _query(uri: str, sql: str | None, reads: Sequence[str | Path] | None) -> Que
         parts = options["table"][-1].split(".")
         sql = "SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in parts)
     if path and reads:
-        raise Broken(f"{uri}: reads must be given with duckdb:// alone, a data base is all that is read here")
+        raise Broken(
+            f"{uri}: reads must be given only with duckdb://, because only the database is read here"
+        )
     if isinstance(reads, str | Path):
         raise Broken(f"reads = {str(reads)!r}: must be a list of files")
     named = tuple(str(one) for one in reads or ())

@@ -6,13 +6,13 @@ reads. If there was an offence, it ends with a :class:`DataError` that counts al
 it has yielded before are provisional until it ends.
 
 One user's rows may be anywhere. A first pass over the users' column tells whether every user's rows are
-together (the users in any order). If so, the rows are streamed; steps and episodes of one user may be in
-any order. (Many small files are read once, and held, if that takes no more than ``memory`` bytes: a file
-costs more to open than to read.) Otherwise rows are spread by a hash of their user over partitions that are
-small enough to be sorted in memory. Partitions are temporary files without a name (mode 0600, unlinked as
-soon as they are opened if the system allows it), so that nothing remains, even after kill -9. Memory is a few
-batches a thread, plus the rows of one user and 8 bytes a user, or partitions, or small files, of about
-``memory`` bytes together.
+together (the users in any order). If so, the rows are streamed; steps and episodes of one user may be in any
+order. Many small files are read once, and held, if that takes at most ``memory`` bytes, because a file costs
+more to open than to read. Otherwise rows are spread by a hash of their user over partitions that are small
+enough to be sorted in memory. Partitions are temporary files without a name (mode 0600, unlinked as soon as
+they are opened if the system allows it), so that nothing remains, even after kill -9. Each thread needs
+memory for a few batches. In addition it holds the rows of one user and 8 bytes a user, or partitions, or
+small files, of about ``memory`` bytes together.
 
 Units of whole users are sorted, checked and assembled in threads
 (:class:`~discreet.data.row_batches.Pool`), and taken in order. The offences found and the episodes that count
@@ -53,11 +53,11 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
 
 MEMORY = 2**28
-_SMALL = 2**15  # rows of a file that is faster to hold than to open again
-_HELD = 64  # approximate bytes for a row of a batch
-_ROW = 160  # approximate bytes for a row while a partition is sorted and checked
-_PARTITIONS = 256  # files open at once
-_MOST_HASHES = 2**25  # users whose rows are together but unsorted: 256 MB
+_SMALL = 2**15  # rows of a file that is faster to hold than to open again.
+_HELD = 64  # Approximate bytes for a row of a batch.
+_ROW = 160  # Approximate bytes for a row while a partition is sorted and checked.
+_PARTITIONS = 256  # Files open at once.
+_MOST_HASHES = 2**25  # Users whose rows are together but unsorted: 256 MB.
 
 KINDS = (
     "empty cell", "state", "action", "reward", "inadmissible action", "step", "repeated step", "missing step",
@@ -220,7 +220,7 @@ def check(source: Source, **how: Any) -> Totals:
 def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
     """Return whether keys never decrease: by value, and (texts only) by length then value.
 
-    ``free`` : positions where keys may decrease. Of many equal consecutive keys the first is enough.
+    ``free`` : positions where keys may decrease. For many equal consecutive keys the first is enough.
     """
     if len(keys) < 2:
         return True, True
@@ -332,7 +332,7 @@ def _streamed(batches: Iterator[_Batch]) -> Iterator[Callable[[], pa.Table]]:
 
     def check() -> None:
         if not users:
-            raise ValueError("the order of users is not what it was: did a file change while it was read?")
+            raise ValueError("the order of users changed: did a file change while it was read?")
 
     for table, found in batches:
         if not users.add(found):
@@ -566,7 +566,7 @@ class _Check:
             name, number = source.malformed[0]
             text = f"{Path(name).name} line {number}: must have as many fields as the header"
         listed = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        raise DataError(f"{text}. Offending rows in all: {listed}", counts, (kind, number))
+        raise DataError(f"{text}. Offending rows in total: {listed}", counts, (kind, number))
 
     def _reason(self, code: int) -> str:
         """Return the fault, and the accepted values."""

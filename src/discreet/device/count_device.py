@@ -1,31 +1,33 @@
-r"""The device of a local user of counts: her own counters, each with noise of her own, one message.
+r"""Device of a local user of counts: the user's counters, independent noise on each, one message.
 
-Who takes part gets two public things: the form of the session (:class:`CountDevice`: sizes, families,
-scales), once, and a plan's number with its policy. Every counter gets noise, visited or not, so that a
-message is as private as the form's scales make it, whatever she did.
+A participant gets two public objects: the form of the session (:class:`CountDevice`: sizes, families and
+scales) and, for each plan, its number and policy. Every counter gets noise, visited or not. The privacy of a
+message therefore depends on the form's scales only, whatever the user did.
 
-What is counted of a step (s, a, r, s'): a visit of (s, a), a transition to s', the reward r (less 1/2 where
-rewards are centred), in cells of that step, or of all steps together (``stationary``). Beside them may stand
-transitions and rewards pooled over steps: of all steps, or of the first visit to each state. ``step`` : that
-step alone, as a problem of one step.
+A step ``(s, a, r, s')`` is counted as a visit of ``(s, a)``, a transition to s', and the reward r (less 1/2
+if rewards are centred). The cells are those of that step, or of all steps together (``stationary``). In
+addition transitions and rewards may be pooled over steps: over all steps, or over the first visits to each
+state. ``step`` : that step alone, as a problem of one step.
 
-Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, counts are integers,
-noise is discrete on the same grid, and the payload holds the noisy cells in units of it, one block a family
-(:mod:`discreet.device.integer_encoding`).
+Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, counts are integers, and
+noise is discrete on the same grid. The payload holds the noisy cells in units of the grid, one block per
+family (:mod:`discreet.device.integer_encoding`).
 
-What one message gives away (:attr:`CountDevice.guarantee`). Replace the trajectory by any other one; w is
-1 / scale of a family, or its square for Gaussian noise. At a step the weighted change is at most
+Privacy loss of one message (:attr:`CountDevice.guarantee`). Replace the trajectory by any other one; w is 1 /
+scale of a family, or its square for Gaussian noise. At a step the weighted change is at most
 
     another pair:              2 w_v + 2 w_t + c w_r         (c = 2; centred rewards: 1, squared 1/2)
+
     same pair, other s':       2 w_t + w_r
+
     same pair and s':          w_r
 
-so that with W, W' the larger of the first two for the families per step and for the pooled ones, epsilon =
-H W + M W' under Laplace noise, and mu^2 = H W + M W' under Gaussian noise, with H^2 in place of H where the
-records of all steps may meet in one cell (stationary; pooled over all steps). M is H, or min(S, H) for first
-visits. Where the second is the larger (centred rewards, squares) the part of H steps is less than H W: after
-it another pair follows, and what they add up to is found step by step (:func:`_in_a_row`). The proofs stand
-in :mod:`discreet.core.count_query`. Discrete Gaussian noise has rho = mu^2 / 2.
+Let W and W' be the larger of the first two, for the families per step and for the pooled ones. Then epsilon =
+H W + M W' under Laplace noise, and mu^2 = H W + M W' under Gaussian noise. H^2 replaces H if the records of
+all steps may meet in one cell (stationary; pooled over all steps). M is H, or min(S, H) for first visits. If
+the second is the larger (centred rewards, squares), the part of H steps is less than H W: another pair
+follows after such a step, and their sum is found step by step (:func:`_in_a_row`). The proofs are in
+:mod:`discreet.core.count_query`. Discrete Gaussian noise has rho = mu^2 / 2.
 
 Source: Chowdhury and Zhou 2021, local privacy.
 """
@@ -63,8 +65,11 @@ __all__ = ["FAMILIES", "CountDevice"]
 
 
 def _in_a_row(pair: float, successor: float, same: float, steps: int) -> float:
-    """The most that two users' records of so many steps differ by: in different states they share no pair."""
-    together, parted = 0.0, 0.0  # of the steps that are left, from one state and from two
+    """Return the largest difference of two users' records of ``steps`` steps.
+
+    Users in different states share no pair.
+    """
+    together, parted = 0.0, 0.0  # of the remaining steps, from one state and from two
     for _ in range(steps):
         apart = pair + max(together, parted)
         together, parted = max(apart, successor + parted, same + together), apart
@@ -73,7 +78,7 @@ def _in_a_row(pair: float, successor: float, same: float, steps: int) -> float:
 
 @dataclass(frozen=True)
 class CountDevice(forms.OfPairs):
-    """The form of a local session of counts, and what a device does with it: public, fixed before data.
+    """Public form of a local session of counts, fixed before data, and the encoder of a device.
 
     Parameters
     ----------
@@ -81,16 +86,16 @@ class CountDevice(forms.OfPairs):
     families : (name, scale) of each, in the order of the cells; names of :data:`FAMILIES`. A scale is that of
         one draw of Laplace noise, or the standard deviation of a normal one.
     noise : "laplace" or "gaussian"
-    grid : a power of two: rewards and noise lie on multiples of 1 / grid, counts and theirs on integers;
-        None:
-        noise in floating point, for simulation.
+    grid : a power of two: rewards and their noise are multiples of 1 / grid, counts and their noise are
+        integers; None: noise in floating point, for simulation.
     rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is.
     step : h in [0, H): only that step is counted; None: all.
-    stationary : counts of all steps in the same cells. centered : rewards less 1/2.
+    stationary : counts of all steps in the same cells.
+    centered : rewards less 1/2.
     pooled : "none", "all" or "first", of the pooled families.
-    session : a number in [0, 2^64) that tells this session from any other one.
+    session : a number in [0, 2^64) that differs from that of any other session.
 
-    Raises ``ValueError`` on values out of range, or that do not fit together.
+    Raises ``ValueError`` for values out of range, or that do not fit together.
     """
 
     KIND: ClassVar[Literal["counts"]] = "counts"
@@ -139,12 +144,12 @@ class CountDevice(forms.OfPairs):
 
     @property
     def slots(self) -> int:
-        """How many steps have cells of their own."""
+        """Number of steps with separate cells."""
         return 1 if self.stationary or self.step is not None else self.horizon
 
     @cached_property
     def offsets(self) -> Ints:
-        """(families + 1,) where each family begins in the flat vector of cells."""
+        """(families + 1,) start of each family in the flat vector of cells, and the end of the last."""
         sizes = [
             (1 if name in _POOLED else self.slots) * self.pairs * (1 if name in _OF_PAIRS else self.states)
             for name, _ in self.families
@@ -152,13 +157,13 @@ class CountDevice(forms.OfPairs):
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def family_grid(self, name: str) -> int | None:
-        """Values of a family are multiples of 1 / this; None: continuous."""
+        """Return g such that values of the family are multiples of 1 / g; None: continuous."""
         return self.grid if self.grid is None or name in _OF_REWARDS else 1
 
     # ------------------------------------------------------------------------ what it gives away
     @cached_property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away: the module's head."""
+        """Privacy loss of one message, as derived in the module docstring."""
         power = 1 if self.noise == "laplace" else 2
         w = {name: 1.0 / scale**power for name, scale in self.families}
         apart = 2.0 if not self.centered else 1.0 if power == 1 else 0.5
@@ -197,10 +202,13 @@ class CountDevice(forms.OfPairs):
             if pooled and self.pooled == "first":
                 fresh = np.sort(np.unique(states[:-1], return_index=True)[1])
                 found, values = found[fresh], values[fresh]
-            np.add.at(cells, begin + found, values)  # one after the other, in the order of time
+            np.add.at(cells, begin + found, values)  # in sequence, in the order of time
 
     def cells(self, states: Ints, rows: Ints, rewards: Floats, coins: NoiseCoins) -> Floats:
-        """One user's noisy cells; rounds rewards, if there is a grid. coins : of the device."""
+        """Return one user's noisy cells; rewards are rounded if there is a grid.
+
+        ``coins`` is the device's random generator.
+        """
         names, scales = zip(*self.families, strict=True)
         noisy = drawn(self.noise, scales, self.offsets, coins, [self.family_grid(name) for name in names])
         if self.grid is not None:
@@ -211,10 +219,10 @@ class CountDevice(forms.OfPairs):
     def __call__(
         self, plan: int, states: Any, actions: Any, rewards: Any, coins: SealingCoins | None = None
     ) -> bytes:
-        """The message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
+        """Encode the message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
 
-        By default with the operating system's coins. Raises ``ValueError``, on the device, on a record out of
-        range, and where the session has no exact noise.
+        ``coins`` is the device's random generator; by default the operating system's. Raises ``ValueError``,
+        on the device, for a record out of range, and if the session has no exact noise.
         """
         if self.grid is None:
             raise ValueError("grid = None: a message in bytes needs a session with exact noise (Secure())")
@@ -224,37 +232,40 @@ class CountDevice(forms.OfPairs):
 
     @cached_property
     def units(self) -> Floats:
-        """(cells,) integers of a message in one unit of each cell."""
+        """(cells,) integer that represents the value 1 of each cell in a message."""
         return np.repeat(
             [float(self.family_grid(name) or 1) for name, _ in self.families], np.diff(self.offsets)
         )
 
     def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
-        """The message of ``plan`` with the integers ``cells``. nonce : random bytes of its own."""
+        """Write the message of ``plan`` with the integers ``cells``. nonce : its random bytes."""
         return Envelope(self.KIND, plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
     def read(self, plan: int, message: Any) -> tuple[bytes, Floats]:
-        """Return nonce and (cells,) noisy counters of a message to ``plan``, or raise ``MessageRejected``."""
+        """Return the nonce and the (cells,) noisy counters of a message to plan ``plan``.
+
+        Raises :class:`Refused` if it is not such a message.
+        """
         found = opened(message, self.KIND, self.digest, plan)
         return found.nonce, blocks.unpacked(found.payload, self.offsets) / self.units
 
     # ---------------------------------------------------------------------------------- the form
     @cached_property
     def digest(self) -> bytes:
-        """16 bytes that tell this form from any other one."""
+        """16 bytes that identify this form."""
         return forms.digest_of(self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """The form, to be published: :mod:`discreet.device.session_config`."""
+        """Return the form as bytes to publish: :mod:`discreet.device.session_config`."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return forms.published(self.KIND, plain | {"session": f"{self.session:016x}"})
 
     @classmethod
     def from_bytes(cls, published: bytes) -> CountDevice:
-        """The device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
+        """Return the device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
         _, plain = forms.taken_apart(published, (cls.KIND,))
         return forms.built(cls, plain, published)
 
     def of(self, session: int) -> CountDevice:
-        """The same form for another session."""
+        """Return the same form for another session."""
         return replace(self, session=session)

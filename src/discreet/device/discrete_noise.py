@@ -1,14 +1,14 @@
-r"""Exact discrete noise on a device: integers and the operating system's random bytes, nothing else.
+r"""Exact discrete noise on a device, from integers and the operating system's random bytes only.
 
 Source: Canonne, Kamath and Steinke 2020, algorithms 1 to 3. A float is a rational number, so scales are
-exact; no law is truncated or rounded, and no floating-point number is computed on the way. With uniform
-random integers each draw is independent with exactly
+exact. Distributions are neither truncated nor rounded, and no intermediate result is a floating-point number.
+With uniform random integers each draw is independent with exactly
 
     discrete Laplace  P(x) ~ e^{-|x| / b},      discrete Gaussian  P(x) ~ e^{-x^2 / (2 sigma^2)}.
 
-The compiled samplers of the server (:mod:`discreet.core.noise.discrete_samplers`) have the same laws by
-another route and are faster; a device that has NumPy alone makes some 25 000 draws a second with these, and a
-message has a few hundred to ten thousand. Time depends on the values drawn.
+The compiled samplers of the server (:mod:`discreet.core.noise.discrete_samplers`) draw from the same
+distributions by another algorithm and are faster. A device that has NumPy alone makes some 25 000 draws a
+second with these, and a message needs a few hundred to ten thousand. Time depends on the values drawn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def _minus_exp(numerator: int, denominator: int, below: Below) -> bool:
-    """True with probability e^{-numerator / denominator}: algorithm 1, also above 1."""
+    """Return True with probability e^{-numerator / denominator}: algorithm 1, also above 1."""
     while numerator > denominator:  # e^{-1} for each whole part
         if not _minus_exp(1, 1, below):
             return False
@@ -46,7 +46,7 @@ def _minus_exp(numerator: int, denominator: int, below: Below) -> bool:
 
 
 def _laplace(scale: Fraction, below: Below) -> int:
-    """Algorithm 2 with t / s the scale."""
+    """Draw by algorithm 2 with t / s the scale."""
     t, s = scale.numerator, scale.denominator
     while True:
         low = below(t)
@@ -61,7 +61,7 @@ def _laplace(scale: Fraction, below: Below) -> int:
 
 
 def _gaussian(sigma: Fraction, below: Below) -> int:
-    """Algorithm 3: a discrete Laplace variable of scale floor(sigma) + 1, accepted or not."""
+    """Draw by algorithm 3: a discrete Laplace variable of scale floor(sigma) + 1, accepted or rejected."""
     t = sigma.numerator // sigma.denominator + 1
     n, d = sigma.numerator**2, sigma.denominator**2  # sigma^2
     while True:
@@ -81,7 +81,7 @@ def _scale(scale: float | Fraction) -> Fraction:
 def discrete_laplace(
     scale: float | Fraction, size: int, below: Below = secrets.randbelow
 ) -> NDArray[np.int64]:
-    """``size`` independent draws, P(x) ~ e^{-|x| / scale}. Raises ``ValueError`` unless scale > 0."""
+    """Return ``size`` independent draws, P(x) ~ e^{-|x| / scale}. Raises ``ValueError`` unless scale > 0."""
     own = _scale(scale)
     return np.array([_laplace(own, below) for _ in range(size)], np.int64)
 
@@ -89,15 +89,18 @@ def discrete_laplace(
 def discrete_gaussian(
     sigma: float | Fraction, size: int, below: Below = secrets.randbelow
 ) -> NDArray[np.int64]:
-    """``size`` independent draws, P(x) ~ e^{-x^2 / (2 sigma^2)}. Raises ``ValueError`` unless sigma > 0."""
+    """Return ``size`` independent draws, P(x) ~ e^{-x^2 / (2 sigma^2)}.
+
+    Raises ``ValueError`` unless sigma > 0.
+    """
     own = _scale(sigma)
     return np.array([_gaussian(own, below) for _ in range(size)], np.int64)
 
 
 class ExactCoins:
-    """A device's draws, by default from the operating system: the calls of the house's secure coins.
+    """Random generator of a device, by default the operating system's. Same interface as ``SecureRng``.
 
-    below : uniform integers in [0, n). Values lie on multiples of 1 / ``grid``, which must be given.
+    below : uniform integers in [0, n). Values are multiples of 1 / ``grid``, which must be given.
     """
 
     exact = True
@@ -106,17 +109,17 @@ class ExactCoins:
         self._below = below
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]:
-        """``size`` independent discrete Laplace variables of this scale."""
+        """Return ``size`` independent discrete Laplace variables of this scale."""
         units = _grid(grid)
         return discrete_laplace(Fraction(scale) * units, size, self._below) / units
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]:
-        """``size`` independent discrete Gaussian variables of this sigma."""
+        """Return ``size`` independent discrete Gaussian variables of this sigma."""
         units = _grid(grid)
         return discrete_gaussian(Fraction(scale) * units, size, self._below) / units
 
     def rounded(self, rewards: NDArray[np.float64], grid: int | None) -> NDArray[np.float64]:
-        """Rewards in [0, 1] rounded at random, without bias, to multiples of 1 / ``grid``."""
+        """Round rewards in [0, 1] at random, without bias, to multiples of 1 / ``grid``."""
         units, found = _grid(grid), np.empty(np.shape(rewards))
         for at, reward in np.ndenumerate(rewards):
             exact = Fraction(float(reward)) * units
@@ -126,15 +129,15 @@ class ExactCoins:
         return found
 
     def below(self, n: int) -> int:
-        """A uniform integer in [0, n)."""
+        """Return a uniform integer in [0, n)."""
         return self._below(n)
 
     def flip(self, numerator: int) -> bool:
-        """True with probability numerator / 2^53."""
+        """Return True with probability numerator / 2^53."""
         return self._below(2**53) < numerator
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """``size`` independent uniform words of 64 bits."""
+        """Return ``size`` independent uniform words of 64 bits."""
         return np.array([self._below(2**64) for _ in range(size)], np.uint64)
 
 
@@ -147,8 +150,8 @@ def _grid(grid: int | None) -> int:
 def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.float64]:
     """Return ``values``; raise ``RuntimeError`` unless all are multiples of 1 / ``grid``, 2^52 at most.
 
-    Exact noise hides integers and nothing else, so a device looks at a message before it leaves.
-    grid : a power of two, or one for each value. The server's own is in :mod:`discreet.core.rng`.
+    Exact noise protects integers only, so a device checks a message before it is sent.
+    grid : a power of two, or one for each value. The server's version is in :mod:`discreet.core.rng`.
     """
     units = values * np.asarray(grid)
     if not ((np.rint(units) == units) & (np.abs(units) <= 2.0**52)).all():
@@ -160,7 +163,7 @@ def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.
 
 
 class NoiseCoins(Protocol):
-    """A device's draws: :class:`ExactCoins`, or those of the house."""
+    """Random generator of a device: :class:`ExactCoins`, or one of :mod:`discreet.core.rng`."""
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]: ...
     def normal(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]: ...
@@ -168,7 +171,7 @@ class NoiseCoins(Protocol):
 
 
 class SealingCoins(NoiseCoins, WordCoins, Protocol):
-    """Those of a message and of its nonce."""
+    """Random generator for a message and its nonce."""
 
 
 def drawn(
@@ -179,9 +182,9 @@ def drawn(
     grids: Sequence[int | None],
     factor: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Noise for every cell, block after block; of block i the scale is factor * scales[i], on its own grid.
+    """Draw noise for every cell, block by block; block i has the scale factor * scales[i] and its own grid.
 
-    family : "laplace" or "gaussian". offsets : (blocks + 1,) where each block begins.
+    family : "laplace" or "gaussian". offsets : (blocks + 1,) start of each block.
     """
     draw = coins.laplace if family == "laplace" else coins.normal
     numbers, sizes = np.asarray(scales, np.float64).tolist(), np.diff(offsets).tolist()

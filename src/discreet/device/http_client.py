@@ -1,40 +1,44 @@
-"""A person's side of the policy service: fetch the plan, act, encode on her own device, send, try again.
+"""Client of the policy service: fetch the plan, act, encode on the user's device, send, retry.
 
-NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and what runs on a device
-(:mod:`discreet.device`); nothing of the server. ::
+It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and the device code
+(:mod:`discreet.device`), but no server code. ::
 
     from discreet.device.http_client import Client
 
     with Client("https://study.example", key="9f3c...", promised=4.0) as client:
         place = client.place(ticket)
+
         states, actions, rewards = [first], [], []
+
         for h in range(place.horizon):
             actions.append(place.action(h, states[-1]))
             ...  # act, observe
+
         message = place.message(states, actions, rewards)  # encoded once
         client.send(message)  # as often as it takes: the same bytes
 
-**Once.** :meth:`Place.message` encodes one trajectory one time, with the device's own randomness; what it
-gives is kept and sent again until there is an answer. Two messages about one trajectory would cost what two
-people's cost. Under local trust ``place.guarantee`` says what the message gives away, computed here from
-what the server published; a plan that asks for more than ``promised`` is refused.
+**Encoded once.** :meth:`Place.message` encodes one trajectory one time, with the device's own randomness. The
+message is stored and sent again until there is an answer. Two messages about one trajectory would cost as
+much privacy as the messages of two users. Under local trust ``place.guarantee`` states the privacy loss of
+the message, computed here from the server's publication; a plan that asks for more than ``promised`` is
+refused.
 
-**To whom.** Under shuffle trust messages go to the shuffler that the plan names, and the address to give is
-the shuffler's: it passes the service's plans on, so that the service hears of nobody. A person who was told
-of a shuffler says ``promised="shuffle"`` and ``shuffler="https://..."``: plans that name another one, or no
-shuffler, are refused. The guarantee of the sums rests on what is flipped on all devices of a batch, which
-the shuffler compares with the study.
+**Receiver.** Under shuffle trust messages go to the shuffler that the plan names, and ``url`` is the
+shuffler's address: it passes the service's plans on, so that the service sees no user's connection. A user
+who was promised a shuffler sets ``promised="shuffle"`` and ``shuffler="https://..."``: plans that name
+another one, or no shuffler, are refused. The guarantee of the sums depends on the random bits of all devices
+of a batch. The shuffler compares their number with the study.
 
-**Whose plan.** With ``key``, the service's public key, a plan that is not signed with it is refused.
-Without a key, whoever can answer at the address can give any plan. A plan is fetched and checked before a
-ticket leaves.
+**Origin of a plan.** With ``key``, the service's public key, a plan that is not signed with it is refused.
+Without a key, anyone who can answer at the address can supply any plan. A plan is fetched and checked before
+a ticket is sent.
 
-**Whose answer.** An answer is the service's only if it is JSON that names the service
-(``"service": "discreet/1"``). Everything else comes from something on the way: an error page of a proxy, the
-login page of a network, a broken connection. It is no refusal, and no receipt. The request is sent again, the
-same bytes, after a random wait whose bound doubles each time (at most a minute, on top of ``Retry-After``). A
-message is sent until its place ends; then :class:`NoAnswer` carries it, to be kept
-(:meth:`Message.to_bytes`) and sent later.
+**Origin of an answer.** An answer is the service's only if it is JSON that names the service (``"service":
+"discreet/1"``). Everything else comes from an intermediary: an error page of a proxy, the login page of a
+network, a broken connection. It is neither a refusal nor a receipt. The same bytes are sent again after a
+random wait whose bound doubles each time (at most a minute, in addition to ``Retry-After``). A message is
+sent until its place ends; then :class:`NoAnswer` carries it, to be stored (:meth:`Message.to_bytes`) and sent
+later.
 """
 
 from __future__ import annotations
@@ -66,10 +70,10 @@ from discreet.device.shuffle_payload import Form
 
 __all__ = ["SERVICE", "Client", "Message", "NoAnswer", "Pace", "Place", "Turned"]
 
-SERVICE = "discreet/1"  # in every answer of ours, under "service"
+SERVICE = "discreet/1"  # in every answer of the service, under "service"
 
-_FIRST, _LONGEST = 0.1, 60.0  # seconds: the first wait is at most this long, and so is every other one
-_MOST_AFTER = 300.0  # seconds of Retry-After that are believed
+_FIRST, _LONGEST = 0.1, 60.0  # seconds: upper bounds of the first wait and of every wait
+_MOST_AFTER = 300.0  # seconds: a longer Retry-After counts as this
 _STALE = (
     0.0,
     0.05,
@@ -78,18 +82,21 @@ _STALE = (
     0.5,
     1.0,
     2.0,
-)  # seconds: looks for a plan that a cache lacks
-_COME_AGAIN = frozenset({408, 425, 429})  # of 4xx, those that say nothing of the request itself
+)  # seconds: waits for a plan that a cache lacks
+_COME_AGAIN = frozenset({408, 425, 429})  # the 4xx codes that do not concern the request itself
 _KEPT = "message, 1"
-_SPKI = bytes.fromhex("302a300506032b6570032100")  # what stands before the 32 bytes of an Ed25519 public key
+_SPKI = bytes.fromhex("302a300506032b6570032100")  # prefix of the 32 bytes of an Ed25519 public key
 _PEM = re.compile(r"\s*-----BEGIN PUBLIC KEY-----([A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----\s*")
 
 
 class Turned(RuntimeError):
-    """The service refuses. reason : full, late, spent, foreign, malformed, ...; status : HTTP's.
+    """Refusal by the service.
 
-    final : nothing more is to be sent. Only ``full`` is not final: another plan comes, ask for a place again,
-    in ``after`` seconds if the service named a time.
+    * reason : full, late, spent, foreign, malformed and others.
+    * status : that of HTTP.
+    * after : seconds to wait, if the service named a time.
+
+    Only ``full`` is not final: ask for a place again, after ``after`` seconds if given.
     """
 
     def __init__(self, status: int, reason: str, words: str, after: float | None = None) -> None:
@@ -98,16 +105,16 @@ class Turned(RuntimeError):
 
     @property
     def final(self) -> bool:
-        """Whether the service will always refuse the same request."""
+        """True if the service will always refuse the same request."""
         return self.reason != "full"
 
 
 @dataclass(frozen=True)
 class Message:
-    """What is sent: ``table`` as JSON. To be kept until it is answered, and sent as it is.
+    """Message to send: ``table`` as JSON. It must be stored until it is answered, and sent unchanged.
 
-    plan : whose number the answer must name. until : when its place ends, in seconds since 1970 by the
-    device's clock; 0 if that is not known.
+    plan : the plan's number, which the answer must name. until : end of its place, in seconds since 1970 by
+    the device's clock; 0 if that is not known.
     """
 
     table: Mapping[str, Any] = field(repr=False)
@@ -115,13 +122,16 @@ class Message:
     until: float = 0.0
 
     def to_bytes(self) -> bytes:
-        """The message in one piece, for a file or a browser's storage; as private as what it tells."""
+        """Return the message as bytes for a file or a browser's storage.
+
+        The bytes are as private as its content.
+        """
         kept = {"discreet": _KEPT, "plan": self.plan, "until": self.until, "table": dict(self.table)}
         return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Message:
-        """The message of :meth:`to_bytes`, also of the JavaScript client. Raises ``ValueError``."""
+        """Return the message of :meth:`to_bytes`, also of the JavaScript client. Raises ``ValueError``."""
         try:
             kept = json.loads(content)
             table, plan, until = kept["table"], kept["plan"], kept["until"]
@@ -135,10 +145,10 @@ class Message:
 
 
 class NoAnswer(ConnectionError):
-    """The service did not answer; whether it has the request is not known.
+    """The service did not answer, so it may or may not have the request.
 
-    messages : those that were sent, unanswered. Keep them, and send the same ones again: a message that was
-    counted already gets the same answer.
+    messages : those that were sent and not answered. Store them, and send the same ones again: a message that
+    was already counted gets the same answer.
     """
 
     def __init__(self, words: str, messages: Sequence[Message] = ()) -> None:
@@ -153,7 +163,7 @@ class NoAnswer(ConnectionError):
 
 @dataclass(frozen=True)
 class Pace:
-    """A client's clock: seconds since 1970, a sleep in seconds, and random numbers in [0, 1) for waits."""
+    """Clock of a client: seconds since 1970, a sleep in seconds, and random numbers in [0, 1) for waits."""
 
     now: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
@@ -161,9 +171,13 @@ class Pace:
 
 
 class Place:
-    """A place in a plan: what to do, and how to tell of it once.
+    """Place in a plan: the policy to follow, and the encoder of one message.
 
-    number : of the plan. policy : (H, S) actions, or (H, S, A) probabilities. seconds : until she is absent.
+    Parameters
+    ----------
+    number : number of the plan.
+    policy : (H, S) actions, or (H, S, A) probabilities.
+    seconds : until the user counts as absent.
     """
 
     def __init__(
@@ -181,7 +195,10 @@ class Place:
         self._told = False
 
     def action(self, h: int, state: int) -> int:
-        """What the policy does at step h in a state; of probabilities, a draw by the system's coins."""
+        """Return the policy's action at step h in a state.
+
+        From probabilities it is drawn by the system's generator.
+        """
         if self.policy.ndim == 2:
             return int(self.policy[h, state])
         at = secrets.randbits(53) / 2**53
@@ -192,23 +209,28 @@ class Place:
 
     @property
     def device(self) -> CountDevice | ReportDevice | Form | None:
-        """What randomizes here, under local and shuffle trust; None where the server is trusted with the
-        record.
+        """Device that randomizes here, under local and shuffle trust.
+
+        None if the server is trusted with the record.
         """
         return _device_of(self._book)
 
     @property
     def guarantee(self) -> MessageGuarantee | None:
-        """What her message gives away by itself; None under central trust: all of it, to the server."""
+        """Privacy loss of the user's message alone.
+
+        None under central trust, where the server sees the record.
+        """
         device = self.device
         return None if device is None else device.guarantee
 
     def message(
         self, states: Sequence[int], actions: Sequence[int], rewards: Sequence[float], coins: Any = None
     ) -> Message:
-        """The message about one trajectory: H + 1 states, H actions, H rewards in the study's units.
+        """Encode the message about one trajectory.
 
-        coins : of the device; by default the operating system's. Raises ``RuntimeError`` the second time.
+        states : H + 1. actions : H. rewards : H, in the study's units. ``coins`` is the device's random
+        generator; by default the operating system's. Raises ``RuntimeError`` the second time.
         """
         if self._told:
             raise RuntimeError("message: was made already; send the same one again, never a second one")
@@ -244,8 +266,9 @@ class Place:
 
 
 def _promise(promised: Any) -> tuple[float, float] | None:
-    """(epsilon, delta) of a message; None where the record itself may be sent, or what a shuffler is to
-    hide.
+    """Return (epsilon, delta) of a message.
+
+    None if the record itself may be sent, or if a shuffler protects it.
     """
     if isinstance(promised, str) and promised in ("central", "shuffle"):
         return None
@@ -280,7 +303,7 @@ def _public_key(key: Any) -> bytes:
             text = Path(key).read_text(encoding="ascii")
         except (OSError, ValueError):
             raise ValueError(f"key = {shown}: {wrong}; no such file can be read") from None
-    if "PRIVATE KEY" in text:  # not repeated: it is a secret
+    if "PRIVATE KEY" in text:  # not printed: it is a secret
         raise ValueError(f"key: is a private key; {wrong}")
     if re.fullmatch(r"\s*[0-9a-fA-F]{64}\s*", text):
         return bytes.fromhex(text)
@@ -295,7 +318,7 @@ def _public_key(key: Any) -> bytes:
 
 
 def _retry_after(answer: httpx.Response, now: float) -> float | None:
-    """Seconds that an answer asks to wait: a number or a date; None if it says nothing of use."""
+    """Return the seconds that an answer asks to wait, from a number or a date; None if unusable."""
     said = answer.headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,9}", said):
         return min(float(said), _MOST_AFTER)
@@ -309,7 +332,7 @@ def _retry_after(answer: httpx.Response, now: float) -> float | None:
 
 
 def _table(answer: httpx.Response) -> dict[str, Any]:
-    """The JSON object of an answer; empty where it is none."""
+    """Return the JSON object of an answer; empty if it is not one."""
     try:
         found = answer.json()
     except (ValueError, RecursionError):
@@ -335,32 +358,34 @@ def _are_results(found: Mapping[str, Any], count: int) -> bool:
 
 
 def _is_of(found: Mapping[str, Any], message: Message) -> bool:
-    """Does a receipt name the message's plan?"""
+    """Return True if a receipt names the message's plan."""
     return type(found.get("plan")) is int and message.plan in (0, found["plan"])
 
 
 class Client:
-    """A policy service at an address.
+    """Client of a policy service at an address.
 
     Parameters
     ----------
-    url : where it is; under shuffle trust, where the shuffler is.
+    url : the address; under shuffle trust, that of the shuffler.
     key : the service's public key: 64 hexadecimal digits, PEM text, or the path of ``service.key.pub``; plans
         that it did not sign are refused.
-    promised : what the person was told: ``"central"`` if the server may see records as they are;
-        ``"shuffle"`` if her message goes to ``shuffler``, which is to let out sums alone; under local trust
-        the largest epsilon that a message may give away, or (epsilon, delta). Whoever serves the study
-        signs its plans, and plans say what is sent: one that asks for more than this is refused.
-    shuffler : its address, without / at the end, as the person was told it; plans that name another are
-        refused.
+    promised : the promise to the user: ``"central"`` if the server may see records unchanged; ``"shuffle"``
+    if
+        the message goes to ``shuffler``, which must release sums alone; under local trust the largest epsilon
+        that a message may cost, or (epsilon, delta). The operator of the study signs its plans, and plans say
+        what is sent: one that asks for more than this is refused.
+    shuffler : its address, without / at the end, as promised to the user; plans that name another are
+    refused.
     identity : of the study, from its statement; plans of another one are refused.
-    tries : how often a request is sent at least before :class:`NoAnswer`; a message is sent until its place
-        ends, however often that is.
-    timeout : seconds until one try is given up.
-    http : an ``httpx.Client`` to use in place of an own one.
+    tries : least number of tries of a request before :class:`NoAnswer`; a message is sent until its place
+    ends,
+        however often that is.
+    timeout : seconds until one try is abandoned.
+    http : an ``httpx.Client`` to use instead of a new one.
     pace : clock, sleep and random numbers.
 
-    Raises ``ValueError`` on an argument of another kind, and ``ImportError`` if ``key`` is given and
+    Raises ``ValueError`` for an argument of another kind, and ``ImportError`` if ``key`` is given and
     ``cryptography`` is not installed.
     """
 
@@ -401,15 +426,15 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._http.close()
 
     # --------------------------------------------------------------------------- what is public
     def plan(self) -> Mapping[str, Any]:
-        """What is published now: ``turn``, ``plans``, ``world``, ``form``, ``over``; asked by its ETag.
+        """Return the current publication; it is fetched by its ETag.
 
-        Raises ``ValueError`` if it is not what was promised, or not signed with the key, and
-        :class:`NoAnswer`.
+        It has ``turn``, ``plans``, ``world``, ``form`` and ``over``. Raises ``ValueError`` if it is not what
+        was promised, or not signed with the key, and :class:`NoAnswer`.
         """
         headers = {"If-None-Match": self._tag} if self._tag else {}
         answer, signed = self._asked("GET", "/plan", 200, _is_plan, cached=bool(self._tag), headers=headers)
@@ -420,11 +445,11 @@ class Client:
         return self._book
 
     def statement(self) -> Mapping[str, Any]:
-        """What is promised to people."""
+        """Return the privacy statement to users."""
         return self._asked("GET", "/statement", 200, lambda found: "identity" in found)[1]
 
     def release(self, number: int) -> Mapping[str, Any]:
-        """The sums that release ``number`` made public."""
+        """Return the sums that release ``number`` made public."""
         return self._asked("GET", f"/releases/{number}", 200, lambda found: found.get("number") == number)[1]
 
     def _check_promise(self, book: Mapping[str, Any]) -> None:
@@ -444,7 +469,7 @@ class Client:
         (most, delta), epsilon = self._promised, math.inf
         if guarantee is not None:
             pure = math.inf if guarantee.epsilon is None else guarantee.epsilon
-            # at a delta two computations may differ in their last digits
+            # at a given delta two computations may differ in the last digits
             epsilon = guarantee.epsilon_at(delta) * (1.0 - 1e-9) if delta > 0.0 else pure
         if not epsilon <= most:
             given = "the record as it is" if guarantee is None else f"epsilon = {epsilon:g}"
@@ -465,7 +490,7 @@ class Client:
 
     # --------------------------------------------------------------------------- taking part
     def place(self, ticket: str) -> Place:
-        """A place for one person. Raises :class:`Turned` where there is none (``full``: ask again later).
+        """Reserve a place for one user. Raises :class:`Turned` if none is left (``full``: ask again later).
 
         The plan is fetched and checked first: a plan that is refused costs no ticket.
         """
@@ -475,12 +500,15 @@ class Client:
         return self._placed(ticket, given, asked)
 
     def places(self, tickets: Sequence[str]) -> list[Place | Turned]:
-        """Places for many, in their order, by one request; the plan is checked first, as in :meth:`place`."""
+        """Reserve places for many users, in their order, by one request.
+
+        The plan is checked first, as in :meth:`place`. tickets : one per user.
+        """
         self.plan()
         asked, many = self._pace.now(), list(tickets)
 
         def complete(found: Mapping[str, Any]) -> bool:
-            """A result for each ticket; of a place, all that makes one."""
+            """Return True if there is a result for each ticket, and a place is complete."""
             if not _are_results(found, len(many)):
                 return False
             return all(one["status"] != "placed" or _is_place(one) for one in found["results"])
@@ -494,10 +522,10 @@ class Client:
         ]
 
     def _to(self, path: str, messages: Sequence[Message] = ()) -> str:
-        """Where tickets and messages go: to the shuffler, where there is one."""
+        """Return the address for tickets and messages: the shuffler's, if there is one."""
         at = self._shuffler
         if at is None and self._promised is not None:
-            try:  # a message may be of an earlier process, which had the plan
+            try:  # a message may come from an earlier process, which had the plan
                 named = (self._book or self.plan()).get("shuffler")
             except NoAnswer as error:
                 raise NoAnswer(str(error), messages) from None
@@ -505,7 +533,7 @@ class Client:
         return path if at is None else f"{at}{path}"
 
     def _placed(self, ticket: str, given: Mapping[str, Any], asked: float) -> Place:
-        for wait in _STALE:  # what is in hand, or in a cache on the way, may be an older one
+        for wait in _STALE:  # the stored plan, or one from a cache, may be an older one
             for plan in self._book.get("plans", ()):
                 if plan["number"] == given["plan"]:
                     place = Place(ticket, given["seconds"], plan, self._book, asked + given["seconds"])
@@ -515,7 +543,7 @@ class Client:
         raise Turned(410, "late", "the plan of this place is not published any more")
 
     def send(self, message: Message) -> Mapping[str, Any]:
-        """Send a message until the service answers: its receipt, ``status`` and ``plan``.
+        """Send a message until the service answers; return its receipt, ``status`` and ``plan``.
 
         Raises :class:`Turned` if the service refuses it, and :class:`NoAnswer`, which carries the message, if
         the time of its place ended without an answer.
@@ -528,7 +556,7 @@ class Client:
         return self._asked("POST", path, 202, counted, True, messages=[message], json=sent)[1]
 
     def send_all(self, messages: Sequence[Message]) -> list[Mapping[str, Any]]:
-        """Many messages by one request: what became of each. Raises as :meth:`send`."""
+        """Send many messages by one request; return the result of each. Raises as :meth:`send`."""
 
         def complete(found: Mapping[str, Any]) -> bool:
             if not _are_results(found, len(messages)):
@@ -553,10 +581,14 @@ class Client:
         messages: Sequence[Message] = (),
         **values: Any,
     ) -> tuple[httpx.Response, dict[str, Any]]:
-        """One request, sent until the service answers it: the answer, and its JSON without the name.
+        """Send one request until the service answers it; return the answer, and its JSON without the name.
 
-        good : the status of success; 200 is one, too. complete : is its JSON what was asked for? named : must
-        it name the service? cached : may the answer be 304?
+        Parameters
+        ----------
+        good : the status of success; 200 is also one.
+        complete : returns True if the JSON has the requested content.
+        named : True if the JSON must name the service.
+        cached : True if the answer may be 304.
         """
         until = max((one.until for one in messages), default=0.0)
         count, pace = 0, self._pace

@@ -1,8 +1,8 @@
-"""Vectors of noisy integers as bytes: the payload of counts and of linear sums.
+"""Encoding of vectors of noisy integers as bytes: the payload of counts and of linear sums.
 
-For each block of cells that have one scale: one byte w in 1 .. 8, then its integers, w bytes each, signed
-(two's complement), little-endian, where w is the least in which all of them fit. The length depends on the
-noisy integers and on nothing else: it tells no more than the message does.
+A block is a run of cells that have one scale. It is written as one byte w in 1 .. 8, then its integers, w
+bytes each, signed (two's complement), little-endian. w is the least width in which all of them fit. The
+length depends on the noisy integers only, so that it reveals no more than the message does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["packed", "unpacked"]
 
 
 def packed(cells: Ints, offsets: Ints) -> bytes:
-    """(cells,) integers, block after block; ``offsets`` (blocks + 1,) says where each begins."""
+    """Return the bytes of (cells,) integers, block by block; ``offsets`` (blocks + 1,) has each start."""
     parts = []
     for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         block = cells[begin:end]
@@ -54,6 +54,6 @@ def unpacked(payload: bytes, offsets: Ints) -> Ints:
 
 
 def _fits(block: Ints, width: int) -> bool:
-    """Are all of them in the range of signed integers of so many bytes?"""
+    """Return True if all of them are in the range of signed integers of ``width`` bytes."""
     half = 1 << (8 * width - 1)
     return bool(block.size == 0 or (block.min() >= -half and block.max() <= half - 1))

@@ -1,29 +1,30 @@
-r"""The device of a local user of linear sums: her contribution, noise of her own on every cell, one message.
+r"""Device of a local user of linear sums: the contribution, independent noise on every cell, one message.
 
-Source: Luyo et al. 2021 (local algorithms). Who takes part gets three public things: the form of the session
-(:class:`LinearDevice`: features, contracts, noise), once; a plan's number; and either the plan itself, a
-policy with its context, or what it can be computed from (:mod:`discreet.device.linear_planning`). What leaves
-the device is the noisy message alone.
+Source: Luyo et al. 2021 (local algorithms). A participant gets three public objects: the form of the session
+(:class:`LinearDevice`: features, contracts, noise), the number of each plan, and the plan itself. The plan is
+a policy with its context. Instead of the plan it may get the data to compute it
+(:mod:`discreet.device.linear_planning`). Only the noisy message leaves the device.
 
     device = LinearDevice.from_bytes(published)         # session.device.to_bytes()
+
     message = device(number, context, states, actions, rewards)   # the session takes the bytes
 
 Contributions. With x, y of :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` or ``GramQuery``,
 the statistics are upper triangles of x x^T and vectors x y. They are projected into the contracts that the
-form states, by a map that never raises, and every cell, visited or not, gets noise: whatever the context
-says, a message is as private as the contracts and scales of the form make it. The server's own sessions and
-simulations use this code, so there is one encoder.
+form states, by a map that never raises, and every cell, visited or not, gets noise. The privacy of a message
+therefore depends on the contracts and scales of the form only, whatever the context contains. The server's
+sessions and simulations use this code too, so that only one encoder exists.
 
-Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, x and y are truncated to
-public grids (:data:`GRID`), so that a contribution is a vector of integers that breaks no contract, and noise
+Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, and x and y are truncated
+to public grids (:data:`GRID`). A contribution is then a vector of integers that breaks no contract, and noise
 is discrete. A message in bytes needs that. The payload of its envelope
 (:mod:`discreet.device.message_envelope`) are the integers, block by block
 (:mod:`discreet.device.integer_encoding`).
 
-What one message gives away (:attr:`LinearDevice.guarantee`): the lemmas of
-:mod:`discreet.mechanisms.linear.sensitivities`, at the bounds into which this code projects and at the scales
-that it draws with. A form whose units or blocks are not those of its contributions, or that claims what its
-features do not keep (nonnegative, of such a norm), states nothing and raises.
+Privacy loss of one message (:attr:`LinearDevice.guarantee`): it follows from the lemmas of
+:mod:`discreet.mechanisms.linear.sensitivities`, with the bounds of the projection and the scales of the noise
+in this code. The guarantee raises if the form's units or blocks are not those of its contributions, or if the
+form claims properties that its features lack (nonnegative coordinates, a norm bound).
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ SUCCESSORS, MODEL_REWARDS = "successors", "rewards"
 VISITS, CENTERED_REWARDS = "visits", "centered_reward_sums"
 
 GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})  # symmetric matrices
-FLAT_SPAN = 1e-9  # of b: a smaller range of values contributes nothing
+FLAT_SPAN = 1e-9  # share of b: a smaller range of values contributes nothing
 _SLACK = 1e-12  # relative: rounding of a norm
-GRID = 2.0**-12  # of contributions under exact noise, in units of a power of two above their bound
+GRID = 2.0**-12  # grid of contributions under exact noise, in units of a power of two above their bound
 
 __all__ = [
     "CENTERED_REWARDS", "FLAT_SPAN", "GRAM", "GRAMS", "GRID", "MODEL_REWARDS", "RESPONSE", "REWARD_GRAM",
@@ -74,16 +75,16 @@ __all__ = [
 def projected(
     x: NDArray[Any], y: NDArray[Any], bound: ArrayLike, low: ArrayLike, high: ArrayLike
 ) -> tuple[Floats, Floats]:
-    """x (..., d) scaled back to ||x|| <= bound, y (...) clipped to [low, high]; what is not finite becomes 0.
+    """Scale x (..., d) back to ||x|| <= bound, clip y (...) to [low, high]; non-finite values become 0.
 
-    The map of contributions into their contract: fixed in advance, it never raises.
+    This map of contributions into their contract is fixed in advance, and it never raises.
     """
     x = np.array(x, np.float64)
     x[~np.isfinite(x).all(axis=-1)] = 0.0
     top = np.maximum(np.abs(x).max(axis=-1, initial=0.0, keepdims=True), np.finfo(np.float64).tiny)
-    unit = x / top  # norms of it neither overflow nor vanish
+    unit = x / top  # its norms neither overflow nor vanish
     length = np.linalg.norm(unit, axis=-1, keepdims=True)
-    far = length > np.asarray(bound) / np.maximum(top, 1e-200)  # that small is inside any bound
+    far = length > np.asarray(bound) / np.maximum(top, 1e-200)  # values this small are inside any bound
     shrunk = unit * (np.asarray(bound) * (1 - 1e-15) / np.where(far, length, 1.0))
     x = np.where(far, shrunk, x)
     y = np.array(y, np.float64)
@@ -91,9 +92,9 @@ def projected(
 
 
 def within_l1(x: Floats, most: Floats) -> Floats:
-    """x (..., d) scaled back to ||x||_1 <= most where it is beyond by more than rounding.
+    """Scale x (..., d) back to ||x||_1 <= most if it exceeds that by more than rounding.
 
-    Features that keep their contract are never moved; noise on l1 sensitivities holds for others too.
+    Features that keep their contract are never changed; noise on l1 sensitivities holds for others too.
     """
     size = np.abs(x).sum(axis=-1, keepdims=True)
     far = size > most * (1 + _SLACK)
@@ -101,12 +102,12 @@ def within_l1(x: Floats, most: Floats) -> Floats:
 
 
 def power_of_two(bound: float) -> float:
-    """The least power of two that is at least the bound."""
+    """Return the least power of two that is at least the bound."""
     return 2.0 ** math.ceil(math.log2(bound))
 
 
 def outer(x: Floats) -> Floats:
-    """(n, d (d + 1) / 2) upper triangles of x x^T for rows x (n, d): the diagonal, then what is above it."""
+    """Return (n, d (d + 1) / 2) upper triangles of x x^T for rows x (n, d): the diagonal, then the rest."""
     above = _above(x.shape[1])
     return np.concatenate([x * x, x[:, above[0]] * x[:, above[1]]], axis=1)
 
@@ -119,9 +120,11 @@ def _above(d: int) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A plan's public arrays as contributions use them: read once from its context, into private copies.
+    """Public arrays of a plan in the form for contributions: read once from its context, as private copies.
 
-    values : by family of the response, (n, S) what y is at each next state.
+    Parameters
+    ----------
+    values : by family of the response, (n, S) y at each next state.
     roots : (n, S, A) square roots of weights, of the first pair; None: 1.
     """
 
@@ -134,7 +137,7 @@ Scales = Mapping[tuple[str, int], float]
 
 @dataclass(frozen=True)
 class PairForm:
-    """x x^T and x y at steps 0 .. n - 1: names, bounds of ||x||_2 and ||x||_1, and the range of y at each."""
+    """Names, bounds of ||x||_2 and ||x||_1, and ranges of y, for x x^T and x y at steps 0 .. n - 1."""
 
     matrix: str
     vector: str
@@ -155,7 +158,7 @@ class PairForm:
             )
 
     def target_unit(self, step: int, grid: int) -> float:
-        """The unit of y under exact noise."""
+        """Return the unit of y under exact noise."""
         if self.matrix == REWARD_GRAM:
             return 1.0 / grid
         return GRID * power_of_two(self.high[step])
@@ -163,7 +166,7 @@ class PairForm:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Form(ABC):
-    """What both kinds share: sizes, the public mask (S, A) of admissible actions, families in order."""
+    """Common part of both forms: sizes, public mask (S, A) of admissible actions, families in order."""
 
     KIND: ClassVar[str]
 
@@ -184,18 +187,18 @@ class _Form(ABC):
     @property
     @abstractmethod
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Family to shape, the first axis is the step: matrices (n, d, d), others (n, ...)."""
+        """Shape of each family. The first axis is the step: matrices (n, d, d), others (n, ...)."""
 
     @abstractmethod
     def unit(self, family: str, step: int, grid: int) -> float:
-        """The unit of a cell under exact noise, with rewards on multiples of 1 / grid."""
+        """Return the unit of a cell under exact noise, with rewards on multiples of 1 / grid."""
 
     @abstractmethod
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
-        """mu (epsilon for Laplace noise) of what is independent, at scales by (family, step).
+        """Return mu (epsilon for Laplace noise) of each independent part, at scales by (family, step).
 
-        Of a matrix the scale is that of GOE noise that hides as little as its own. Raises ``ValueError``
-        where the contributions need not keep what the form claims of them.
+        For a matrix the scale is that of GOE noise with the same protection as its own noise. Raises
+        ``ValueError`` if the contributions may violate the form's claims.
         """
 
     # ------------------------------------------------------------------ the flat vector
@@ -213,7 +216,7 @@ class _Form(ABC):
 
     @cached_property
     def offsets(self) -> Ints:
-        """(blocks + 1,) where each block begins in the flat vector."""
+        """(blocks + 1,) start of each block in the flat vector."""
         sizes = []
         for name, _, diagonal in self.blocks:
             shape = self.shapes[name][1:]
@@ -222,20 +225,26 @@ class _Form(ABC):
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def units(self, grid: int) -> Floats:
-        """(blocks,) of exact noise: see :meth:`unit`."""
+        """Return (blocks,) units of exact noise: see :meth:`unit`."""
         return np.array([self.unit(name, step, grid) for name, step, _ in self.blocks])
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
-        """One flat vector."""
+        """Return one flat vector."""
         return np.concatenate([np.asarray(tables[name], np.float64).ravel() for name in self.names])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MixtureForm(_Form):
-    """Contributions of value-targeted regression: see ``MixtureQuery``.
+    """Form of contributions to value-targeted regression: see ``MixtureQuery``.
 
-    columns : (S, A, d, S) of the features. targets : "raw", "centred" or "span". bounds : (H - 1) b_{h+1}.
-    largest_weight : W. psi : (S A, p) features of rewards, or None. tabular : rewards by pairs.
+    Parameters
+    ----------
+    columns : (S, A, d, S) of the features.
+    targets : "raw", "centred" or "span".
+    bounds : (H - 1) b_{h+1}.
+    largest_weight : W.
+    psi : (S A, p) features of rewards, or None.
+    tabular : rewards by pairs.
     """
 
     KIND: ClassVar[str] = "mixture"
@@ -250,7 +259,7 @@ class MixtureForm(_Form):
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Family to shape."""
+        """Shape of each family."""
         found: dict[str, tuple[int, ...]] = {}
         for pair in self.pairs:
             n, d = len(pair.bounds), self._features_of(pair).shape[1]
@@ -261,14 +270,14 @@ class MixtureForm(_Form):
         return found
 
     def _features_of(self, pair: PairForm) -> Floats:
-        """(S A, d, S) or (S A, d) what its x are made of."""
+        """Return the (S A, d, S) or (S A, d) features from which its x are computed."""
         if pair.matrix == REWARD_GRAM:
             assert self.psi is not None
             return self.psi
         return self.columns.reshape(-1, *self.columns.shape[2:])
 
     def unit(self, family: str, step: int, grid: int) -> float:
-        """The unit of a cell under exact noise."""
+        """Return the unit of a cell under exact noise."""
         for pair in self.pairs:
             ux = GRID * power_of_two(pair.bounds[min(step, len(pair.bounds) - 1)])
             if family == pair.matrix:
@@ -278,7 +287,7 @@ class MixtureForm(_Form):
         return 1.0 if family == VISITS else 1.0 / grid
 
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
-        """Lemma 3 of every pair at every step, then of tabular rewards."""
+        """Return the loss by lemma 3 of every pair at every step, then that of tabular rewards."""
         found = []
         for pair in self.pairs:
             self._check(pair)
@@ -295,9 +304,9 @@ class MixtureForm(_Form):
         return found
 
     def _check(self, pair: PairForm) -> None:
-        """Raise ``ValueError`` unless contributions lie as the pair's row of the lemma says.
+        """Raise ``ValueError`` unless contributions satisfy the pair's row of the lemma.
 
-        Norms and ranges are kept by projection; where y begins, and that x >= 0, is not.
+        Projection enforces norms and ranges. It enforces neither the lower end of y nor x >= 0.
         """
         low, high = np.array(pair.low), np.array(pair.high)
         centred = pair.target == "centred"
@@ -309,7 +318,7 @@ class MixtureForm(_Form):
                 raise ValueError(f"form: x of {pair.matrix!r} can be below 0, against 'raw-nonneg'")
 
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
-        """``values`` (H + 1, S), projected to [0, b], centred and scaled; ``weights`` (H - 1, S, A).
+        """Read ``values`` (H + 1, S), projected to [0, b], centred and scaled; ``weights`` (H - 1, S, A).
 
         Raises ``ValueError`` if one is missing, of another shape, or not finite.
         """
@@ -342,7 +351,10 @@ class MixtureForm(_Form):
     def tables(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, grid: int | None = None
     ) -> dict[str, Floats]:
-        """One user's summand by family, matrices as their upper triangles; on a grid: integers, in units."""
+        """Return one user's summand by family, matrices as upper triangles.
+
+        With a ``grid``: integers, in units.
+        """
         found: dict[str, Floats] = {}
         every = states[:-1] * self.actions + actions
         for pair in self.pairs:
@@ -381,9 +393,13 @@ class MixtureForm(_Form):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GramForm(_Form):
-    """Contributions of linear MDPs, model form: see ``GramQuery``.
+    """Form of contributions to linear MDPs, model form: see ``GramQuery``.
 
-    rows : (S A, d) features. bound, l1 : of their norms. nonneg : none of their coordinates is below 0.
+    Parameters
+    ----------
+    rows : (S A, d) features.
+    bound, l1 : of their norms.
+    nonneg : True if none of their coordinates is below 0.
     steps : that have a Gram matrix.
     """
 
@@ -397,7 +413,7 @@ class GramForm(_Form):
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Family to shape."""
+        """Shape of each family."""
         d = self.rows.shape[1]
         every = {
             GRAM: (self.steps, d, d), SUCCESSORS: (self.horizon - 1, d, self.states),
@@ -406,12 +422,12 @@ class GramForm(_Form):
         return {name: every[name] for name in self.names}
 
     def unit(self, family: str, step: int, grid: int) -> float:
-        """The unit of a cell under exact noise."""
+        """Return the unit of a cell under exact noise."""
         ux = GRID * power_of_two(self.bound)
         return ux * {GRAM: ux, SUCCESSORS: 1.0 / self.states, MODEL_REWARDS: 1.0 / grid}[family]
 
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
-        """Lemma 5 of every step, of the families that it has."""
+        """Return the loss by lemma 5 of every step, for the families that it has."""
         b, a, states = self.bound, self.l1, max(2, self.states)
         kept = np.linalg.norm(self.rows, axis=1).max() <= b * (1 + _SLACK)
         kept &= np.abs(self.rows).sum(axis=1).max() <= a * (1 + _SLACK)
@@ -434,13 +450,16 @@ class GramForm(_Form):
         return found
 
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
-        """Contributions need no context."""
+        """Return nothing to prepare: contributions need no context."""
         return Prepared({})
 
     def tables(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, grid: int | None = None
     ) -> dict[str, Floats]:
-        """One user's summand by family, matrices as their upper triangles; on a grid: integers, in units."""
+        """Return one user's summand by family, matrices as upper triangles.
+
+        With a ``grid``: integers, in units.
+        """
         x = self.rows[states[:-1] * self.actions + actions]
         if grid is not None:
             x = np.trunc(x / (GRID * power_of_two(self.bound)))
@@ -470,17 +489,17 @@ def _floats(name: str, value: Any, shape: tuple[int, ...]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinearDevice:
-    """The form of a local session, and what a device does with it: public, fixed before data.
+    """Public form of a local session, fixed before data, and the encoder of a device.
 
     Parameters
     ----------
     form : MixtureForm or GramForm
     family : "gaussian" or "laplace"
-    offsets : (blocks + 1,) where each block of cells with one scale begins.
+    offsets : (blocks + 1,) start of each block of cells with one scale.
     scales : (blocks,) of one device's noise, in ``units``.
     units : (blocks,) of the cells: 1 without a grid.
     grid : of rewards, with exact noise; None: noise in floating point, for simulation.
-    session : a number in [0, 2^64) that tells this session from any other one.
+    session : a number in [0, 2^64) that differs from that of any other session.
     """
 
     form: MixtureForm | GramForm
@@ -499,10 +518,13 @@ class LinearDevice:
     def cells(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, coins: NoiseCoins
     ) -> Floats:
-        """One user's noisy cells, in units; rounds rewards first, if there is a grid.
+        """Return one user's noisy cells, in units; rewards are rounded first if there is a grid.
 
-        prepared : the plan's public arrays. states (H + 1,), actions (H,), rewards (H,) in [0, 1] : her
-        episode. coins : the source of her noise, ``SecureRng()`` for a real person.
+        Parameters
+        ----------
+        prepared : the plan's public arrays.
+        states, actions, rewards : (H + 1,), (H,) and (H,) in [0, 1], the user's episode.
+        coins : the source of the noise, ``SecureRng()`` for a real user.
         """
         if self.grid is not None:
             rewards = checked_on_grid(coins.rounded(rewards, self.grid), self.grid)
@@ -520,10 +542,10 @@ class LinearDevice:
         rewards: Any,
         coins: SealingCoins | None = None,
     ) -> bytes:
-        """The message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
+        """Encode the message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
 
-        By default with the operating system's coins. Raises ``ValueError``, on the device, on a record or
-        context out of range, and where the session has no exact noise.
+        ``coins`` is the device's random generator; by default the operating system's. Raises ``ValueError``,
+        on the device, for a record or ``context`` out of range, and if the session has no exact noise.
         """
         if self.grid is None:
             raise ValueError("grid = None: a message in bytes needs a session with exact noise (Secure())")
@@ -534,7 +556,10 @@ class LinearDevice:
 
     @cached_property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away: the module's head. ``ValueError`` on a form that does not fit."""
+        """Privacy loss of one message, as derived in the module docstring.
+
+        Raises ``ValueError`` for a form that does not fit.
+        """
         form, laplace = self.form, self.family == "laplace"
         units = np.ones(len(form.blocks)) if self.grid is None else form.units(self.grid)
         if form.names != tuple(form.shapes):
@@ -557,17 +582,20 @@ class LinearDevice:
 
     # ------------------------------------------------------------------------------ in bytes
     def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
-        """The message of ``plan`` with the integers ``cells``. nonce : random bytes of its own."""
+        """Write the message of ``plan`` with the integers ``cells``. nonce : its random bytes."""
         return Envelope("sums", plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
     def read(self, plan: int, message: Any) -> tuple[bytes, Ints]:
-        """Return nonce and (cells,) integers of a message to ``plan``, or raise ``MessageRejected``."""
+        """Return the nonce and the (cells,) integers of a message to plan ``plan``.
+
+        Raises :class:`Refused` if it is not such a message.
+        """
         found = opened(message, "sums", self.digest, plan)
         return found.nonce, blocks.unpacked(found.payload, self.offsets)
 
     @cached_property
     def digest(self) -> bytes:
-        """16 bytes that tell this form from any other one."""
+        """16 bytes that identify this form."""
         return forms.digest_of(self.to_bytes())
 
     def to_bytes(self) -> bytes:
@@ -588,7 +616,7 @@ class LinearDevice:
 
     @classmethod
     def from_bytes(cls, published: bytes) -> LinearDevice:
-        """The device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
+        """Return the device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
         kind, plain = forms.taken_apart(published, tuple(one.KIND for one in (MixtureForm, GramForm)))
         own = {name.removeprefix("form."): value for name, value in plain.items() if name.startswith("form.")}
         try:

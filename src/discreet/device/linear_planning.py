@@ -1,12 +1,13 @@
-r"""The plan of UCRL-VTR and UCRL-VTR+ from a public solution, on the server or on a user's device.
+r"""Plan of UCRL-VTR and UCRL-VTR+ from a public solution, on the server or on a user's device.
 
 A release is solved on the server (w-hat, a factor of Lambda^-1 and the width of each step: H d^2 numbers).
-What is left, optimistic values backward from V_H = 0, needs the public features alone, and so a device can
-do it by itself (Luyo et al. 2021, local algorithms): nobody has to tell a person what to do. The learner
-(:mod:`discreet.learners.online.ucrl_vtr`, with the formulas) uses this code too.
+The remaining step, optimistic values backward from V_H = 0, needs the public features alone. A device can
+therefore do it by itself (Luyo et al. 2021, local algorithms), without instructions from the server. The
+learner (:mod:`discreet.learners.online.ucrl_vtr`, with the formulas) uses this code too.
 
-Ties. The server breaks them by coins that it publishes with the policy; a device takes the first maximiser,
-or any (:func:`greedy_action`): regret bounds hold for each, and privacy asks nothing of a policy.
+Ties. The server breaks them by random draws that it publishes with the policy; a device takes the first
+maximiser, or a random one (:func:`greedy_action`). Regret bounds hold for each, and privacy does not depend
+on the policy.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ __all__ = ["Optimistic", "Solution", "Solved", "Target", "greedy_action", "optim
 class Solved:
     """One pair, solved at every step.
 
-    weights (n, d) : w-hat; factor (n, d, d) : F with F F^T = Lambda^-1; width (n,) : beta at scale 1; plain
-    (n,) : one that does not need the weights to bound variances (UCRL-VTR+), else the same.
+    Parameters
+    ----------
+    weights : (n, d) w-hat.
+    factor : (n, d, d) F with F F^T = Lambda^-1.
+    width : (n,) beta at scale 1.
+    plain : (n,) a width that does not need the weights to bound variances (UCRL-VTR+), else the same.
     """
 
     weights: Floats
@@ -41,9 +46,13 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """All that a plan is made from: public, a function of one release.
+    """All inputs of a plan: public, a function of one release.
 
-    rewards (H, S, A) : known, or optimistic estimates. scale : of bonuses. tops : (H,) bounds of Q.
+    Parameters
+    ----------
+    rewards : (H, S, A) known, or optimistic estimates.
+    scale : of bonuses.
+    tops : (H,) bounds of Q.
     second, variances : of UCRL-VTR+, the second moments and the least and largest sigma^2.
     """
 
@@ -56,7 +65,14 @@ class Solution:
 
 
 class Optimistic(NamedTuple):
-    """values (H + 1, S); q (H, S, A), of inadmissible actions too; weights (H - 1, S, A) or None."""
+    """Optimistic values.
+
+    Parameters
+    ----------
+    values : (H + 1, S).
+    q : (H, S, A), of inadmissible actions too.
+    weights : (H - 1, S, A) or None.
+    """
 
     values: Floats
     q: Floats
@@ -64,12 +80,12 @@ class Optimistic(NamedTuple):
 
     @property
     def context(self) -> dict[str, Floats]:
-        """Of the plan: what contributions are made with."""
+        """Return the plan's data that contributions need."""
         return {"values": self.values} | ({} if self.weights is None else {"weights": self.weights})
 
 
 class Target(NamedTuple):
-    """V_{h+1} as it is regressed: (S,) V - c; c; m; the least and the largest possible (V - c) / m."""
+    """Regressed form of V_{h+1}: (S,) V - c; c; m; the least and the largest possible (V - c) / m."""
 
     centred: Floats
     centre: float
@@ -79,7 +95,7 @@ class Target(NamedTuple):
 
 
 def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
-    """V_{h+1} (S,) as :meth:`MixtureForm.prepared` centres and scales it."""
+    """Return V_{h+1} (S,) centred and scaled as in :meth:`MixtureForm.prepared`."""
     b = form.bounds[h]
     if form.targets == "raw":
         return Target(values, 0.0, 1.0, 0.0, b)
@@ -92,9 +108,9 @@ def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
 
 
 def optimistic_action(form: MixtureForm, solution: Solution) -> Optimistic:
-    """Optimistic values, backward: the formulas are those of :mod:`discreet.learners.online.ucrl_vtr`.
+    """Compute optimistic values backward, by the formulas of :mod:`discreet.learners.online.ucrl_vtr`.
 
-    form : of the device's session (``device.form``). solution : what the server broadcast
+    ``form`` is that of the device's session (``device.form``). ``solution`` is published by the server
     (``learner.solution(state)``). Returns Q (H, S, A) and the context that contributions need.
     """
     horizon, states, actions = form.horizon, form.states, form.actions
@@ -118,10 +134,15 @@ def optimistic_action(form: MixtureForm, solution: Solution) -> Optimistic:
 def greedy_action(
     q: Floats, mask: NDArray[np.bool_] | None = None, below: Callable[[int], int] | None = None
 ) -> NDArray[np.int64]:
-    """(H, S) the first of the best admissible actions; with ``below`` (uniform integers in [0, n)) any.
+    """Return (H, S) the first of the best admissible actions; with ``below``, a random one of them.
 
-    q : (H, S, A), at least 0. mask : (S, A), True where an action is admissible; None: all are. Nothing is
-    checked: a device plans with what its session's form and the server's broadcast gave it.
+    Nothing is checked: a device plans with the data of its session's form and of the server's publication.
+
+    Parameters
+    ----------
+    q : (H, S, A), at least 0.
+    mask : (S, A), True where an action is admissible; None: all are.
+    below : uniform integers in [0, n).
     """
     table = q if mask is None else np.where(mask, q, -1.0)
     best = table == table.max(axis=2, keepdims=True)
@@ -135,13 +156,13 @@ def greedy_action(
 
 
 def _features_of(form: MixtureForm, values: Floats) -> Floats:
-    """phi_v (S, A, d) of values (S,)."""
+    """Return phi_v (S, A, d) of values (S,)."""
     columns = form.columns
     return np.asarray((columns.reshape(-1, form.states) @ values).reshape(columns.shape[:3]))
 
 
 def _lengths(phi: Floats, factor: Floats) -> Floats:
-    """(S, A) ||phi||_{Lambda^-1} of phi (S, A, d)."""
+    """Return (S, A) ||phi||_{Lambda^-1} of phi (S, A, d)."""
     turned = phi @ factor
     return np.asarray(np.sqrt(np.einsum("sad,sad->sa", turned, turned)))
 
@@ -149,7 +170,7 @@ def _lengths(phi: Floats, factor: Floats) -> Floats:
 def _variances(
     form: MixtureForm, solution: Solution, target: Target, phi: Floats, lengths: Floats, h: int
 ) -> Floats:
-    """(S, A) sigma^2 = clip(Var + E, var_floor, var_max), in the units of targets."""
+    """Return (S, A) sigma^2 = clip(Var + E, var_floor, var_max), in the units of targets."""
     first, second, scale = solution.first, solution.second, solution.scale
     assert second is not None
     rho = max(-target.low, target.high)

@@ -1,4 +1,4 @@
-"""What replacing one user moves in linear statistics: the formulas, for devices and servers alike.
+"""Sensitivity formulas of linear statistics when one user is replaced, for devices and servers.
 
 Statements and proofs: :mod:`discreet.mechanisms.linear.sensitivities` (lemmas 1 to 5), whose checked
 functions call these.
@@ -12,7 +12,7 @@ __all__ = ["gram_l1", "model_mu", "pair_mu", "successor_l1", "tabular_loss", "ve
 
 
 def pair_mu(alpha: float, beta: float, target: str) -> float:
-    """Lemma 3: the exact mu of a Gram matrix and a vector together."""
+    """Return the exact mu of a Gram matrix and a vector together (lemma 3)."""
     if target == "raw":
         return math.sqrt((alpha + beta) ** 2 / alpha if beta <= alpha else 4 * beta)
     if target == "raw-nonneg":
@@ -21,7 +21,7 @@ def pair_mu(alpha: float, beta: float, target: str) -> float:
 
 
 def model_mu(alpha: float, beta: float, gamma: float, states: int, nonneg: bool) -> float:
-    """Lemma 5: the exact mu of Gram matrix, next-state matrix and centred rewards together."""
+    """Return the exact mu of Gram matrix, next-state matrix and centred rewards together (lemma 5)."""
     rest, low = 1.0 - 1.0 / states, 0.0 if nonneg else -1.0
     # between the ends and the kink at 0 each branch is a downward parabola: alpha (1 - t^2) + slope t + const
     found = 0.0
@@ -40,22 +40,22 @@ def model_mu(alpha: float, beta: float, gamma: float, states: int, nonneg: bool)
 
 
 def gram_l1(bound: float, l1: float) -> float:
-    """a^2 + b^2, of the upper triangle of the sum of phi phi^T."""
+    """Return a^2 + b^2, the l1 sensitivity of the upper triangle of the sum of phi phi^T."""
     return l1**2 + bound**2
 
 
 def vector_l1(l1: float, span: float, target: str) -> float:
-    """a c centred, 2 a c raw, of the sum of phi y."""
+    """Return the l1 sensitivity of the sum of phi y: a c centred, 2 a c raw."""
     return (1.0 if target == "centred" else 2.0) * l1 * span
 
 
 def successor_l1(l1: float, states: int) -> float:
-    """4 a (1 - 1/S), of the sum of phi (e_{s'} - 1/S)^T."""
+    """Return 4 a (1 - 1/S), the l1 sensitivity of the sum of phi (e_{s'} - 1/S)^T."""
     return 4.0 * l1 * (1.0 - 1.0 / states)
 
 
 def tabular_loss(visits: float, rewards: float, laplace: bool) -> float:
-    """Of one pair's count and of r - 1/2 there, at these scales, a pair being replaced.
+    """Return the loss of one pair's count and of its r - 1/2, at these scales, if a pair is replaced.
 
     Different pairs: two counts move by 1, two sums by at most 1/2; one pair: a sum moves by at most 1.
     """

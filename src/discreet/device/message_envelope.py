@@ -1,4 +1,4 @@
-r"""One envelope for everything that a device sends: local, shuffled and linear messages, in bytes.
+r"""Envelope of everything that a device sends: local, shuffled and linear messages, in bytes.
 
 Layout, integers little-endian and unsigned::
 
@@ -6,35 +6,37 @@ Layout, integers little-endian and unsigned::
     4   1  version of this layout, 1
     5   1  kind of the payload: 1 counts, 2 reports, 3 bits, 4 sums
     6   2  zero
-    8   8  number of the plan that the user was given
+
+    8   8  number of the user's plan
     16  16 digest of the form that the payload was made for (:mod:`discreet.device.session_config`)
     32  16 nonce: fresh random bytes of the device
+
     48  4  n, bytes of the payload
     52  n  payload
     .   4  CRC-32 (that of zlib and PNG) of all bytes before
 
-The payloads stand where they are made: counts in :mod:`discreet.device.count_device`, reports in
+The payloads are defined by their modules: counts in :mod:`discreet.device.count_device`, reports in
 :mod:`discreet.device.randomized_response_device`, bits in :mod:`discreet.device.shuffle_payload`, sums in
-:mod:`discreet.device.linear_device`. A reader refuses whatever is not exactly of this layout; that a bit fell
-over on the way is seen by the last four bytes, wherever it was (they guard against accidents, not against
-forgers: anybody can compute them).
+:mod:`discreet.device.linear_device`. A reader refuses all bytes that are not exactly of this layout. The last
+four bytes detect a bit flipped in transmission, wherever it was. They protect against accidents, not against
+forgery: anyone can compute them.
 
-**Sent twice, counted once.** Whoever loses her connection sends the same bytes again. A session takes each
-(number of the plan, nonce) once, also after it was saved and restored; the copy is :class:`MessageRejected`
-with the reason ``replayed``, which a service answers as "already counted". A device keeps its bytes until it
-has an answer, and never encodes one trajectory twice, whatever the answer is: two messages about one
-trajectory cost what two people's cost. (A nonce tells a copy from a second message. It does not tell who sent
-it: that every person sends one message is for the door of the service to see to.) Two honest nonces of n
-messages are equal with probability below n^2 / 2^129.
+**Sent twice, counted once.** A user who loses the connection sends the same bytes again. A session accepts
+each (number of the plan, nonce) once, also after it was saved and restored. The copy is
+:class:`MessageRejected` with the reason ``replayed``; a service answers "already counted". A device keeps its
+bytes until it has an answer, and never encodes one trajectory twice, whatever the answer is: two messages
+about one trajectory cost as much privacy as the messages of two users. (A nonce distinguishes a copy from a
+second message. It does not identify the sender: the service must ensure that every user sends one message.)
+Two honest nonces of n messages are equal with probability below n^2 / 2^129.
 
-**What the envelope adds to what is guaranteed: nothing.** Write m for the payload, x for the trajectory, and
-v for the nonce, drawn by coins that nothing else uses and that see no data: P(m, v | x) = P(m | x) P(v), so
-that every ratio P(m, v | x) / P(m, v | x') and every divergence of the two laws is that of the payload
-alone. The rest of the header is a function of what is public (kind, plan, form) and of the payload (its
-length, the check). Who sent a message, and when, is not in it; the transport knows.
+**The envelope adds nothing to the privacy loss.** Write m for the payload, x for the trajectory, and v for
+the nonce. The nonce is drawn from randomness that nothing else uses and that does not see the data. Therefore
+P(m, v | x) = P(m | x) P(v): every ratio P(m, v | x) / P(m, v | x') and every divergence of the two
+distributions is that of the payload alone. The rest of the header is a function of public values (kind, plan,
+form) and of the payload (its length, the check). Sender and time are not in it; the transport knows them.
 
-Under the shuffle model the nonce would join a message to the connection that it came by. The shuffler takes
-off the whole envelope, nonce included, before anything is let out: what leaves it are sums over a batch.
+Under the shuffle model the nonce would link a message to the connection that delivered it. The shuffler
+removes the whole envelope, nonce included, before it releases sums over a batch; it releases nothing else.
 """
 
 from __future__ import annotations
@@ -49,10 +51,10 @@ from numpy.typing import NDArray
 MAGIC, VERSION = b"dscr", 1
 HEADER, TAIL = 52, 4
 NONCE = DIGEST = 16
-MOST_BYTES = 2**32 - 1  # of a payload
+MOST_BYTES = 2**32 - 1  # largest payload
 
 Kind = Literal["counts", "reports", "bits", "sums"]
-KINDS: tuple[Kind, ...] = ("counts", "reports", "bits", "sums")  # their codes count from 1
+KINDS: tuple[Kind, ...] = ("counts", "reports", "bits", "sums")  # their codes start at 1
 Reason = Literal["malformed", "foreign", "late", "replayed", "full"]
 
 __all__ = [
@@ -62,7 +64,7 @@ __all__ = [
 
 
 class MessageRejected(ValueError):
-    """A message that was not added.
+    """Message that was not added.
 
     ``reason`` : malformed, foreign, late, replayed, or full. ``words`` : the same in a sentence.
     """
@@ -76,32 +78,39 @@ class MessageRejected(ValueError):
 
 
 class WordCoins(Protocol):
-    """A source of random words."""
+    """Source of random words."""
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """``size`` independent uniform words of 64 bits."""
+        """Return ``size`` independent uniform words of 64 bits."""
         ...
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
-    """An integer in [low, high], or ``ValueError``."""
+    """Return an integer in [low, high], or raise ``ValueError``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
         raise ValueError(f"{name} = {value!r}: must be an integer in [{low}, {high}]")
     return int(value)
 
 
 def drawn_nonce(coins: WordCoins) -> bytes:
-    """16 fresh bytes, drawn after everything that depends on data."""
+    """Draw 16 fresh bytes, after everything that depends on data."""
     return np.asarray(coins.words(NONCE // 8)).astype("<u8").tobytes()
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """One message, taken apart: what kind of payload, for which plan, made for which form, and the payload.
+    """Parsed message: kind of payload, plan, form, nonce and the payload.
 
-    kind : "counts", "reports", "bits" or "sums". plan : in [0, 2^64). form, nonce : 16 bytes each.
+    Parameters
+    ----------
+    kind : "counts", "reports", "bits" or "sums".
+    plan : in [0, 2^64).
+    form, nonce : 16 bytes each.
 
-    Raises ``ValueError`` on other values.
+    Raises
+    ------
+    ValueError
+        For other values.
     """
 
     kind: Kind
@@ -128,7 +137,7 @@ class Envelope:
         )
 
     def to_bytes(self) -> bytes:
-        """The message as it is sent."""
+        """Return the bytes of the message."""
         head = b"".join(
             [
                 MAGIC, bytes([VERSION, KINDS.index(self.kind) + 1, 0, 0]), self.plan.to_bytes(8, "little"),
@@ -140,7 +149,10 @@ class Envelope:
 
     @classmethod
     def from_bytes(cls, message: Any) -> Envelope:
-        """The other way; :class:`MessageRejected` (malformed) on whatever :meth:`to_bytes` does not write."""
+        """Parse a message.
+
+        Raises :class:`MessageRejected` (malformed) for all bytes that :meth:`to_bytes` does not write.
+        """
         if type(message) is not bytes or len(message) < HEADER + TAIL or message[:4] != MAGIC:
             raise MessageRejected(
                 "malformed", f"must be at least {HEADER + TAIL} bytes that begin with {MAGIC!r}"
@@ -166,9 +178,10 @@ class Envelope:
 
 
 def opened(message: Any, kind: Kind, form: bytes, plan: int) -> Envelope:
-    """The envelope of a message to plan ``plan`` that was made for this form, or :class:`MessageRejected`.
+    """Return the envelope of a message to plan ``plan`` that was made for this form.
 
-    Malformed first, then foreign (another session, other parameters), then late (another plan).
+    Raises :class:`MessageRejected`, with the first reason that applies: malformed, foreign (another session,
+    other parameters), late (another plan).
     """
     found = Envelope.from_bytes(message)
     if found.kind != kind or found.form != form:

@@ -1,16 +1,17 @@
-r"""What one message gives away, stated by the device that sends it, from its own parameters.
+r"""Privacy loss of one message, stated by the device that sends it, from its parameters.
 
-Neighbours: the person's whole trajectory of one episode is replaced by any other one. The observer sees the
-whole message, and knows the plan, the form, and everything that other people send. Nobody is trusted with
-anything: neither a server nor, under the shuffle model, a shuffler.
+Neighbours: the user's whole trajectory of one episode is replaced by any other one. The observer sees the
+whole message, and knows the plan, the form, and everything that other users send. No party is trusted:
+neither a server nor, under the shuffle model, a shuffler.
 
-The numbers are those of the form's own scales and probabilities. A device does not repeat what a server says
-of itself; it computes what the noise that it is about to draw costs. The formulas stand with each message:
-:mod:`discreet.device.count_device`, :mod:`discreet.device.randomized_response_device`,
+The numbers follow from the form's scales and probabilities. A device does not repeat a statement of the
+server; it computes the privacy loss for the noise that it draws. The formulas are in the modules of the
+messages: :mod:`discreet.device.count_device`, :mod:`discreet.device.randomized_response_device`,
 :mod:`discreet.device.shuffle_payload`, :mod:`discreet.device.linear_device`.
 
-From mu and rho to epsilon at a delta: the exact curve of Gaussian noise (Balle and Wang 2018, theorem 8)
-and the best Renyi order of zCDP (Canonne, Kamath and Steinke 2020, proposition 12), by bisection from above::
+Epsilon at a delta follows from mu by the exact curve of Gaussian noise (Balle and Wang 2018, theorem 8). It
+follows from rho by the best Renyi order of zCDP (Canonne, Kamath and Steinke 2020, proposition 12). Both are
+computed by bisection from above::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)
@@ -28,17 +29,26 @@ __all__ = ["MessageGuarantee"]
 
 @dataclass(frozen=True)
 class MessageGuarantee:
-    """The loss of one message, whoever reads it.
+    """Privacy loss of one message against every reader.
 
-    Exactly one of three is given: ``epsilon`` (pure, at most e^epsilon between the probabilities of any
-    message under any two trajectories; infinite where there is none), ``mu`` (Gaussian-DP), or ``rho``
-    (zCDP).
+    Exactly one of ``epsilon``, ``mu`` and ``rho`` is given.
+
+    Parameters
+    ----------
+    epsilon : pure: at most e^epsilon between the probabilities of any message under any two trajectories;
+        infinite if there is no bound.
+    mu : Gaussian-DP.
+    rho : zCDP.
     shows : with an infinite epsilon, the largest probability, over pairs of trajectories, of a message under
-    the first that the second can never send; else 0.
-    exact : noise is discrete and exactly of its law; False: drawn in floating point, for simulation.
-    shuffled : True if the message is meant for a shuffler. What is stated here holds without one.
+        the first that the second can never send; else 0.
+    exact : True if noise is discrete and exactly of its distribution; False if it is drawn in floating point,
+        for simulation.
+    shuffled : True if the message is meant for a shuffler. The stated loss holds without one.
 
-    Raises ``ValueError`` if not exactly one of the three is given, or one is below 0.
+    Raises
+    ------
+    ValueError
+        If not exactly one of the three is given, or one is below 0.
     """
 
     epsilon: float | None = None
@@ -56,7 +66,10 @@ class MessageGuarantee:
             raise ValueError(f"shows = {self.shows!r}: must be in [0, 1], and 0 where there is an epsilon")
 
     def epsilon_at(self, delta: float) -> float:
-        """Epsilon at which the message is (epsilon, delta)-private; ``ValueError`` unless 0 < delta < 1."""
+        """Return the epsilon at which the message is (epsilon, delta)-private.
+
+        Raises ``ValueError`` unless 0 < delta < 1.
+        """
         if not 0.0 < delta < 1.0:
             raise ValueError(f"delta = {delta!r}: must be above 0 and below 1")
         if self.epsilon is not None:
@@ -68,7 +81,7 @@ class MessageGuarantee:
 
     @property
     def statement(self) -> str:
-        """The whole in words."""
+        """The whole guarantee in words."""
         return " ".join([*self._parts(), _UNIT])
 
     def __str__(self) -> str:
@@ -99,7 +112,7 @@ _UNIT = (
 
 
 def _up(x: float) -> str:
-    """``x`` with six digits, rounded up (but for 1e-9 of it): no promise is below the truth."""
+    """Format ``x`` with six digits, rounded up (except for 1e-9 of it): no promise is below the truth."""
     if x == 0.0:
         return "0"
     exact = Decimal(x) * (1 - Decimal(10) ** -9)
@@ -108,12 +121,12 @@ def _up(x: float) -> str:
 
 
 def _tail(x: float) -> float:
-    """P(a standard normal is above x)."""
+    """Return P(a standard normal is above x)."""
     return 0.5 * math.erfc(x / math.sqrt(2.0))
 
 
 def _least(holds: Callable[[float], bool], high: float) -> float:
-    """The least value at which a monotone condition holds, from above."""
+    """Return the least value at which a monotone condition holds, from above."""
     low = 0.0
     if holds(low):
         return low

@@ -1,18 +1,18 @@
-r"""The device of reports of a few random steps: what is drawn, how it is randomized, one message.
+r"""Device for randomized reports of a few random steps: sampling, randomization, one message.
 
-A device draws m of the H steps uniformly without replacement and, for each of them, whether to report the
-reward or the move; then it randomizes one element of a finite alphabet. The alphabets, the randomizers and
-the proofs stand in :mod:`discreet.mechanisms.local.randomized_response`; here is what runs.
+A device draws m of the H steps uniformly without replacement. For each of them it draws whether to report the
+reward or the move. Then it randomizes one element of a finite alphabet. The alphabets, the randomizers and
+the proofs are in :mod:`discreet.mechanisms.local.randomized_response`; this module has the code.
 
-The payload of a message is 32-bit integers, signed, little-endian: for each reported step, ascending, (step,
-0 for a move or 1 for a reward, how many elements, the elements ascending). Its length is a function of the
-report, and as private as that.
+The payload of a message is 32-bit integers, signed, little-endian. Each reported step, ascending, is written
+as (step, 0 for a move or 1 for a reward, number of elements, the elements ascending). Its length is a
+function of the report, and as private as that.
 
-What one message gives away (:attr:`ReportDevice.guarantee`): m reports by independent coins, each with a
-largest likelihood ratio e^(epsilon / m) between any two elements of its alphabet, steps and alphabets drawn
-without the data: epsilon = m times the largest logarithm of a ratio, of the probabilities that are used
-(integers over 2^53). A form that is meant for a shuffler says so; the numbers are those of the message
-alone.
+Privacy loss of one message (:attr:`ReportDevice.guarantee`): m reports with independent randomness, each with
+a largest likelihood ratio e^(epsilon / m) between any two elements of its alphabet. Steps and alphabets are
+drawn independently of the data. Therefore epsilon = m times the largest logarithm of a ratio, computed from
+the probabilities in use (integers over 2^53). A form for a shuffler is marked as such; the numbers are those
+of the message alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Found = list[tuple[int, int, Ints]]
 """(step, about, marks (d,)) of each report of a message."""
 
 GRID = 2**53
-MOVES, REWARDS_BIT = 0, 1  # what a report is about
+MOVES, REWARDS_BIT = 0, 1  # subject of a report
 
 __all__ = [
     "GRID", "MOVES", "REWARDS_BIT", "Found", "Plans", "Randomizer", "ReportCoins", "ReportDevice", "Reports",
@@ -55,14 +55,14 @@ __all__ = [
 
 
 class ReportCoins(Protocol):
-    """A device's draws: :class:`~discreet.device.discrete_noise.ExactCoins`, or those of the house."""
+    """Random generator of a device: :class:`~discreet.device.discrete_noise.ExactCoins`, or the library's."""
 
     def below(self, n: int) -> int: ...
     def flip(self, numerator: int) -> bool: ...
 
 
 class AllCoins(ReportCoins, WordCoins, Protocol):
-    """Those of a report and of its nonce."""
+    """Random generator for a report and its nonce."""
 
 
 # ------------------------------------------------------------------------------ one randomizer
@@ -70,11 +70,15 @@ class AllCoins(ReportCoins, WordCoins, Protocol):
 
 @dataclass(frozen=True)
 class Randomizer:
-    """A randomizer of one element among d.
+    """Randomizer of one element among d.
 
-    unary : optimised unary encoding, else subset selection. elements : d. size : w, of a subset.
-    own : numerator over 2^53 of the probability that the own element is reported. other : the same of
-    another element's bit (unary only, else 0).
+    Parameters
+    ----------
+    unary : True for optimised unary encoding, else subset selection.
+    elements : d.
+    size : w, of a subset.
+    own : numerator over 2^53 of the probability that the own element is reported.
+    other : the same of another element's bit (unary only, else 0).
     """
 
     unary: bool
@@ -111,7 +115,7 @@ class Randomizer:
 
     @cached_property
     def moments(self) -> tuple[float, float, float, float, float]:
-        """(p - q, var of own bit, of another, cov of own and another, of two others), as floats."""
+        """Return (p - q, var of own bit, of another, cov of own and another, of two others), as floats."""
         p, q, d, w = self.p, self.q, self.elements, self.size
         both = others = Fraction(0)
         if not self.unary and d > 1:
@@ -123,12 +127,12 @@ class Randomizer:
 
     @property
     def spread(self) -> float:
-        """Mean over the elements of the variance of the debiased bit: (1 - 1/d) v_0 + v_1 / d."""
+        """Return the mean over the elements of the variance of the debiased bit: (1 - 1/d) v_0 + v_1 / d."""
         gap, own, other, *_ = self.moments
         return ((self.elements - 1) * other + own) / (self.elements * gap * gap)
 
     def draw(self, element: int, coins: ReportCoins) -> list[int]:
-        """The reported elements, ascending."""
+        """Return the reported elements, ascending."""
         if self.unary:
             return [e for e in range(self.elements) if coins.flip(self.own if e == element else self.other)]
         kept = coins.flip(self.own)
@@ -144,7 +148,10 @@ class Randomizer:
 
 
 def log_ratio(one: Randomizer) -> float:
-    """ln of :attr:`Randomizer.ratio`, accurate also near 1; infinite where an output rules an element out."""
+    """Return ln of :attr:`Randomizer.ratio`, accurate also near 1.
+
+    The result is infinite if an output rules an element out.
+    """
     if one.elements == 1:
         return 0.0
     if not 0 < one.own < GRID or (one.unary and not 0 < one.other < GRID):
@@ -159,7 +166,7 @@ def log_ratio(one: Randomizer) -> float:
 
 
 class Reports(Protocol):
-    """What is public of reports: :class:`ReportDevice`, or what a server makes one of."""
+    """Public parameters of reports: :class:`ReportDevice`, or the server's version of one."""
 
     @property
     def steps(self) -> int: ...
@@ -174,10 +181,10 @@ def drawn(
     reports: Reports, row_table: Ints, policy_rows: Ints | None, states: Ints, rows: Ints, rewards: Floats,
     coins: ReportCoins,
 ) -> list[int]:  # fmt: skip
-    """The integers of one message: of states (T + 1,), rows and rewards (T,), T steps that may be reported.
+    """Draw the integers of one message from states (T + 1,), rows and rewards (T,) of T reportable steps.
 
-    policy_rows : (T, S) rows that a deterministic policy plays; None: the alphabet of all pairs. Who did not
-    follow her policy holds a record outside the alphabet, and reports a uniform element.
+    policy_rows : (T, S) rows that a deterministic policy plays; None: the alphabet of all pairs. A user who
+    did not follow the policy has a record outside the alphabet, and reports a uniform element.
     """
     message: list[int] = []
     for h in _steps(reports, coins):
@@ -190,7 +197,7 @@ def drawn(
 
 
 def _steps(reports: Reports, coins: ReportCoins) -> list[int]:
-    """A uniform subset of m steps (Floyd's algorithm), ascending."""
+    """Draw a uniform subset of m steps (Floyd's algorithm), ascending."""
     horizon, chosen = reports.counted, set[int]()
     for j in range(horizon - reports.steps, horizon):
         t = coins.below(j + 1)
@@ -202,7 +209,7 @@ def _element(
     size: int, policy_rows: Ints | None, states: Ints, rows: Ints, rewards: Floats, h: int, about: int,
     coins: ReportCoins,
 ) -> int | None:  # fmt: skip
-    """The record's place in the alphabet; None if the user did not follow the policy."""
+    """Return the record's index in the alphabet; None if the user did not follow the policy."""
     s, row = int(states[h]), int(rows[h])
     if policy_rows is not None and row != policy_rows[h, s]:
         return None
@@ -213,9 +220,9 @@ def _element(
 
 
 def decoded(reports: Reports, stochastic: bool, words: Ints) -> Found:
-    """The reports in the integers of one message.
+    """Return the reports in the integers of one message.
 
-    Raises ``ValueError`` on anything that no device makes: other steps, types, sizes or order.
+    Raises ``ValueError`` for integers that no device makes: other steps, types, sizes or order.
     """
     found: Found = []
     at, last = 0, -1
@@ -245,22 +252,22 @@ def decoded(reports: Reports, stochastic: bool, words: Ints) -> Found:
 
 @dataclass(frozen=True)
 class ReportDevice(forms.OfPairs):
-    """The form of a session of reports, and what a device does with it: public, fixed before data.
+    """Public form of a session of reports, fixed before data, and the encoder of a device.
 
     Parameters
     ----------
     states, actions, horizon : S, A, H of the trajectory.
-    steps : m, how many are reported.
+    steps : m, number of reported steps.
     share : numerator over 2^53 of the probability that a report is about the reward; 0: never.
     moves, rewards : randomizers of a deterministic and of a stochastic policy.
     plans : "deterministic", "stochastic" or "any": the policies that users may be given. With "stochastic"
         every alphabet is that of all pairs, whatever the policy.
     rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is.
-    step : h: the one step that is asked for; None: any of the H.
-    shuffled : the message goes to a shuffler.
-    session : a number in [0, 2^64) that tells this session from any other one.
+    step : h: the only step that is reported; None: any of the H.
+    shuffled : True if the message goes to a shuffler.
+    session : a number in [0, 2^64) that differs from that of any other session.
 
-    Raises ``ValueError`` on values out of range, or that do not fit together.
+    Raises ``ValueError`` for values out of range, or that do not fit together.
     """
 
     KIND: ClassVar[Literal["reports"]] = "reports"
@@ -295,12 +302,12 @@ class ReportDevice(forms.OfPairs):
                 integer("size", one.size, low, high)
 
     def randomizer(self, about: int, stochastic: bool) -> Randomizer:
-        """Of moves (0) or rewards (1), under a deterministic or a stochastic policy."""
+        """Return the randomizer of moves (0) or rewards (1), under a deterministic or a stochastic policy."""
         return (self.moves, self.rewards)[about][int(stochastic)]
 
     @cached_property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away: the module's head."""
+        """Privacy loss of one message, as derived in the module docstring."""
         plans = {"deterministic": (False,), "stochastic": (True,), "any": (False, True)}[self.plans]
         each = [
             log_ratio(self.randomizer(about, stochastic))
@@ -313,16 +320,20 @@ class ReportDevice(forms.OfPairs):
     def __call__(
         self, plan: int, policy: Any, states: Any, actions: Any, rewards: Any, coins: AllCoins | None = None
     ) -> bytes:
-        """The message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
+        """Encode the message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
 
-        policy : (H, S) actions, or (H, S, A) probabilities, of which nothing is read but that actions are
-        drawn. By default with the operating system's coins. Raises ``ValueError``, on the device, on a
-        record or policy out of range.
+        Probabilities of a policy are not used; the device only needs to know that actions are drawn. Raises
+        ``ValueError``, on the device, for a record or policy out of range.
+
+        Parameters
+        ----------
+        policy : (H, S) actions, or (H, S, A) probabilities.
+        coins : random generator of the device; by default the operating system's.
         """
         own = ExactCoins() if coins is None else coins
         at, rows, earned = checked_life(self, states, actions, rewards)
         played = self.policy_rows(policy)
-        if self.step is not None:  # as in a problem of that step alone
+        if self.step is not None:  # as a problem of that step alone
             h = self.step
             at, rows, earned = at[h : h + 2], rows[h : h + 1], earned[h : h + 1]
             played = None if played is None else played[h : h + 1]
@@ -330,9 +341,9 @@ class ReportDevice(forms.OfPairs):
         return self.write(plan, np.array(words, np.int64), drawn_nonce(own))
 
     def policy_rows(self, policy: Any) -> Ints | None:
-        """(H, S) rows that a deterministic policy plays; None where all pairs are in the alphabet.
+        """Return (H, S) rows that a deterministic policy plays; None if all pairs are in the alphabet.
 
-        Raises ``ValueError`` on a policy of another shape, or that the form does not allow.
+        Raises ``ValueError`` for a policy of another shape, or one that the form does not allow.
         """
         table = np.asarray(policy)
         shape = (self.horizon, self.states)
@@ -350,11 +361,14 @@ class ReportDevice(forms.OfPairs):
         return None if self.plans == "stochastic" else rows
 
     def write(self, plan: int, words: Ints, nonce: bytes) -> bytes:
-        """The message of ``plan`` with the integers ``words``. nonce : random bytes of its own."""
+        """Write the message of ``plan`` with the integers ``words``. nonce : its random bytes."""
         return Envelope("reports", plan, self.digest, nonce, words.astype("<i4").tobytes()).to_bytes()
 
     def words(self, plan: int, message: Any) -> tuple[bytes, Ints]:
-        """Return nonce and undecoded integers of a message to ``plan``, or raise :class:`MessageRejected`."""
+        """Return the nonce and the integers of a message to plan ``plan``, not yet decoded.
+
+        Raises :class:`MessageRejected` if it is not such a message.
+        """
         found = opened(message, "reports", self.digest, plan)
         if len(found.payload) % 4:
             raise MessageRejected(
@@ -363,9 +377,9 @@ class ReportDevice(forms.OfPairs):
         return found.nonce, np.frombuffer(found.payload, "<i4").astype(np.int64)
 
     def read(self, plan: int, message: Any, stochastic: bool) -> tuple[bytes, Found]:
-        """The nonce and the reports of a message to plan ``plan``, or :class:`MessageRejected`.
+        """Return the nonce and the reports of a message to plan ``plan``, or raise :class:`MessageRejected`.
 
-        stochastic : of which alphabets, those of the plan's policy.
+        stochastic : True if the plan's policy is stochastic; it selects the alphabets.
         """
         nonce, words = self.words(plan, message)
         try:
@@ -375,7 +389,7 @@ class ReportDevice(forms.OfPairs):
 
     @cached_property
     def digest(self) -> bytes:
-        """16 bytes that tell this form from any other one."""
+        """16 bytes that identify this form."""
         return forms.digest_of(self.to_bytes())
 
     def to_bytes(self) -> bytes:
@@ -391,7 +405,10 @@ class ReportDevice(forms.OfPairs):
 
     @classmethod
     def from_bytes(cls, published: bytes) -> ReportDevice:
-        """From what :meth:`to_bytes` ``published``; ``ValueError`` if the bytes are not such a form."""
+        """Return the form whose bytes were ``published`` by :meth:`to_bytes`.
+
+        Raises ``ValueError`` for other bytes.
+        """
         _, plain = forms.taken_apart(published, (cls.KIND,))
         try:
             for name in ("moves", "rewards"):

@@ -1,4 +1,4 @@
-"""How a form is published: all that a device must know, in bytes that need no code of this package to read.
+"""Published bytes of a form: all that a device must know, readable without code of this package.
 
 A form is public and fixed before data. Its bytes, integers little-endian and unsigned::
 
@@ -6,12 +6,14 @@ A form is public and fixed before data. Its bytes, integers little-endian and un
     4   1  version of this layout, 1
     5   3  zero
     8   4  n, bytes of the head
+
     12  n  head: JSON in UTF-8, an object of "kind" (a text), "fields" (an object), "arrays" (a list)
     .   .  the arrays, one after the other
 
-An entry of "arrays" is [name of its field, type, shape], the type "<f8" (64-bit floats), "<i8" (64-bit signed
-integers) or "|b1" (a byte a flag); numbers stand in C order. **The digest of a form** is the first 16 bytes
-of the SHA-256 of these bytes: a device computes it of what it was given, and puts it into every envelope.
+An entry of "arrays" is [name of its field, type, shape]. The type is "<f8" (64-bit floats), "<i8" (64-bit
+signed integers) or "|b1" (one byte per flag). Numbers are in C order. **The digest of a form** is the first
+16 bytes of the SHA-256 of these bytes: a device computes it from the form that it received, and writes it
+into every envelope.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ __all__ = ["MAGIC", "OfPairs", "built", "digest_of", "published", "taken_apart",
 
 
 def published(kind: str, fields: Mapping[str, Any]) -> bytes:
-    """The bytes of a form: plain values (numbers, texts, flags, None, tuples of them) and arrays by name."""
+    """Return the bytes of a form: plain values (numbers, texts, flags, None, tuples) and named arrays."""
     arrays: list[list[Any]] = []
     plain, parts = {}, []
     for name, value in fields.items():
@@ -52,9 +54,9 @@ def published(kind: str, fields: Mapping[str, Any]) -> bytes:
 
 
 def taken_apart(data: bytes, kinds: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """(kind, fields) of the bytes of a form of one of these kinds; lists as tuples, arrays read-only.
+    """Return (kind, fields) of the bytes of a form of one of these kinds; lists as tuples, arrays read-only.
 
-    Raises ``ValueError`` on anything else.
+    Raises ``ValueError`` for other bytes.
     """
     try:
         return _taken_apart(bytes(data), kinds)
@@ -85,7 +87,7 @@ def _taken_apart(data: bytes, kinds: tuple[str, ...]) -> tuple[str, dict[str, An
 
 
 class OfPairs:
-    """What forms over admissible pairs (state, action) have in common; checked by :meth:`check_sizes`."""
+    """Common part of forms over admissible pairs (state, action); checked by :meth:`check_sizes`."""
 
     states: int
     actions: int
@@ -95,7 +97,10 @@ class OfPairs:
     step: int | None
 
     def check_sizes(self) -> None:
-        """Plain integers in their ranges, and rows that number the admissible pairs, or ``ValueError``."""
+        """Convert sizes to plain integers and check them.
+
+        Raises ``ValueError`` if one is out of range, or if rows do not number the admissible pairs.
+        """
         put = object.__setattr__
         for name in ("states", "actions", "horizon"):
             put(self, name, integer(name, getattr(self, name), 1, 2**31))
@@ -117,17 +122,17 @@ class OfPairs:
 
     @cached_property
     def pairs(self) -> int:
-        """Admissible (state, action)."""
+        """Number of admissible pairs (state, action)."""
         return int((self.row_table >= 0).sum())
 
     @property
     def counted(self) -> int:
-        """How many steps may be counted or reported: H, or 1."""
+        """Number of steps that may be counted or reported: H, or 1."""
         return self.horizon if self.step is None else 1
 
 
 class Published(Protocol):
-    """A form that can be published."""
+    """Form that can be published."""
 
     def to_bytes(self) -> bytes: ...
 
@@ -136,7 +141,7 @@ Built = TypeVar("Built", bound=Published)
 
 
 def built(kind: Callable[..., Built], fields: Mapping[str, Any], data: bytes) -> Built:
-    """The form of these fields, which must publish the very same bytes: a form has one digest.
+    """Return the form of these fields, which must publish the very same bytes: a form has one digest.
 
     Its session's number is given by hexadecimal digits. Raises ``ValueError``.
     """
@@ -151,10 +156,10 @@ def built(kind: Callable[..., Built], fields: Mapping[str, Any], data: bytes) ->
 
 
 def digest_of(form: bytes) -> bytes:
-    """16 bytes that tell a published form from any other one."""
+    """Return 16 bytes that identify a published form."""
     return hashlib.sha256(form).digest()[:DIGEST]
 
 
 def tuples(value: Any) -> Any:
-    """Lists as tuples, all through."""
+    """Return the value with all lists, also nested ones, as tuples."""
     return tuple(map(tuples, value)) if isinstance(value, list) else value

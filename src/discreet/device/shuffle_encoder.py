@@ -1,27 +1,27 @@
-r"""The encoder of the shuffle protocol: a trajectory in, one message of fixed size out.
+r"""Encoder of the shuffle protocol: it turns a trajectory into one message of fixed size.
 
-For each counter of each family, visited or not, the device sends her own bits and ``flips`` noise bits:
+For each counter of each family, visited or not, the device sends the user's own bits and ``flips`` noise
+bits. The own bits are:
 
-- visits, transitions: one bit, 1 where she was;
-- rewards: one bit y, drawn 1 with probability r where she was, 0 elsewhere;
-- centred rewards: two bits, (y, y) where she was and (0, 1) elsewhere, so that over n users
-  (ones - n - noise) / 2 is the sum of y - 1/2 over those who were there.
+- visits, transitions: one bit, 1 at the visited counter;
+- rewards: one bit y, drawn 1 with probability r at the visited counter, 0 elsewhere;
+- centred rewards: two bits, (y, y) at the visited counter and (0, 1) elsewhere. Over n users (ones - n -
+  noise) / 2 is then the sum of y - 1/2 over those who visited.
 
-A rounded reward has the mean r, and privacy needs no more: the law of what a trajectory sends is a
-mixture over bits, and the divergence of mixtures is no larger than that of the worst pair of bits.
+A rounded reward has the mean r, and privacy needs no further property: the message of a trajectory is
+distributed as a mixture over bits. The divergence of mixtures is at most that of the worst pair of bits.
 
-Fair flips, where there are more than a thousand in a counter (batches of a few users), are not thrown one
-by one: their number of ones is drawn by its distribution function F, from a uniform U in [0, 1) whose bits
-are looked at while they matter. With u = floor(2^64 U), X = #{k : F(k) <= U} has the law of binomial(m, 1/2),
-and is known from u alone unless u = floor(2^64 F(k)) for some k: then (one time in 10^16) all m bits of U are
-drawn, and compared with F(k) = (C(m, 0) + ... + C(m, k)) / 2^m in integers. F is tabulated in integers of 192
-bits: rounding errors, m^2 2^-192 at most, are below 2^-160 and leave floor(2^64 F(k)) without doubt, or no
-table is used.
+Fair bits are not drawn one by one if a counter has more than a thousand (batches of a few users). Their
+number of ones is drawn by its distribution function F, from a uniform U in [0, 1) of which only the necessary
+bits are read. With ``u = floor(2^64 U)``, ``X = #{k : F(k) <= U}`` is distributed as binomial(m, 1/2). It
+follows from u alone unless ``u = floor(2^64 F(k))`` for some k. In that case (probability 10^-16) all m bits
+of U are drawn, and compared with ``F(k) = (C(m, 0) + ... + C(m, k)) / 2^m`` in integers. F is tabulated in
+integers of 192 bits: rounding errors, m^2 2^-192 at most, are below 2^-160. The table is used only if they
+leave every floor(2^64 F(k)) certain.
 
-The noise bits do not depend on the trajectory. Messages that carried the integer y + noise of one user
-to the reader one by one would not be private, whatever the noise
-(tests/mechanisms/shuffle/test_shuffle_session.py): only the sum over users of a counter may leave the
-shuffler.
+The noise bits do not depend on the trajectory. Messages that gave the reader the integer y + noise of each
+single user would not be private, whatever the noise (tests/mechanisms/shuffle/test_shuffle_session.py).
+Therefore only the sum over users of a counter may leave the shuffler.
 
 Source: Tenenbaum, Kaplan, Mansour and Stemmer 2021; Bai, Talebi, Zhao and Cheng 2024, Algorithm 4, repaired
 (it sends integers).
@@ -44,21 +44,21 @@ from discreet.device.shuffle_payload import COIN, Family, Form, write
 _TABULATED = (
     1024,
     2**16,
-)  # fair flips of a counter between which their number of ones is drawn by its distribution
+)  # fair bits of a counter between which their number of ones is drawn by its distribution
 _FIXED = 192  # bits after the point, of a tabulated probability
 _DOUBT = 1 << (_FIXED - 160)
-MOST_FLIPS = 2**28  # of one user's message: 32 MB of fair coins, 1 GB of others
+MOST_FLIPS = 2**28  # in one user's message: 32 MB of fair bits, 1 GB of others
 
 __all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "Sizes", "SystemCoins", "checked_life"]
 
 
 @runtime_checkable
 class BitCoins(WordCoins, Protocol):
-    """A source of random words."""
+    """Source of random words."""
 
 
 class Sizes(Protocol):
-    """What a trajectory is checked against: row_table (S, A) is -1 where an action is not admissible."""
+    """Reference for the check of a trajectory: row_table (S, A) is -1 where an action is not admissible."""
 
     @property
     def states(self) -> int: ...
@@ -71,26 +71,26 @@ class Sizes(Protocol):
 
 
 class SystemCoins:
-    """The operating system's cryptographic source: what a device uses."""
+    """The operating system's cryptographic source, which a device uses."""
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """``size`` independent uniform words of 64 bits."""
+        """Return ``size`` independent uniform words of 64 bits."""
         return np.frombuffer(os.urandom(8 * size), np.uint64)
 
 
 class SimulatedCoins:
-    """Repeatable coins of one simulated user: they hide nothing from who knows the seed."""
+    """Repeatable random source of one simulated user; anyone who knows the seed can remove the noise."""
 
     def __init__(self, seed: int, user: int = 0) -> None:
         self._source = np.random.Philox(np.random.SeedSequence([seed, user]))
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """``size`` independent uniform words of 64 bits."""
+        """Return ``size`` independent uniform words of 64 bits."""
         return np.asarray(self._source.random_raw(size), np.uint64)
 
 
 def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int64]:
-    """(counters,) how many of one user's noise bits are 1; every bit from coins of its own."""
+    """Return (counters,) the number of ones among one user's noise bits; every bit is drawn independently."""
     m = family.flips
     if counters * m > MOST_FLIPS:
         raise ValueError(
@@ -119,7 +119,10 @@ def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int
 
 @lru_cache(maxsize=16)
 def _distribution(m: int) -> tuple[int, NDArray[np.uint64]] | None:
-    """(first k, floor(2^64 F(k)) from it on, up to 2^64 - 1) of binomial(m, 1/2); None if one is in doubt."""
+    """Return (first k, floor(2^64 F(k)) from it on, at most 2^64 - 1) of binomial(m, 1/2).
+
+    None if one of the values is uncertain.
+    """
     n, central = m // 2, 1 << _FIXED  # C(2n, n) / 4^n, the product of 1 - 1 / 2i, four at a time
     for i in range(1, n + 1, 4):
         over = under = 1
@@ -148,7 +151,7 @@ def _distribution(m: int) -> tuple[int, NDArray[np.uint64]] | None:
 def _inverted(
     m: int, first: int, floors: NDArray[np.uint64], counters: int, coins: BitCoins
 ) -> NDArray[np.int64]:
-    """(counters,) ones among m fair flips each."""
+    """Draw (counters,) ones among m fair bits each."""
     drawn = coins.words(counters)
     at = np.searchsorted(floors, drawn)
     ones = first + at
@@ -159,7 +162,7 @@ def _inverted(
 
 
 def _by_all_bits(m: int, leading: int, coins: BitCoins) -> int:
-    """X of a U whose first 64 bits are known: the others are drawn."""
+    """Return X of a U whose first 64 bits are known: the others are drawn."""
     more = m - 64
     tail = int.from_bytes(coins.words(-(-more // 64)).tobytes(), "little") & ((1 << more) - 1)
     u, term, total, k = (leading << more) | tail, 1, 1, 0
@@ -170,7 +173,7 @@ def _by_all_bits(m: int, leading: int, coins: BitCoins) -> int:
 
 
 def _rounded(rewards: NDArray[np.float64], coins: BitCoins) -> NDArray[np.int64]:
-    """Bits with the rewards as their means (to 2^-64)."""
+    """Draw bits with the rewards as their means (to 2^-64)."""
     words = coins.words(rewards.size)
     below = np.ldexp(np.where(rewards < 1.0, rewards, 0.0), 64).astype(np.uint64)
     return ((words < below) | (rewards == 1.0)).astype(np.int64)
@@ -179,7 +182,10 @@ def _rounded(rewards: NDArray[np.float64], coins: BitCoins) -> NDArray[np.int64]
 def checked_life(
     form: Sizes, states: Any, actions: Any, rewards: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Copies of one trajectory, entries of ``form.row_table`` in place of actions, or ``ValueError``."""
+    """Return copies of one trajectory, with entries of ``form.row_table`` instead of actions.
+
+    Raises ``ValueError`` if the trajectory is not valid.
+    """
     parts = []
     for name, value, steps, size in (
         ("states", states, form.horizon + 1, form.states),
@@ -202,37 +208,41 @@ def checked_life(
 
 @dataclass(frozen=True)
 class ShuffleEncoder:
-    """What a device runs: one trajectory to one message of ``form.size`` bytes, whatever the trajectory.
+    """Encoder of a device: one trajectory to one message of ``form.size`` bytes, whatever the trajectory.
 
-    form : what the server published for the batch. plan : the number of the plan that the user was given.
+    form : published by the server for the batch. plan : the number of the user's plan.
     """
 
     form: Form
     plan: int
 
     def to_bytes(self) -> bytes:
-        """The form, to be published for the batch."""
+        """Return the form as bytes to publish for the batch."""
         return self.form.to_bytes()
 
     @classmethod
     def from_bytes(cls, published: bytes, plan: int) -> ShuffleEncoder:
-        """What was published, for the users of plan ``plan``; ``ValueError`` if the bytes are no form."""
+        """Return the encoder of a ``published`` form, for the users of plan ``plan``.
+
+        Raises ``ValueError`` if the bytes are not a form.
+        """
         return cls(Form.from_bytes(published), plan)
 
     @property
     def digest(self) -> bytes:
-        """Of the form."""
+        """Digest of the form."""
         return self.form.digest
 
     @property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away without the shuffler."""
+        """Privacy loss of one message without the shuffler."""
         return self.form.guarantee
 
     def __call__(self, states: Any, actions: Any, rewards: Any, coins: BitCoins | None = None) -> bytes:
-        """Encode states (H + 1,), actions (H,) and rewards (H,) in [0, 1]; coins of the system by default.
+        """Encode states (H + 1,), actions (H,) and rewards (H,) in [0, 1].
 
-        Raises ``ValueError`` on a record out of range: on the device, so that nothing leaves it.
+        ``coins`` is the random source; by default the system's. Raises ``ValueError`` for a record out of
+        range, on the device, so that nothing leaves it.
         """
         form, coins = self.form, SystemCoins() if coins is None else coins
         at, rows, earned = checked_life(form, states, actions, rewards)

@@ -1,33 +1,33 @@
-r"""The payload of the shuffle protocol's messages: how the bits of one user are packed, and a strict reader.
+r"""Payload of the messages of the shuffle protocol: packing of one user's bits, and a strict reader.
 
-What a message says. For every counter of a batch the user has ``own`` bits of her own (one; two for a
-centred reward) and ``flips`` bits of noise. Only how many of these bits are 1 leaves the device: the bits
-of a counter are interchangeable, so that is all that shuffling them would leave anyway.
+Content of a message. For every counter of a batch the user has ``own`` bits (one; two for a centred reward)
+and ``flips`` bits of noise. Only the number of ones among these bits leaves the device. The bits of a counter
+are interchangeable, so that shuffling would reveal the same number.
 
-Layout of the payload, little-endian, the size of which is public and the same for every user of a batch: for
-each family in order, the number of ones of each counter, a digit in [0, own + flips], packed in base
-own + flips + 1 into words of 64 bits, the first digit the lowest; as many digits in a word as fit; the last
-word of a family is filled up with digits 0. Around it stands the one envelope of all messages
+Layout of the payload, little-endian. Its size is public and the same for every user of a batch. For each
+family in order, the number of ones of each counter is a digit in [0, own + flips]. Digits are packed in base
+own + flips + 1 into words of 64 bits, the first digit the lowest, as many digits in a word as fit. The last
+word of a family is filled up with digits 0. The payload is in the common envelope of all messages
 (:mod:`discreet.device.message_envelope`).
 
-A packing that wrote only the ones would be shorter where they are few, and its length would tell how many.
-The reader refuses whatever is not exactly of this form, digits beyond the base included: nobody can shift a
-counter by more than the bits that one user has.
+A packing that wrote only the ones would be shorter for few ones, and its length would reveal their number.
+The reader refuses all bytes that are not exactly of this form, digits beyond the base included. No user can
+therefore shift a counter by more than the bits of one user.
 
-What one message gives away without the shuffler (:attr:`Form.guarantee`). No epsilon holds: of m noise bits
-all are 1 with probability top, all are 0 with probability bottom (p^m and (1 - p)^m; paired: both
-(p (1 - p))^(m/2)), and then the counter is larger, or smaller, than it can be for who is elsewhere. At a
+Privacy loss of one message without the shuffler (:attr:`Form.guarantee`). No finite epsilon holds. All m
+noise bits are 1 with probability top, and all are 0 with probability bottom (p^m and (1 - p)^m; paired: both
+(p (1 - p))^(m/2)). Then the counter is larger, or smaller, than it can be for a user who is elsewhere. At a
 step two trajectories differ in one of these ways, in counters whose noise is independent:
 
-- another pair: the bit of one counter goes from 1 to 0 and that of another from 0 to 1, in each family; of
-  centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another, for y and y' of
-  their choice, and shows with probability max(top, bottom) in each;
-- the same pair and another successor: the two counters of the transitions; and the reward's counter, whose
-  own bits may all turn: max(top, bottom), or for both bits of a centred reward the probability of at least m
-  - 1 ones (of at most 1).
+- another pair: in each family the bit of one counter goes from 1 to 0 and that of another from 0 to 1. For
+  centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another. The worst pair
+  may choose y and y'. The change is visible with probability max(top, bottom) in each;
+- the same pair and another successor: the two counters of the transitions and the reward's counter differ.
+  All own bits of the latter may change. The change is visible with probability max(top, bottom), or for both
+  bits of a centred reward with the probability of at least m - 1 ones (of at most 1).
 
-1 minus the product over the steps of the smallest probability that nothing shows is ``shows``: no pair of
-trajectories has more. It is attained where the first way is the worst of a step.
+``shows`` is 1 minus the product over the steps of the smallest probability that no change is visible: no pair
+of trajectories has more. It is attained if the first way is the worst at a step.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ __all__ = ["COIN", "KINDS", "Family", "Form", "Kind", "pack", "payload", "read",
 
 @dataclass(frozen=True)
 class Family:
-    """One family of counters, and the noise that each user adds to each of them.
+    """Family of counters, and the noise that each user adds to each of them.
 
     Parameters
     ----------
-    kind : what is counted: "visits" (h, s, a), "transitions" (h, s, a, s'), "rewards" or "centered_rewards"
+    kind : counted quantity: "visits" (h, s, a), "transitions" (h, s, a, s'), "rewards" or "centered_rewards"
         (h, s, a), rounded at random to bits.
     flips : m >= 1, noise bits of one user in one counter.
     coin : in [1, 2^31]; a noise bit is 1 with probability coin / 2^32.
@@ -83,12 +83,12 @@ class Family:
 
     @property
     def own(self) -> int:
-        """Bits of the user's own in one counter: a centred reward has two, (0, 1) or (y, y)."""
+        """Number of the user's own bits in one counter: a centred reward has two, (0, 1) or (y, y)."""
         return 2 if self.kind == "centered_rewards" else 1
 
     @property
     def messages(self) -> int:
-        """Bits that one user sends for one counter."""
+        """Number of bits that one user sends for one counter."""
         return self.own + self.flips
 
     @property
@@ -98,19 +98,19 @@ class Family:
 
     @property
     def extremes(self) -> tuple[float, float, float]:
-        """P(all noise bits are 1), P(all are 0), and what shows most where all own bits turn."""
+        """P(all noise bits are 1), P(all are 0), largest visible probability if all own bits change."""
         m, p = self.flips, self.coin / COIN
         if not self.paired:
             top, bottom = p**m, (1.0 - p) ** m
             return top, bottom, max(top, bottom)
         one = (p * (1.0 - p)) ** (m // 2)  # all of them 1; all of them 0
-        # exactly one is 0: of a half that is 1 with probability p, or of the other
+        # exactly one is 0, in the half that is 1 with probability p or in the other
         nearly = m // 2 * one * ((1.0 - p) / p + p / (1.0 - p))
         return one, one, one + nearly
 
     @cached_property
     def powers(self) -> NDArray[np.uint64]:
-        """(k,) what the digits of a word of 64 bits stand for: as many as fit."""
+        """(k,) place values of the digits in a word of 64 bits; k is the largest number that fits."""
         base, most = self.messages + 1, 1
         while base ** (most + 1) <= 2**64:
             most += 1
@@ -118,13 +118,13 @@ class Family:
 
     @property
     def digits(self) -> int:
-        """How many counters fit into a word of 64 bits."""
+        """Number of counters that fit into a word of 64 bits."""
         return int(self.powers.size)
 
 
 @dataclass(frozen=True)
 class Form(forms.OfPairs):
-    """All that a device must know to make its message, and a shuffler to read it: public, fixed before data.
+    """Public form, fixed before data: what a device needs to make its message, and a shuffler to read it.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Form(forms.OfPairs):
     families : in the order of the message.
     rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is, and
         row = s A + a.
-    session : a number in [0, 2^64) that tells this session from any other one.
+    session : a number in [0, 2^64) that differs from that of any other session.
     step : h in [0, H): only the counters of that step are sent; None: those of every step.
     """
 
@@ -160,18 +160,18 @@ class Form(forms.OfPairs):
 
     @cached_property
     def begins(self) -> tuple[int, ...]:
-        """First counter of each family in the flat vector, then how many there are in all."""
+        """First counter of each family in the flat vector, then the total number of counters."""
         return tuple(int(x) for x in np.concatenate([[0], np.cumsum(self.counters)]))
 
     def to_bytes(self) -> bytes:
-        """The form, to be published: :mod:`discreet.device.session_config`."""
+        """Return the form as bytes to publish: :mod:`discreet.device.session_config`."""
         families = [[f.kind, f.flips, f.coin, f.paired] for f in self.families]
         fields = {name: getattr(self, name) for name in ("states", "actions", "horizon", "rows", "step")}
         return forms.published(self.KIND, fields | {"families": families, "session": f"{self.session:016x}"})
 
     @classmethod
     def from_bytes(cls, published: bytes) -> Form:
-        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
+        """Read the bytes of a form. Raises ``ValueError`` if they are not such a form."""
         _, fields = forms.taken_apart(published, (cls.KIND,))
         try:
             fields["families"] = tuple(Family(*family) for family in fields["families"])
@@ -181,13 +181,13 @@ class Form(forms.OfPairs):
 
     @cached_property
     def digest(self) -> bytes:
-        """16 bytes that tell this form from any other one."""
+        """16 bytes that identify this form."""
         return forms.digest_of(self.to_bytes())
 
     @cached_property
     def guarantee(self) -> MessageGuarantee:
-        """What one message gives away without the shuffler: the module's head."""
-        other, same = 1.0, 1.0  # that a step shows nothing: in another pair, in the same one
+        """Privacy loss of one message without the shuffler, as derived in the module docstring."""
+        other, same = 1.0, 1.0  # probability that no change is visible: another pair, the same pair
         for family in self.families:
             top, bottom, near = family.extremes
             if family.kind == "visits":
@@ -213,7 +213,7 @@ class Form(forms.OfPairs):
 
 
 def pack(form: Form, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """(words,) the packed digits of (counters,) numbers of ones."""
+    """Return (words,) the packed digits of (counters,) numbers of ones."""
     parts = []
     for i, family in enumerate(form.families):
         digits = np.zeros((form.words[i], family.digits), np.uint64)
@@ -223,12 +223,12 @@ def pack(form: Form, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def write(form: Form, plan: int, ones: NDArray[np.int64], nonce: bytes) -> bytes:
-    """The message of one user: :func:`pack` in its envelope."""
+    """Return the message of one user: :func:`pack` in its envelope."""
     return Envelope("bits", plan, form.digest, nonce, pack(form, ones).astype("<u8").tobytes()).to_bytes()
 
 
 def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(n, words) to (n, counters) numbers of ones, and (n,) whether a message is well formed."""
+    """Return (n, counters) numbers of ones from (n, words), and (n,) whether a message is well formed."""
     n = words.shape[0]
     ones = np.empty((n, form.begins[-1]), np.int64)
     good = np.ones(n, bool)
@@ -242,14 +242,17 @@ def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], ND
             quotient = rest // base
             digits[:, :, j] = rest - quotient * base
             rest = quotient
-        flat = digits.reshape(n, form.words[i] * k)  # of no message, too
+        flat = digits.reshape(n, form.words[i] * k)  # also without messages
         good &= ~rest.any(axis=1) & ~flat[:, form.counters[i] :].any(axis=1)
         ones[:, form.begins[i] : form.begins[i + 1]] = flat[:, : form.counters[i]]
     return ones, good
 
 
 def payload(form: Form, plan: int, message: Any) -> tuple[bytes, bytes]:
-    """Return nonce and packed digits of a message to the open plan, or raise :class:`MessageRejected`."""
+    """Return the nonce and the packed digits of a message to the open plan, not yet read.
+
+    Raises :class:`MessageRejected` if it is not such a message.
+    """
     found = opened(message, "bits", form.digest, plan)
     if len(message) != form.size:
         raise MessageRejected("malformed", f"has {len(message)} bytes: must have {form.size}")
@@ -257,7 +260,10 @@ def payload(form: Form, plan: int, message: Any) -> tuple[bytes, bytes]:
 
 
 def read(form: Form, plan: int, message: Any) -> tuple[bytes, NDArray[np.int64]]:
-    """Return nonce and (counters,) numbers of ones of a message, or raise :class:`MessageRejected`."""
+    """Return the nonce and the (counters,) numbers of ones of a message to the open plan.
+
+    Raises :class:`MessageRejected` if it is not such a message.
+    """
     nonce, packed = payload(form, plan, message)
     ones, good = unpack(form, np.frombuffer(packed, "<u8").astype(np.uint64)[None])
     if not good[0]:

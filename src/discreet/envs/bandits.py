@@ -16,12 +16,20 @@ def bandit(
 
     Parameters
     ----------
-    contexts, actions, horizon : int
-        S, A, H, each at least 1; one context is a plain bandit, played H times by each user.
+    contexts : int
+        S, at least 1; one context is a plain bandit, played H times by each user.
+    actions, horizon : int
+        A and H, each at least 1.
     spread : float
-        In (0, 1]: means are uniform on [1/2 - spread/2, 1/2 + spread/2]. A small value gives small gaps.
+        Width of the range of means, in (0, 1]: they are uniform on [1/2 - spread/2, 1/2 + spread/2]. A small
+        value gives small gaps.
     seed : int
-        Seed of the means. Rewards are Bernoulli.
+        Seed of the means, at least 0. Rewards are Bernoulli.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, a = checks.integer("contexts", contexts, 1), checks.integer("actions", actions, 1)
     width = checks.real("spread", spread, 0.0, 1.0, open_low=True)
@@ -39,20 +47,25 @@ def gamble(
     """Return an environment with a safe action of small reward, and gambles of which one is the best policy.
 
     Three states: choosing, won, lost. In *choosing* one action pays ``safe`` and stays. Each other action
-    pays 0 and moves to *won* with its own probability, else to *lost*. *Won* pays 1 and *lost* 0 until
-    the last step. The best gamble wins with a probability that is ``chance`` above break-even over the
-    horizon, the others with half of it.
+    pays 0 and moves to *won* with its own probability, else to *lost*. The reward is 1 in *won* and 0 in
+    *lost* until the last step. The best gamble wins with a probability that is ``chance`` above break-even
+    over the horizon, the others with half of it.
 
     Parameters
     ----------
     chance : float
-        Advantage of the best gamble, above 0; break-even plus chance must be at most 1.
+        Advantage of the best gamble, above 0; safe H / (H - 1) + chance must be at most 1.
     safe : float
-        In (0, 1).
+        Mean reward of the safe action, in (0, 1).
     actions, horizon : int
         A and H, each at least 2.
     seed : int
-        Seed of the order of the actions.
+        Seed of the order of the actions, at least 0. Rewards are Bernoulli.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     a, h = checks.integer("actions", actions, 2), checks.integer("horizon", horizon, 2)
     safe = checks.real("safe", safe, 0.0, 1.0, open_low=True, open_high=True)

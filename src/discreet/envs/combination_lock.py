@@ -31,14 +31,21 @@ def combination_lock(
 
     Parameters
     ----------
-    states, actions, horizon : int
-        S at least 2, A at least 2, H at least 1.
+    states, actions : int
+        S and A, each at least 2.
+    horizon : int
+        H, at least 1.
     seed : int
-        The MDP is a function of this and the other options (drawn by NumPy's Philox).
+        At least 0. The MDP is a function of this and the other options (drawn by NumPy's Philox).
     depth : int, optional
         States of the lock, 2..S; None: all states, so no traps.
     rewards : "bernoulli" or "deterministic"
         Distribution of the rewards.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, a = checks.integer("states", states, 2), checks.integer("actions", actions, 2)
     deep = s if depth is None else checks.integer("depth", depth, 2, s)

@@ -130,7 +130,7 @@ def _made(env_id: Any, options: dict[str, Any]) -> Any:
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(env_id, gymnasium.Env):
         if given:
-            raise ValueError(f"{', '.join(given)}: only where env_id is a name")
+            raise ValueError(f"{', '.join(given)}: must be left out unless env_id is a name")
         return env_id
     if not isinstance(env_id, str):
         raise ValueError(
@@ -151,7 +151,7 @@ def _size(space: Any) -> int:
 
 
 def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
-    """Return (s, a, p, s', r, ended) of a ``P[s][a] = [(p, s', r, ended), ...]``, p > 0."""
+    """Return ``(s, a, p, s', r, ended)`` of a ``P[s][a] = [(p, s', r, ended), ...]``, p > 0."""
     for s, actions in _items(table):
         for a, outcomes in _items(actions):
             total = 0.0
@@ -168,7 +168,7 @@ def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
                 if one[2] > 0:
                     yield one
             if not math.isclose(total, 1.0, abs_tol=1e-9):
-                raise ValueError(f"P[{s}][{a}]: probabilities sum to {total:g}, must sum to 1")
+                raise ValueError(f"P[{s}][{a}]: probabilities sum to {total:g}: must sum to 1")
 
 
 def _items(table: Any) -> Iterable[tuple[int, Any]]:
@@ -187,8 +187,8 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
     goes_on = np.isin(after, empty) & ~ended
     if goes_on.any():
         raise ValueError(
-            f"P[{after[goes_on][0]}]: has no action, though {s[goes_on][0]} may lead there without an end of "
-            "the episode"
+            f"P[{after[goes_on][0]}]: must have an action, because {s[goes_on][0]} can lead there without "
+            "ending the episode"
         )
     moves_on = np.isin(s, goals) & ((after != s) | (r != 0))
     if moves_on.any():

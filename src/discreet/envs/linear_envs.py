@@ -36,7 +36,8 @@ def _as_table(
         return world(*args, **options).to_tabular()
 
     table.__name__ = table.__qualname__ = name
-    table.__doc__ = words
+    _, _, rest = (world.__doc__ or "").partition("\n")
+    table.__doc__ = f"{words}\n{rest}"
     table.__signature__ = signature(world).replace(return_annotation="TabularMDP")  # type: ignore[attr-defined]
     return table
 
@@ -54,21 +55,44 @@ def linear_mixture_mdp(
     rewards: RewardLaw = "deterministic",
     reward_models: int | None = None,
 ) -> LinearMixtureMDP:
-    """Return a mixture of m base models with separate weights at every step.
+    """Return a linear mixture MDP of m base models, with separate weights at every step.
 
-    phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m,
-    C_w = sqrt(m), and F01 = F+- = 1: every coordinate of phi_v is an average of v divided by sqrt(m). The
+    Model: Jia et al. (2020) and Ayoub et al. (2020).
+    phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m and
+    C_w = sqrt(m). F01 = F+- = 1, because every coordinate of phi_v is an average of v divided by sqrt(m). The
     first state is uniform.
 
-    Draws, in this order: base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states; weights (H,) ~
-    Dirichlet(1/2) over the m models; which (h, s, a) have a reward, each with probability ``rewarding``; mean
-    rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
+    Draws, in this order:
 
+    * base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states;
+    * weights (H,) ~ Dirichlet(1/2) over the m models;
+    * which (h, s, a) have a reward, each with probability ``rewarding``;
+    * mean rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
+
+    Parameters
+    ----------
+    states, actions, horizon : int
+        S, A, H, each at least 1.
+    models : int
+        Number of base models m, at least 1.
+    concentration : float
+        Parameter of the Dirichlet distribution of base rows, above 0.
+    rewarding : float
+        Probability that an (h, s, a) has a reward, in [0, 1].
+    seed : int
+        Seed of the draws, at least 0.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
     reward_models : int, optional
-        p; mean rewards are then mixtures of p base tables, drawn instead and in the same way (p, S, A), with
-        weights (H,) ~ Dirichlet(1/2) over them, drawn last. Their public features
-        (``features.rewards``) are psi(s, a) = base rewards / sqrt(p), so that ||psi|| <= 1 and ||theta_h|| <=
-        sqrt(p).
+        Number p of base tables of mean rewards, at least 1. Mean rewards are then mixtures of p base tables,
+        drawn instead and in the same way (p, S, A), with weights (H,) ~ Dirichlet(1/2) over them, drawn last.
+        Their public features (``features.rewards``) are psi(s, a) = base rewards / sqrt(p), so that
+        ||psi|| <= 1 and ||theta_h|| <= sqrt(p). None: mean rewards without features.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, m = checks.integer("horizon", horizon, 1), checks.integer("models", models, 1)
@@ -97,7 +121,7 @@ def linear_mixture_mdp(
 linear_mixture = _as_table(
     linear_mixture_mdp,
     "linear_mixture",
-    "The mixture of m base models as a table; its ``features`` are phi (S, A, S, m).",
+    "Return the mixture of :func:`linear_mixture_mdp` as a table; its ``features`` are phi (S, A, S, m).",
 )
 
 
@@ -106,25 +130,33 @@ def hypercube_mdp(
 ) -> LinearMixtureMDP:
     """Return the hard instance of Zhou, Gu and Szepesvari (2021): one hidden best corner of a cube per step.
 
-    States 0 .. H - 1 are a chain, H is its end without reward and H + 1 pays 1 at every step; both are
-    absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of ``itertools.product``. From chain
-    state j, action a at step h leads to H + 1 with probability delta + <mu_h, a> and else to j + 1, where
-    delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and ||mu_h||_1 = D = gap (d - 1).
+    States 0 .. H - 1 are a chain. State H is its end without reward, and state H + 1 has reward 1 at every
+    step; both are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of
+    ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability
+    delta + <mu_h, a> and else to j + 1. Here delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and
+    ||mu_h||_1 = D = gap (d - 1).
 
-    phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a), phi(H + 1 | j, a) = (a0 delta, b0 a), phi(x | x, a) = (a0, 0)
-    in the absorbing states, w_h = (1 / a0, mu_h / b0), a0^2 = 1 / (1 + D), b0^2 = gap / (1 + D). Then
-    C_w = 1 + D; F01 and F+- are the enumerated suprema, F01 <= 1 and
-    F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
+    The features are ``phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a)``, ``phi(H + 1 | j, a) = (a0 delta, b0
+    a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states. Further ``w_h = (1 / a0, mu_h / b0)``, a0^2
+    = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D; F01 and F+- are the enumerated suprema, F01 <= 1
+    and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
 
     Parameters
     ----------
     dimension : int
-        d, at least 2; there are 2^(d-1) actions.
+        d, 2..12; there are 2^(d-1) actions.
+    horizon : int
+        H, at least 2; there are H + 2 states.
     gap : float, optional
-        Needs D <= min(delta, 1 - delta); None: delta / (2 (d - 1)). The lower bound's gap, of order
+        Above 0, with D <= min(delta, 1 - delta); None: delta / (2 (d - 1)). The lower bound's gap, of order
         sqrt(delta / K), cannot be learned in K episodes.
     seed : int
-        Seed of the signs of mu (H, d - 1), one fair draw of ``integers(2)`` each.
+        Seed of the signs of mu (H, d - 1), at least 0; one fair draw of ``integers(2)`` each.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     d, h = checks.integer("dimension", dimension, 2, 12), checks.integer("horizon", horizon, 2)
     delta = 1.0 / h
@@ -148,7 +180,9 @@ def hypercube_mdp(
 
 
 hypercube = _as_table(
-    hypercube_mdp, "hypercube", "The hypercube: H + 2 states, 2^(d-1) actions, ``features`` (S, A, S, d)."
+    hypercube_mdp,
+    "hypercube",
+    "Return the hard instance of :func:`hypercube_mdp` as a table, with ``features`` (S, A, S, d).",
 )
 
 
@@ -164,8 +198,31 @@ def random_linear_mdp(
 ) -> LinearMDP:
     """Return a random linear MDP with features in the simplex.
 
-    Draws, in this order: phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
-    mu (H, d) ~ Dirichlet(0.3) over S; theta (H, d) uniform on [0, 1]. The first state is 0.
+    Model: Jin, Yang, Wang and Jordan (2020), assumption A.
+
+    Draws, in this order:
+
+    * phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
+    * mu (H, d) ~ Dirichlet(0.3) over S;
+    * theta (H, d) uniform on [0, 1].
+
+    The first state is 0.
+
+    Parameters
+    ----------
+    states, actions, horizon : int
+        S, A, H, each at least 1.
+    dimension : int
+        d, at least 1.
+    seed : int
+        Seed of the draws, at least 0.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, d = checks.integer("horizon", horizon, 1), checks.integer("dimension", dimension, 1)
@@ -181,7 +238,7 @@ def random_linear_mdp(
 random_linear = _as_table(
     random_linear_mdp,
     "random_linear",
-    "The random linear MDP as a table; its ``features`` are phi (S, A, d).",
+    "Return the MDP of :func:`random_linear_mdp` as a table; its ``features`` are phi (S, A, d).",
 )
 
 
@@ -203,10 +260,10 @@ def wide_linear_mdp(
     """Return a linear MDP of useful size, d = levels x actions: thousands of states, of which a user sees H.
 
     State s has the hidden level s mod L. The *effect* of action a is drawn by a separate permutation in every
-    state: climb one level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one level;
-    or restart at level 0. A table therefore learns nothing about other states from one state. The
-    features phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share
-    u <= ``blend`` of another effect e'. Coordinate (l, e) leads to the level of its effect with probability
+    state. The effects are: climb one level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one
+    level; or restart at level 0. A table therefore learns nothing about other states from one state. The
+    features phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share u
+    <= ``blend`` of another effect e'. Coordinate (l, e) leads to the level of its effect with probability
     0.9; the rest falls one level (work) or stays (the others). Within a level it leads to ``support`` states
     with Dirichlet(1) weights: rows hold at most 4 x support successors. Features are in the simplex,
     ||phi||_2 <= ||phi||_1 = 1.
@@ -214,21 +271,40 @@ def wide_linear_mdp(
     Transitions and rewards are the same at every step; the first state is uniform on level 0. The myopic
     policy works at once; the best policy climbs first.
 
-    Draws, in this order: effects (a permutation of the actions for each state); e' (uniform among the other
-    effects); u uniform on [0, ``blend``]; for each level a permutation of its states, used cyclically; then
-    for each coordinate and each of its two levels the Dirichlet weights of the next ``support`` states of
-    that permutation. All states are reached unless support is small.
+    Draws, in this order:
+
+    * effects (a permutation of the actions for each state);
+    * e' (uniform among the other effects);
+    * u uniform on [0, ``blend``];
+    * for each level a permutation of its states, used cyclically;
+    * for each coordinate and each of its two levels, weights of the permutation's next ``support`` states.
+
+    All states are reached unless support is small.
 
     Parameters
     ----------
-    states, levels : int
-        S and L <= S, L at least 2.
+    states : int
+        S, at least 2.
     actions : int
         A, at least 3.
+    horizon : int
+        H, at least 1.
+    levels : int
+        L, 2..S.
     blend : float
-        In [0, 1/2]; 0: all states of a level are equal up to the names of their actions.
+        Largest share of the other effect, in [0, 1/2]; 0: all states of a level are equal up to the names of
+        their actions.
     support : int
-        States that a coordinate leads to within a level (all of them, if the level has fewer).
+        States that a coordinate leads to within a level, at least 1 (all of them, if the level has fewer).
+    seed : int
+        Seed of the draws, at least 0.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, a = checks.integer("states", states, 2), checks.integer("actions", actions, 3)
     n, most = checks.integer("levels", levels, 2, s), checks.integer("support", support, 1)
@@ -266,5 +342,5 @@ def wide_linear_mdp(
 wide_linear = _as_table(
     wide_linear_mdp,
     "wide_linear",
-    "The wide linear MDP as a table: one slot, about 1.9 million transition entries at the defaults.",
+    "Return :func:`wide_linear_mdp` as a table: one slot, about 1.9 million transition entries by default.",
 )

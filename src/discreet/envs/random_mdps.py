@@ -33,21 +33,27 @@ def random_mdp(
     states, actions, horizon : int
         S, A, H, each at least 1.
     seed : int
-        The MDP is a function of this and the other options (drawn by NumPy's Philox).
+        At least 0. The MDP is a function of this and the other options (drawn by NumPy's Philox).
     concentration : float
-        Rows are Dirichlet with this parameter for every possible successor.
+        Above 0; rows are Dirichlet with this parameter for every possible successor.
     successors : int, optional
         Possible successors of a pair, chosen uniformly, 1..S; None: all states.
     rewarding : int
-        Number of pairs with a reward, mean uniform on [0.3, 1]; the others have reward 0.
+        Number of (s, a) with a reward, 0..SA; its mean is uniform on [0.3, 1]. The others have reward 0.
     stationary : bool
         One transition row and mean for all steps, or new ones at each step (same rewarding pairs).
     varies : "both", "rows" or "rewards"
         Part that a non-stationary MDP draws again at each step; the other part is that of the first step.
+        Must be "both" if ``stationary``.
     terminal : int
         Number of last states that end the episode: absorbing and without reward; 0..S - 1.
     rewards : "bernoulli" or "deterministic"
         Distribution of the rewards.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range, or ``varies`` is given for a stationary MDP.
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     slots = 1 if checks.flag("stationary", stationary) else checks.integer("horizon", horizon, 1)
@@ -57,7 +63,7 @@ def random_mdp(
     checks.choice("rewards", rewards, ("bernoulli", "deterministic"))
     checks.choice("varies", varies, ("both", "rows", "rewards"))
     if slots == 1 and varies != "both":
-        raise ValueError(f"varies = {varies!r}: must be 'both' (the default) in a stationary world")
+        raise ValueError(f"varies = {varies!r}: must be 'both' (the default) in a stationary MDP")
     ends = checks.integer("terminal", terminal, 0, s - 1)
     draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL)
     transitions = np.zeros((slots, s, a, s))

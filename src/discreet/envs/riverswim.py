@@ -21,12 +21,29 @@ def riverswim(
     horizon: int = 20,
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
 ) -> TabularMDP:
-    """Return the chain of ``states >= 2``, start 0, rewards 0.005 at (0, left), 1 at (last, right), else 0.
+    """Return RiverSwim: a chain with start state 0 and two actions, left (0) and right (1).
 
-    Probabilities of moving right: from 0 stay 0.4, up 0.6. Inside the chain down 0.05, stay 0.6, up 0.35.
-    From the last state down 0.4, stay 0.6. Defaults: S = 6, A = 2, H = 20, deterministic rewards;
-    ``rewards="bernoulli"`` draws 0/1 rewards of the same means.
+    The mean reward is 0.005 at (0, left), 1 at (S - 1, right), and 0 elsewhere. The action left moves down
+    by one state with probability 1 and stays in state 0. The action right has these probabilities: in state
+    0, stay 0.4 and up 0.6; inside the chain, down 0.05, stay 0.6 and up 0.35; in state S - 1, down 0.4 and
+    stay 0.6. Source: Strehl and Littman (2008); numbers of the public code of Chowdhury and Zhou (2021).
 
+    Parameters
+    ----------
+    states : int
+        S, at least 2.
+    horizon : int
+        H, at least 1.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
+
+    Examples
+    --------
     >>> riverswim().transitions[0, 2, 1]
     array([0.  , 0.05, 0.6 , 0.35, 0.  , 0.  ])
     """

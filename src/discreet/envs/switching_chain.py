@@ -18,10 +18,17 @@ def switching_chain(*, states: int = 6, horizon: int = 20, seed: int = 0) -> Tab
 
     Parameters
     ----------
-    states, horizon : S at least 2, H at least 1.
-    seed : seed of the probabilities.
+    states : int
+        S, at least 2.
+    horizon : int
+        H, at least 1.
+    seed : int
+        Seed of the probabilities, at least 0.
 
-    Ours: the control whose steps differ.
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     s, h = checks.integer("states", states, 2), checks.integer("horizon", horizon, 1)
     draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL, 1)

@@ -1,8 +1,8 @@
 """Synthetic linear MDP of Qiao and Wang (2023, "Offline RL with differential privacy"), appendix F.
 
-Two states, 100 actions, d = 10, H = 20: phi(s, a) = (bits(a), delta, 1 - delta) with the 8-bit code of the
-action and delta = 1 if (s = 0) equals (a = 0). P_h(0 | s, a) is alpha_{h,1} where delta = 1, else
-alpha_{h,2}.
+Two states, 100 actions, d = 10, H = 20. The features are ``phi(s, a) = (bits(a), delta, 1 - delta)`` with the
+8-bit code of the action and delta = 1 if (s = 0) equals (a = 0). P_h(0 | s, a) is alpha_{h,1} where delta =
+1, else alpha_{h,2}.
 
 There are two corrections. The printed features have ||phi||^2 = popcount(a) + 1, up to 7, but the algorithm
 and its noise assume 1. Here they are divided by sqrt(7), and measures and weights are multiplied by it
@@ -37,16 +37,26 @@ def synthetic_linear_mdp(
 ) -> LinearMDP:
     """Return the instance of a seed; draws are alpha (H, 2), then r (H,), uniform, by ``default_rng(seed)``.
 
-    theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2) with r = r_h; the first state is
+    ``theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2)`` with r = r_h; the first state is
     uniform. Source: Qiao and Wang (2023), section 6.
 
-    - horizon : H, at least 1.
-    - bit_order : bit order of an action's number in its feature vector.
-    - rewards : "deterministic", or "bernoulli" with the same mean.
-    - raw_features : as printed, with norms up to sqrt(7); else divided by sqrt(7).
-    - seed : at least 0.
+    Parameters
+    ----------
+    seed : int
+        Seed of the draws, at least 0.
+    horizon : int
+        H, at least 1.
+    bit_order : "msb" or "lsb"
+        Order of the bits of an action's number in its feature vector: most or least significant first.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+    raw_features : bool
+        True: features as printed, with norms up to sqrt(7); False: divided by sqrt(7).
 
-    Raises ``ValueError`` on other values.
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
     """
     h = checks.integer("horizon", horizon, 1)
     checks.choice("bit_order", bit_order, ("msb", "lsb"))
@@ -71,8 +81,28 @@ def synthetic_linear(
     bit_order: Literal["msb", "lsb"] = "msb",
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
 ) -> TabularMDP:
-    """Return the same MDP as a table: 2 states, 100 actions, optimal value about 13.9 at H = 20.
+    """Return the MDP of :func:`synthetic_linear_mdp` as a table: 2 states, 100 actions.
 
+    The optimal value is about 13.9 at H = 20. Source: Qiao and Wang (2023), section 6.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the draws, at least 0.
+    horizon : int
+        H, at least 1.
+    bit_order : "msb" or "lsb"
+        Order of the bits of an action's number in its feature vector: most or least significant first.
+    rewards : "deterministic" or "bernoulli"
+        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range.
+
+    Examples
+    --------
     >>> synthetic_linear(seed=0)
     TabularMDP('synthetic-linear-0', S=2, A=100, H=20, non-stationary, deterministic rewards)
     """

@@ -1,4 +1,4 @@
-"""Experiments: simulation, configurations, results on disk, sweeps, statistics, figures."""
+"""Simulations, run configurations, results on disk, sweeps, statistics and figures."""
 
 from discreet import public_names
 

@@ -28,10 +28,10 @@ __all__ = ["objects", "prepare", "resolved", "route", "sweep"]
 
 
 def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Send each option to the class that takes it: typed, under ``learner.X`` or ``privatizer.X``.
+    """Assign each option to the class that takes it: typed, under ``learner.X`` or ``privatizer.X``.
 
-    Raises ``ValueError`` for an unknown option (ending with the lists), for one that both take, and
-    for a value of the wrong type.
+    Raises ``ValueError`` for an unknown option (the message ends with the known ones), for an option that
+    both classes take, and for a value of the wrong type.
     """
     found = {"learner": entry("learner", learner), "privatizer": entry("privatizer", privatizer)}
     takes = {kind: options_of(e.factory()) for kind, e in found.items()}
@@ -57,10 +57,10 @@ def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """Return the configuration with checked names and typed options, each sent to the class that takes it.
+    """Return the configuration with checked names and typed options, each assigned to its class.
 
-    A budget given to a privatizer that takes none is dropped, so that it is not part of what the
-    run claims to be. Raises ``ValueError`` as :func:`discreet.registry.build` and :func:`route` do.
+    A budget given to a privatizer that takes none is dropped, so that it is not part of the run's
+    description. Raises ``ValueError`` as :func:`discreet.registry.build` and :func:`route` do.
     """
     for module in config.plugins:
         registry.load_plugin(module)
@@ -92,7 +92,7 @@ def objects(config: RunConfig) -> tuple[TabularMDP, Any, Any]:
 
 
 def _presets(config: RunConfig) -> dict[str, str | None]:
-    """Give the preset to learner and privatizer, as far as each has it; at least one must."""
+    """Give the preset to the learner and the privatizer if they offer it; at least one of them must."""
     names = {"learner": config.learner, "privatizer": config.privatizer}
     if config.preset is None:
         return dict.fromkeys(names)
@@ -128,20 +128,20 @@ def sweep(
     ----------
     runs : a TOML file, or its content as a mapping (:mod:`discreet.experiments.sweep` has the form)
     out : folder
-        With a folder for each configuration; seeds that are there are not run again, and several processes
-        on one folder share the work. None keeps everything in memory.
+        It gets a folder for each configuration. Seeds that are stored there are not run again, and several
+        processes with one folder share the work. None keeps everything in memory.
     workers : int, optional
         Parallel runs (default: all processors).
     executor : concurrent.futures.Executor or Engine, optional
-        Where all runs are executed together; its workers build the configurations themselves. The same bits
-        as here.
+        Executes all runs together; its workers build the configurations themselves. Results have the same
+        bits as without it.
     progress : callable, optional
         Called with (number of a run, its users) as runs are done.
 
     Raises
     ------
     ValueError
-        If anything in it is not allowed: then nothing is run.
+        If one of the configurations is not allowed: then nothing is run.
     """
     from discreet.experiments import sweep as sweeps
     from discreet.experiments.engine import Engine as Seam

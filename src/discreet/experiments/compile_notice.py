@@ -1,4 +1,4 @@
-"""Says that kernels are being compiled, once over all processes of a run."""
+"""Notice that kernels are being compiled, printed once over all processes of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ __all__ = ["announce", "in_workers"]
 
 
 class _Announcer(Listener):
-    """Says once, over all processes of a run, that a kernel is compiled; one from the cache is no event."""
+    """Listener that announces the first compilation, once over all processes of a run.
+
+    A kernel that is loaded from the cache raises no event.
+    """
 
     def __init__(self, say: Callable[[], None], said: Any) -> None:
         self.say, self.said, self.here = say, said, False
@@ -38,7 +41,7 @@ _announcer: _Announcer | None = None
 def announce(say: Callable[[], None], said: Any = None) -> None:
     """Call ``say`` (a function of a module) when the first kernel is compiled, here or in a worker.
 
-    said : the flag that processes share, of the process that starts them.
+    said : flag that the processes share; the process that starts them creates it.
     """
     global _announcer
     if _announcer is not None:
@@ -48,7 +51,7 @@ def announce(say: Callable[[], None], said: Any = None) -> None:
 
 
 def in_workers() -> dict[str, Any]:
-    """What a pool of processes is started with, so that its workers announce as this process does."""
+    """Return the arguments of a process pool whose workers announce as this process does."""
     if _announcer is None:
         return {}
     if _announcer.said is None:

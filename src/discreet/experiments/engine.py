@@ -1,18 +1,18 @@
-"""Where runs are executed: in this process, in processes beside it, or on an engine that people have.
+"""Execution of runs: in this process, in local worker processes, or on a cluster engine.
 
-One seam: :func:`results` maps calls over items on an :class:`Engine`, a standard executor
-(:mod:`concurrent.futures`) with a width, and yields results as they come. A call is a pure function of
-settings and seed, so that neither the engine nor the number of workers, nor the order or a worker's death,
-changes a bit of any result.
+There is one interface: :func:`results` maps calls over items on an :class:`Engine`, which is a standard
+executor (:mod:`concurrent.futures`) with a width. It yields results as they are done. A call is a pure
+function of settings and seed. Therefore no bit of a result depends on the engine, the number of workers, the
+order of tasks or the death of a worker.
 
-* Cheap items travel together, also those of several jobs: a task holds as many as take
+* Cheap items share a task, even if they belong to several jobs: a task holds as many items as take
   :attr:`Engine.together` seconds.
-* A worker's death costs the items of its task another try, at most :data:`RETRIES`, and nothing else.
-* Workers must have the same code: every call carries the versions that it was made by, and refuses others
-  before anything runs.
-* Whoever stops reading (or presses Ctrl-C) cancels what has not begun.
+* If a worker dies, only the items of its task are tried again, at most :data:`RETRIES` times.
+* Workers must have the same code: every call carries the versions of the sender's code, and a worker with
+  other versions raises before anything runs.
+* A caller that stops reading (or presses Ctrl-C) cancels the tasks that have not begun.
 
-Engines beyond the standard library are packages of their own; their modules are imported by name only
+Engines beyond the standard library need extra packages. Their modules are imported by name only
 (:func:`open_engine`): ``dask://HOST:PORT``, ``ray`` and ``ray://HOST:PORT``, ``slurm`` (submitit).
 """
 
@@ -34,8 +34,8 @@ from discreet.utils.system import processors
 __all__ = ["ENGINES", "RETRIES", "Engine", "EngineError", "Job", "open_engine", "results"]
 
 R = TypeVar("R")
-Calls = tuple[tuple[Callable[[Sequence[int]], Sequence[Any]], tuple[int, ...]], ...]  # call, its items
-Parts = tuple[tuple[int, tuple[int, ...]], ...]  # the same, by the job's index
+Calls = tuple[tuple[Callable[[Sequence[int]], Sequence[Any]], tuple[int, ...]], ...]  # call, items
+Parts = tuple[tuple[int, tuple[int, ...]], ...]  # job's index, items
 
 RETRIES = 3
 ENGINES: Mapping[str, tuple[str, str]] = {  # scheme: module, extra
@@ -46,14 +46,14 @@ ENGINES: Mapping[str, tuple[str, str]] = {  # scheme: module, extra
 
 
 class EngineError(RuntimeError):
-    """An engine that is not there, has other code, or lost the same task over and over."""
+    """Engine that is unavailable, has other code, or lost the same task repeatedly."""
 
 
 @dataclass(frozen=True)
 class Job(Generic[R]):
-    """One call for many items: ``call(items)`` gives a result for each, in their order.
+    """One call for many items: ``call(items)`` returns a result for each, in their order.
 
-    what : named in errors, as in "run 7 of WHAT".
+    what : name in errors, as in "run 7 of WHAT".
     """
 
     call: Callable[[Sequence[int]], Sequence[R]]
@@ -62,16 +62,16 @@ class Job(Generic[R]):
 
 
 class Engine(AbstractContextManager["Engine"]):
-    """An executor and what is known of it.
+    """Executor with a width and the rules for grouping items into tasks.
 
     Parameters
     ----------
     name : for messages
-    executor : one that its owner opened and closes; or a function that opens one, again after a death
-    width : how many tasks run at once, at least 1 (``ValueError`` otherwise)
-    ahead : tasks in flight for each of them (2), so that none waits for this process
-    together : seconds of items that travel in one task; 0: one item each
-    even : items are dealt at once, in as many tasks as there are workers (for queues where a task waits long)
+    executor : an open executor, which its owner closes; or a function that opens one, again after a death
+    width : number of tasks that run at once, at least 1 (``ValueError`` otherwise)
+    ahead : tasks in flight per unit of width (2), so that no worker waits for this process
+    together : seconds of work in one task; 0: one item in each task
+    even : divide all items at once into as many tasks as workers (for queues where a task waits long)
     """
 
     deaths: tuple[type[BaseException], ...] = (BrokenExecutor,)
@@ -88,16 +88,17 @@ class Engine(AbstractContextManager["Engine"]):
     ) -> None:
         self.name, self.width, self.ahead = name, checks.integer("workers", width, 1), ahead
         self.together, self.even = together, even
-        self.served = False  # has a worker ever given a result?
+        self.served = False  # True once a worker has returned a result
         self._make = None if isinstance(executor, Executor) else executor
         self._executor = executor if isinstance(executor, Executor) else executor()
 
     @classmethod
     def of(cls, executor: Executor | Engine, workers: int | None = None) -> Engine:
-        """An executor of the caller's, who closes it; an engine is itself.
+        """Wrap the caller's executor, which the caller closes; an engine is returned unchanged.
 
-        workers : how many jobs it does side by side, at least 1; None: what the executor says of itself, else
-        the number of processors. Raises ``ValueError`` if ``executor`` is no ``concurrent.futures.Executor``.
+        workers : number of jobs that it runs at once, at least 1; None: the executor's own number of workers
+        if it has one, else the number of processors. Raises ``ValueError`` if ``executor`` is not a
+        ``concurrent.futures.Executor``.
         """
         if isinstance(executor, Engine):
             return executor
@@ -109,13 +110,13 @@ class Engine(AbstractContextManager["Engine"]):
         return cls(type(executor).__name__, executor, int(width))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Run ``function(*args)`` on a worker; both, and what it returns, must pickle."""
+        """Run ``function(*args)`` on a worker; the function, its arguments and its result must pickle."""
         return self._executor.submit(function, *args)
 
     def reopen(self, error: BaseException) -> None:
-        """A new executor in place of one that ``error`` broke.
+        """Open a new executor to replace the one that ``error`` broke.
 
-        Raises :class:`EngineError` from it where the executor was the caller's.
+        Raises :class:`EngineError` from ``error`` if the executor was the caller's.
         """
         if self._make is None:
             raise EngineError(
@@ -125,15 +126,15 @@ class Engine(AbstractContextManager["Engine"]):
         self._executor = self._make()
 
     def close(self) -> None:
-        """Release what was opened here."""
+        """Close the executor if it was opened here."""
         if self._make is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
 
     def check(self, versions: Mapping[str, str]) -> None:
-        """Refuse workers of other code ahead, where the engine can ask all of them.
+        """Reject workers with other code before any task is sent, if the engine can ask all of them.
 
         versions : of this code and of the packages that it computes with, by name; :class:`EngineError` names
-        what differs.
+        those that differ.
         """
 
     def __enter__(self) -> Engine:
@@ -146,17 +147,17 @@ class Engine(AbstractContextManager["Engine"]):
 
 
 def open_engine(text: str, workers: int | None = None) -> Engine:
-    """An engine by its address: ``dask://HOST:PORT``, ``ray``, ``ray://HOST:PORT``, ``slurm``,
+    """Open the engine of an address: ``dask://HOST:PORT``, ``ray``, ``ray://HOST:PORT``, ``slurm``,
     ``slurm://partition=short,timeout_min=60``.
 
-    text : that address. workers : how many tasks at once; default: as many as the engine has.
+    text : the address. workers : number of tasks at once; default: the engine's capacity.
 
     Raises
     ------
     EngineError
-        If its package is not installed, or nobody answers there.
+        If its package is not installed, or the address does not answer.
     ValueError
-        If it is no engine, or one of its options is none.
+        If the address names no known engine, or an option is unknown.
     """
     if workers is not None:
         checks.integer("workers", workers, 1)
@@ -176,7 +177,7 @@ def open_engine(text: str, workers: int | None = None) -> Engine:
 
 
 def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
-    """On a worker: what each call gives, and its seconds."""
+    """Run calls on a worker; return the results and the seconds of each call."""
     found = []
     for call, items in calls:
         begin = time.perf_counter()
@@ -185,7 +186,7 @@ def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
 
 
 class _Queue(Generic[R]):
-    """Items that wait, by job; how long they take; how often they were tried."""
+    """Waiting items by job, with the seconds per item and the number of tries."""
 
     def __init__(self, engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool]) -> None:
         self._engine, self._jobs, self._take = engine, jobs, take
@@ -199,7 +200,7 @@ class _Queue(Generic[R]):
         return bool(self._waiting)
 
     def next(self) -> Parts:
-        """Items for one task, by job; none if nobody of the rest is ours to do."""
+        """Return the items of one task, by job; empty if ``take`` accepts none of the waiting items."""
         task, count, new, seconds = dict[int, list[int]](), 0, 0, 0.0
         most = self._most()
         while self._waiting and count < most:
@@ -207,14 +208,14 @@ class _Queue(Generic[R]):
             j, item = own
             known = self._seconds.get(j)
             cost = max(self._seconds.values(), default=0.0) if known is None else known
-            alone = self._tries[own] >= (RETRIES if self._engine.even else 1)  # whose death was it?
+            alone = self._tries[own] >= (RETRIES if self._engine.even else 1)  # to find the cause of a death
             if count and alone:
                 break
             if count and not self._engine.even:
                 if seconds + cost > self._engine.together:
                     break
                 if known is None and (j in task or new >= len(self._seconds)):
-                    break  # of a job that is new one item goes along, and of new jobs as many as are known
+                    break  # at most one item of a new job; new jobs <= known jobs
             self._waiting.popleft()
             if own in self._taken or self._take(*own):
                 self._taken.add(own)
@@ -226,7 +227,7 @@ class _Queue(Generic[R]):
         return tuple((j, tuple(items)) for j, items in task.items())
 
     def _most(self) -> int:
-        """How many items one task may hold."""
+        """Return the largest number of items in one task."""
         if self._engine.even:
             return -(-self._all // self._engine.width)
         if not self._engine.together:
@@ -234,11 +235,14 @@ class _Queue(Generic[R]):
         return max(1, len(self._waiting) // (2 * self._engine.width))
 
     def took(self, j: int, items: Sequence[int], seconds: float) -> None:
-        """So long."""
+        """Record the seconds per item of job ``j``."""
         self._seconds[j] = seconds / len(items)
 
     def again(self, j: int, items: Sequence[int], error: BaseException) -> None:
-        """Back into the queue, after a death."""
+        """Put items back into the queue after the death of their worker.
+
+        Raises :class:`EngineError` if an item was tried too often.
+        """
         for item in reversed(items):
             self._tries[j, item] += 1
             if self._tries[j, item] > RETRIES:
@@ -249,26 +253,26 @@ class _Queue(Generic[R]):
         self.back(j, items)
 
     def back(self, j: int, items: Sequence[int]) -> None:
-        """They never began."""
+        """Put items that never began back into the queue."""
         self._waiting.extendleft((j, item) for item in reversed(items))
 
 
 def results(
     engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool] | None = None
 ) -> Generator[tuple[int, R], None, None]:
-    """(index of the job, result) of every item of every job, in the order in which they are done.
+    """Yield (index of the job, result) for every item of every job, in the order of completion.
 
-    take : asked with (job, item) just before an item is sent off for the first time; False leaves it out.
+    take : called with (job, item) just before an item is sent for the first time; False leaves it out.
 
     Raises
     ------
     EngineError
-        If workers died of the same item again and again, or have other code; if the engine gave a task up.
+        If workers died repeatedly of the same item, if they have other code, or if the engine dropped a task.
     """
     queue = _Queue(engine, jobs, take or (lambda *_: True))
     running: dict[Future[Any], Parts] = {}
     broken: BaseException | None = None
-    idle = 0  # executors that broke one after the other, without a result
+    idle = 0  # executors that broke in a row without a result
     try:
         while queue or running:
             while queue and broken is None and len(running) < engine.ahead * engine.width:

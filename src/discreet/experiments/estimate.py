@@ -1,4 +1,4 @@
-"""Before spending: what a run would guarantee, and how large its noise would be."""
+"""Forecast of a run before budget is spent: its guarantee and the size of its noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from discreet.mechanisms.privatizers.local import Local
 
 @dataclass(frozen=True)
 class Option:
-    """One mechanism that meets the budget. error : its criterion's value; ratio : over the best one's."""
+    """One mechanism that meets the budget.
+
+    error : its value of the criterion; ratio : ``error`` divided by that of the best mechanism.
+    """
 
     release: str
     noise: str
@@ -29,13 +32,19 @@ class Option:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is known of a run before anybody comes.
+    """Facts about a run that are known before the first user arrives.
 
-    statement : the guarantee in words; users : K; releases : noisy ones; cells : counters that get noise.
-    at : users halfway (at the first release from half of them on) and at the last release.
-    std : family to the standard deviation of one cell's noise in the released sums, at these two.
-    choices : mechanisms that meet the budget, best first; criterion : of their order; per : what their errors
-    are of, a transition count or, for sums of features, a unit of what one sum's noise would be.
+    Parameters
+    ----------
+    statement : the guarantee in words.
+    users : K.
+    releases : number of noisy releases.
+    cells : number of counters that get noise.
+    at : users at the first release at or after half of them, and at the last release.
+    std : standard deviation of one cell's noise in the released sums at these two times, by family.
+    choices : mechanisms that meet the budget, best first.
+    criterion : the quantity that orders them.
+    per : unit of their errors. It is a transition count or, for sums of features, the noise of one sum.
     """
 
     __repr__ = brief
@@ -51,12 +60,12 @@ class Forecast:
     per: str = "transition count"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {**asdict(self), "choices": [asdict(choice) for choice in self.choices]}
 
 
 def estimate_run(setup: Setup) -> Forecast:
-    """The forecast of a prepared run (``setup``, a :class:`Setup`). Reads no data.
+    """Forecast a prepared run (``setup``, a :class:`Setup`). Reads no data.
 
     Raises ``ValueError`` if learner and privatizer do not fit together.
     """
@@ -65,7 +74,7 @@ def estimate_run(setup: Setup) -> Forecast:
     half = min(int(np.searchsorted(times, setup.episodes / 2)), times.size - 1)
     at = (int(times[half]), int(times[-1]))
     laws: list[Mapping[str, NoiseDistribution]] = [mechanism.laws_at(users) for users in at]
-    # batches with questions of their own may release other families at the two times
+    # batches with separate queries may release other families at the two times
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
     choices: tuple[Option, ...] = ()
     if isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":

@@ -1,4 +1,4 @@
-"""A walk's program evaluated with seeded noise, compiled: what the fused driver of simulations runs."""
+"""Compiled evaluation of a factorization mechanism's program with seeded noise, for the fused driver."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def walk_advance(
     code: int, ints: Ints, floats: Floats, links: Ints, weights: Floats, leaf: int, family: int, key: Words,
     offsets: Ints, scales: Floats, held: Ints, registers: Floats, state: Words, noise: Floats,
 ) -> int:  # fmt: skip
-    """Make the noise of prefix ``leaf`` > 0 in ``registers``; returns which one it is in."""
+    """Compute the noise of prefix ``leaf`` > 0 in ``registers``; return the index of its register."""
     done, cells = held.shape[0] - 1, noise.shape[0]
     while held[done] < leaf:
         at = walk_next(code, held, leaf)

@@ -1,24 +1,27 @@
-r"""Does a declared feature map fit? Of a known world exactly, of a release by a test: post-processing only.
+r"""Test whether a declared feature map fits: exactly on a known MDP, by a hypothesis test on a release.
 
-Linear learners suppose P_h(s' | s, a) = phi(s, a)^T mu_h(s') and r_h(s, a) = phi(s, a)^T theta_h (linear
-mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). Where that is false they learn something else, whatever the
-noise and however many people come, and nothing in their own statistics says so.
+The test on a release is post-processing only. Linear learners assume
 
-**A world** that is known (simulated) is projected: the largest residual of a least squares fit is 0 if and
-only if the map fits. There are no false alarms, beyond rounding.
+    P_h(s' | s, a) = phi(s, a)^T mu_h(s')   and   r_h(s, a) = phi(s, a)^T theta_h
 
-**A release of counts**, under any privatizer, gives an interval for every P_h(s' | s, a) and r_h(s, a). With
-T the released transitions, N their sum over s', E and E_N the bounds of the noise in any cell and in any
-row (:mod:`~discreet.accounting.noise_distributions.distributions`), each exceeded with probability
-p / 4, and n in [N - E_N, N + E_N] people there,
+(linear mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). If this is false, they learn the wrong model,
+whatever the noise and the number of users. Their statistics do not show it.
+
+**A known MDP** (simulated) is projected: the largest residual of a least squares fit is 0 if and only if the
+map fits. False alarms are impossible beyond rounding.
+
+**A release of counts**, under any privatizer, gives an interval for every P_h(s' | s, a) and r_h(s, a).
+Notation: T are the released transitions and N is their sum over s'. E and E_N bound the noise in any cell and
+in any row (:mod:`~discreet.accounting.noise_distributions.distributions`), each exceeded with
+probability p / 4. The number n of users who visited (h, s, a) is in [N - E_N, N + E_N]. Then
 
     |T(s') - n P(s')| <= E + sqrt(n ln(2 c n (n + 1) / (p / 2)) / 2)     for all c cells and all n at once,
 
-by Hoeffding's inequality and a union bound over cells and over n, which makes it hold also where policies
-depend on earlier people. The map is refuted where no mu passes through all intervals of a step: a linear
+by Hoeffding's inequality and a union bound over cells and over n. The union over n makes it hold also if
+policies depend on earlier users. The map is refuted if no mu passes through all intervals of a step: a linear
 program for each (h, s') finds by how much they would have to be widened. A map that fits is refuted with
-probability p at most (rewards: the same, with p split once more). A pass is no proof: pairs that few people
-visited refute nothing.
+probability at most p (with rewards, p is split between transitions and rewards). A pass does not prove that
+the map fits: pairs that few users visited refute nothing.
 """
 
 from __future__ import annotations
@@ -41,18 +44,21 @@ Floats = NDArray[np.float64]
 __all__ = ["FeaturesFit", "check_features", "world_misfit"]
 
 _ROUNDING = 1e-7
-_MOST_PROGRAMS = 5000  # linear programs of one test; of more, evenly spread ones are solved
+_MOST_PROGRAMS = 5000  # linear programs of one test; if there are more, an even selection
 
 
 @dataclass(frozen=True)
 class FeaturesFit:
-    """What was found of a feature map.
+    """Result of a test of a feature map.
 
-    fits : False where it is refuted. transitions, rewards : by how much probabilities and mean rewards are
-    off (of a world: the largest residual; of a release: at least so much, 0 where nothing is refuted).
-    where : (h, s') of the largest misfit of transitions, None where there is none. failure : probability
-    with which a map that fits is refuted; 0 for a world. seen : share of admissible (h, s, a) that
-    the release says anything about; 1 for a world.
+    Parameters
+    ----------
+    fits : False if the map is refuted.
+    transitions, rewards : misfit of probabilities and of mean rewards. For an MDP it is the largest residual;
+        for a release it is a lower bound, 0 if nothing is refuted.
+    where : (h, s') of the largest misfit of transitions, None if there is none.
+    failure : probability with which a map that fits is refuted; 0 for an MDP.
+    seen : share of admissible (h, s, a) about which the release says anything; 1 for an MDP.
     """
 
     fits: bool
@@ -78,19 +84,19 @@ class FeaturesFit:
 def check_features(
     source: TabularMDP | Release, features: Features | MixtureFeatures | None = None, failure: float = 1e-6
 ) -> FeaturesFit:
-    """Test whether a world, or the people behind a release, are linear in a feature map.
+    """Test whether an MDP, or the users of a release, are linear in a feature map.
 
     Parameters
     ----------
     source : TabularMDP, or Release of transition counts (``dr.mechanisms.CountQuery``), of every step or
     pooled
-    features : the map; None: the world's own. Of a release: ``Features``.
-    failure : in (0, 1), of a release: probability with which a map that fits is refuted.
+    features : the map; None: the MDP's own. For a release: ``Features``.
+    failure : in (0, 1), for a release: probability with which a map that fits is refuted.
 
     Raises
     ------
     ValueError
-        If sizes do not fit, the world has no features, or the release has no transition counts.
+        If sizes do not fit, the MDP has no features, or the release has no transition counts.
     """
     if isinstance(source, TabularMDP):
         own = fitting_features(source.features if features is None else features, source.layout)
@@ -105,9 +111,9 @@ def check_features(
     return _tested(source, features, failure)
 
 
-# ------------------------------------------------------------------------------------ known worlds
+# -------------------------------------------------------------------------------------- known MDPs
 def world_misfit(mdp: TabularMDP, features: Features | MixtureFeatures) -> FeaturesFit:
-    """The largest residuals of least squares fits over the admissible pairs, step by step."""
+    """Return the largest residuals of least squares fits over the admissible pairs, step by step."""
     mask, slots = mdp.mask, mdp.transition_slots
     transitions, rewards = mdp.transitions, mdp.rewards
     worst, at, paid = 0.0, None, 0.0
@@ -163,7 +169,10 @@ def _tested(release: Release, features: Features, failure: float) -> FeaturesFit
 def _intervals(
     sums: Floats, noise: float, least: Floats, most: Floats, failure: float, shift: float = 0.0
 ) -> tuple[Floats, Floats]:
-    """Ends, in [0, 1], of the means behind noisy sums over between ``least`` and ``most`` people."""
+    """Return the ends, in [0, 1], of intervals for means of noisy sums.
+
+    least, most : bounds of the number of users in each sum.
+    """
     few, many = np.maximum(least, 1.0), np.maximum(most, 1.0)
 
     def part(value: Floats, up: bool) -> Floats:
@@ -176,7 +185,10 @@ def _intervals(
 
 
 def _refuted(features: Features, low: Floats, high: Floats) -> tuple[float, tuple[int, int] | None]:
-    """By how much the intervals (T, S, A, n) must be widened until phi^T mu passes through all of them."""
+    """Return by how much intervals must be widened until phi^T mu passes through all of them, and where.
+
+    low, high : (T, S, A, n) ends of the intervals.
+    """
     from scipy.optimize import linprog
 
     phi = features.table.reshape(-1, features.dimension)

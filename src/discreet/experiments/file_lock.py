@@ -1,10 +1,11 @@
-"""Which files a process is at, told to other processes by files, so that they share the work.
+"""Lock files that let several processes share the work of one folder.
 
-A claim is a file beside the one that is to be made, made by whoever comes first (``O_EXCL``), removed when
-that one is stored, and touched every few seconds. A claim whose process is gone, or which was not touched for
-long, is taken over. In the worst race two processes make the same file: the same bits, by a rename.
+A claim is a file beside the file to be computed. The first process creates it (``O_EXCL``), touches it every
+few seconds, and removes it when the result is stored. A claim is taken over if its process is gone or if it
+was not touched for long. In the worst race two processes compute the same file: the same bits, each stored by
+a rename.
 
-:func:`shared` is the loop around it: do what is missing and not claimed, then wait for the others.
+:func:`shared` is the loop around it: compute what is missing and not claimed, then wait for the others.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from typing import Any, Protocol
 
 __all__ = ["Claims", "Shared", "shared"]
 
-WAIT = 0.5  # seconds between looks at what other processes have done
+WAIT = 0.5  # seconds between checks for results of other processes
 BEAT = 10.0  # seconds between touches
-STALE = 120.0  # seconds without one: its machine is gone
+STALE = 120.0  # seconds without a touch after which a claim is taken over
 
 
 class Claims(AbstractContextManager["Claims"]):
-    """The claims of this process on files that are to be made; their folders exist."""
+    """Claims of this process on files to be computed; the folders of the files must exist."""
 
     def __init__(self) -> None:
         self._held, self._lock = set[Path](), threading.Lock()
@@ -44,7 +45,7 @@ class Claims(AbstractContextManager["Claims"]):
         return wanted.with_name(f".{wanted.stem}.claim")
 
     def take(self, wanted: Path) -> bool:
-        """Is the file ours to make? False while another process is at it."""
+        """Claim the file; return False while another process holds the claim."""
         path = self._path(wanted)
         for _ in range(2):
             try:
@@ -56,7 +57,7 @@ class Claims(AbstractContextManager["Claims"]):
                     path.unlink()
                 continue
             with self._lock:
-                self._held.add(path)  # also where what follows fails
+                self._held.add(path)  # held also if the next lines fail
             with file:
                 file.write(self._text)
             if self._thread is None:
@@ -66,7 +67,7 @@ class Claims(AbstractContextManager["Claims"]):
         return False
 
     def drop(self, wanted: Path) -> None:
-        """The file is stored, or given up."""
+        """Remove the claim: the file is stored, or its computation is abandoned."""
         path = self._path(wanted)
         with self._lock:
             self._held.discard(path)
@@ -74,12 +75,12 @@ class Claims(AbstractContextManager["Claims"]):
 
     @property
     def held(self) -> tuple[Path, ...]:
-        """The claims that are neither dropped nor given up."""
+        """The claims that are not dropped yet."""
         with self._lock:
             return tuple(self._held)
 
     def _gone(self, path: Path) -> bool:
-        """Is whoever made this claim gone?"""
+        """Return True if the process that made this claim is gone."""
         try:
             touched = path.stat().st_mtime
             holder = json.loads(path.read_text("utf-8"))
@@ -87,7 +88,7 @@ class Claims(AbstractContextManager["Claims"]):
         except FileNotFoundError:
             return True
         except (OSError, ValueError, KeyError, TypeError):
-            return self._now(path.parent) - touched > STALE  # half written
+            return self._now(path.parent) - touched > STALE  # the claim is half written
         if host == socket.gethostname() and process != os.getpid():
             try:
                 os.kill(process, 0)
@@ -99,7 +100,7 @@ class Claims(AbstractContextManager["Claims"]):
 
     @staticmethod
     def _now(folder: Path) -> float:
-        """By the clock of the file system, which may be another machine's."""
+        """Return the time by the clock of the file system, which may be another machine's."""
         mine = folder / f".{secrets.token_hex(8)}.clock"
         mine.touch()
         try:
@@ -127,21 +128,21 @@ class Claims(AbstractContextManager["Claims"]):
 
 
 class Shared(Protocol):
-    """Work on the files of one folder, of which other processes may do parts."""
+    """Work on the files of one folder, parts of which other processes may do."""
 
     @property
     def claims(self) -> Claims | None:
-        """On its files; None where nothing is stored."""
+        """The claims on its files; None if nothing is stored."""
 
     @property
     def missing(self) -> Sequence[int]:
-        """What is still to be done, here or elsewhere."""
+        """The parts that are still to be done, here or elsewhere."""
 
     def read(self) -> Sequence[int]:
-        """Take up what is stored by now; which was new."""
+        """Load the parts that are stored by now; return those that are new."""
 
     def keep(self, found: Any) -> None:
-        """Store what was done here."""
+        """Store a part that was done here."""
 
 
 def shared(
@@ -150,14 +151,20 @@ def shared(
     told: Callable[[int, int], None] = lambda i, one: None,
     wait: bool = True,
 ) -> None:
-    """Pass over what is missing until nothing is; between passes, wait for other processes.
+    """Repeat passes over the missing parts until all are done; between passes, wait for other processes.
 
-    once : does what is missing and can be claimed, gives (index in ``pending``, what was found).
-    told : called with (index in ``pending``, which) for what was stored by others, or before.
-    wait : False leaves what other processes are at to them, and returns.
+    Parameters
+    ----------
+    pending : work on files.
+    once : does the missing parts that it can claim; yields (index in ``pending``, result).
+    told : called with (index in ``pending``, part) for each part stored by others, or before.
+    wait : if False, return without waiting for parts that other processes have claimed.
 
-    Raises ``RuntimeError`` where ``once`` claimed a part and left it undone: nobody else could do it, and
-    waiting for it would never end.
+    Raises
+    ------
+    RuntimeError
+        If ``once`` claimed a part and did not do it. No other process could do it, so the wait would never
+        end.
     """
     with ExitStack() as stack:
         for one in pending:

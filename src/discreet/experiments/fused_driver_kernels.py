@@ -1,8 +1,8 @@
-"""The fused driver: one compiled loop over releases, for every learner and every privatizer.
+"""Fused driver: one compiled loop over releases, for every learner and every privatizer.
 
-It calls the kernels that stepwise Python calls (noise, assembly, planning, tie-breaking, episodes,
-flow), in the same order and at the same random addresses, so that a fused run equals a stepwise
-run bit for bit. Bonus, mechanism and speed are chosen by integer codes: one compilation for all.
+It calls the same kernels as stepwise Python: noise, assembly, planning, tie-breaking, episodes and flow. The
+order and the random addresses are the same, so that a fused run equals a stepwise run bit for bit. Bonus,
+mechanism and speed are chosen by integer codes, so that one compilation serves all.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ EXACT, WALK, LOCAL, DECAYING, REPORTS = range(5)
 
 
 class Truth(NamedTuple):
-    """What only the experimenter knows: the world and its optimal values."""
+    """Facts that only the experimenter knows: the true environment and its optimal values."""
 
     world: World
     start_values: Floats  # (S,) V*_0
@@ -69,30 +69,30 @@ class Stream(NamedTuple):
     key: Words
     offsets: Ints
     scales: Floats
-    by_user: bool  # a leaf of the walk is a user, else a batch
+    by_user: bool  # a step of the factorization is a user, else a batch
     begins: Ints
     slots: int
     reward_shift: float
     cells: Floats
     ends: Ints
-    stack: Floats  # of a walk: its registers; else (filtered or last sums, sum of the measurements)
+    stack: Floats  # factorization: registers; else (filtered or last sums, sum of measurements)
     decay: float
     gain: float
-    clock_growth: float  # of rows' own clocks; below 0: the common clock
-    row_of: Ints  # (cells,) row of each cell, with clocks
-    pending: Floats  # (T R,) assigned since the row's last measurement
-    counted: Floats  # (T R,) assigned before
-    due: Floats  # (T R,) 1 where a row is measured now; empty on the common clock
-    program: Program  # of a walk
+    clock_growth: float  # of separate schedules per row; below 0: one common schedule.
+    row_of: Ints  # (cells,) row of each cell, with separate schedules.
+    pending: Floats  # (T R,) users assigned since the row's last measurement.
+    counted: Floats  # (T R,) users assigned before that.
+    due: Floats  # (T R,) 1 if a row is measured now; empty with a common schedule
+    program: Program  # of a factorization
     reports: ReportArrays
-    release_scales: Floats  # (releases + 1, families) in place of scales at each release; (0, families): none
+    release_scales: Floats  # (releases + 1, families) replace scales at each release; (0, families): unused
 
 
 class Side(NamedTuple):
-    """The learner's public side: its kernel, schedule, error bounds, and what it carries along."""
+    """Public state of the learner: its kernel, schedule, error bounds, and memory."""
 
     kernel: LearnerKernel
-    measures: bool  # reads the newest measurement in place of the sums
+    measures: bool  # reads the newest measurement instead of the sums
     stochastic: bool
     tie_batches: int
     state_ptr: Ints
@@ -101,7 +101,7 @@ class Side(NamedTuple):
     error_ends: Ints  # error_table[i] holds up to error_ends[i] users
     error_table: Floats
     exploring: Ints  # (releases, E) users of each batch who follow each explorer
-    trials: Floats  # (E, H, R) what the explorers believe
+    trials: Floats  # (E, H, R) values that the explorers follow
     times: Ints  # users at each release, then K
     ties_key: Words
     memory: Floats
@@ -112,7 +112,7 @@ class Side(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Work arrays: nothing in them outlives a release."""
+    """Work arrays; no content is needed after a release."""
 
     released: Floats  # (cells,)
     noise: Floats  # (cells,)
@@ -120,7 +120,7 @@ class Scratch(NamedTuple):
     transitions: Floats
     reward_sums: Floats
     plan: Floats
-    before: Ints  # (H, S) the policy whose value is known
+    before: Ints  # (H, S) policy of which policy_values holds the value
     policy_values: Floats  # (H + 1, S)
     states: Ints
     rows: Ints
@@ -129,8 +129,8 @@ class Scratch(NamedTuple):
     step_visits: Floats  # (H, R)
     batch_visits: Floats  # (T, R)
     batch_rewards: Floats  # (T, R)
-    batch_transitions: Floats  # (T, R, S) where all records are pooled too, else (0, 0, 0)
-    pooled_transitions: Floats  # (0, 0, 0): what a learner without pooled families is handed
+    batch_transitions: Floats  # (T, R, S) if all records are pooled too. Else empty.
+    pooled_transitions: Floats  # empty, passed to a learner without pooled families
     pooled_rewards: Floats  # (0, 0)
     flow: Ints
     errors: Floats
@@ -160,12 +160,12 @@ def run_releases(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, record: Record, environment: Words,
     first: int, last: int, by_batch: bool,
 ) -> None:  # fmt: skip
-    """Releases ``first`` .. ``last - 1`` and the users who follow each of them.
+    """Simulate releases ``first`` .. ``last - 1`` and the users who follow each of them.
 
-    Everything that must outlive the call stands in the arrays of ``stream``, ``side.memory`` and
-    ``record``: a run may be cut into calls anywhere.
+    All state that must outlive the call is in the arrays of ``stream``, ``side.memory`` and ``record``, so
+    that a run may be split into calls anywhere.
     """
-    # Arrays are taken out of their tuples once: inside the loops every access would count references.
+    # Arrays are taken out of their tuples once, because every access in the loops would count references.
     world, start_values, gaps = truth.world, truth.start_values, truth.gaps
     horizon, all_rows, all_states = world.horizon, world.rows, world.states
     code, family, noise_key = stream.code, stream.family, stream.key
@@ -188,11 +188,11 @@ def run_releases(
     policy_state = np.empty(4, np.uint64)
     tie_state = np.empty(4, np.uint64)
     noise_state = np.empty(4, np.uint64)
-    in_place = begins[0] >= 0 and side.reward_family == REWARD_SUMS  # tables stand in the cells as they are
+    in_place = begins[0] >= 0 and side.reward_family == REWARD_SUMS  # the cells have the layout of the tables
     row_of, pending, counted, due = stream.row_of, stream.pending, stream.counted, stream.due
     clocked = stream.clock_growth >= 0.0
     table = 0
-    known = False  # does policy_values hold the value of `before`?
+    known = False  # True if policy_values holds the value of `before`
     for release in range(first, last):
         n = times[release]
         # ------------------------------------------------------------------ the trusted core
@@ -359,7 +359,7 @@ def run_releases(
 def _batch(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, users: int, state: Words
 ) -> tuple[float, float]:
-    """Exact sums of one sub-batch into the stream's cells; its regret and gap regret."""
+    """Add exact sums of one sub-batch to the stream's cells; return its regret and gap regret."""
     # Arrays are taken out of their tuples once, as above.
     world, start_values, gaps = truth.world, truth.start_values, truth.gaps
     horizon, rows, size = world.horizon, world.rows, world.states
@@ -376,7 +376,7 @@ def _batch(
     if pooled:
         transitions = scratch.batch_transitions
         transitions[:] = 0.0
-    if stream.code == REPORTS:  # what is reported of the users; it reaches the cells randomized
+    if stream.code == REPORTS:  # exact sums of the reports; they are randomized before they reach the cells
         reports = stream.reports
         report_flow(
             world, users, side.stochastic, side.policy_rows, side.probabilities, reports.codes[STEPS],

@@ -1,4 +1,4 @@
-"""Labels of results: the words that tell runs apart in figures, legends, tables and data frames."""
+"""Labels that distinguish runs in figures, legends, tables and data frames."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["privacy_words", "said_options", "short_labels"]
 
 _TRUST = {"joint": "joint DP", "local": "local DP", "shuffle": "shuffle DP"}
-_LONGEST = 40  # letters of a value in a label
-_FIRST = ("learner", "privatizer", "preset", "options", "epsilon", "delta")  # what readers look for
+_LONGEST = 40  # characters of a value in a label
+_FIRST = ("learner", "privatizer", "preset", "options", "epsilon", "delta")  # settings that readers look for
 _OF_CODE = {f"{MADE_BY}.kernels": "kernels"}
 
 
 def privacy_words(guarantee: Any) -> str:
-    """Trust model and true budget in a few words: ``joint DP, ε = 2.1 (stated 1)`` or ``not private``."""
+    """Return trust model and true budget in words: ``joint DP, ε = 2.1 (stated 1)`` or ``not private``."""
     if guarantee.trust == "none" or guarantee.epsilon is None:
         return "not private"
     nominal, digits = guarantee.epsilon_nominal, 3
@@ -36,9 +36,9 @@ def privacy_words(guarantee: Any) -> str:
 
 
 def said_options(options: Mapping[str, Any], *first: str | None) -> str:
-    """Preset and options as they were given, for a label: `` (paper, bonus_scale=0.1)``.
+    """Return preset and options as they were given, for a label: `` (paper, bonus_scale=0.1)``.
 
-    An option is named in full (``learner.preset``) where its last part alone could be misread.
+    An option is named in full (``learner.preset``) if its last part alone could be misread.
     """
     bare = [name.rpartition(".")[2] for name in options]
     given = [
@@ -50,10 +50,10 @@ def said_options(options: Mapping[str, Any], *first: str | None) -> str:
 
 
 def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
-    """Labels without the options that all results share, and those options as text (maybe empty).
+    """Return labels without the options that all results share, and those options as text (maybe empty).
 
-    Results of different runs that would get the same label and the same privacy are told apart by the
-    settings in which they differ.
+    If results of different runs would get the same label and the same privacy, the settings in which they
+    differ are added.
     """
     given = [_in_label(result) for result in results]
     shared = {k: v for k, v in given[0].items() if v is not None and all(g.get(k) == v for g in given)}
@@ -67,7 +67,7 @@ def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
 
 
 def _in_label(result: FinishedRun) -> dict[str, Any]:
-    """Preset and options as far as the label names them: none if the label was chosen by the user."""
+    """Return preset and options that the label names: empty if the label was chosen by the user."""
     given = {"preset": result.config.get("preset"), **result.about.options}
     return given if _said(given) in result.label else {}
 
@@ -77,7 +77,7 @@ def _said(given: Mapping[str, Any]) -> str:
 
 
 def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[str]:
-    """Labels with additions wherever two different runs have the same name."""
+    """Return labels with additions where two different runs have the same name."""
     groups: dict[tuple[str, str, str], list[int]] = {}
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
         groups.setdefault((label, privacy_words(result.guarantee), result.environment), []).append(i)
@@ -89,7 +89,7 @@ def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[s
 
 
 def _differences(results: Sequence[FinishedRun]) -> list[str]:
-    """Text for each of several results: the settings in which they differ, empty if they do not."""
+    """Return a text for each result: the settings in which they differ, empty if they do not."""
     tables = [identity({**result.config, "seed": result.seed}) for result in results]
     keys = {key for table in tables for key in table}
     differing = [key for key in keys if any(table.get(key) != tables[0].get(key) for table in tables)]

@@ -1,11 +1,11 @@
-"""From a data set to one release, and from there to a policy: what an owner of data calls.
+"""Learn a policy from a data set through one private release.
 
-A data set is :class:`~discreet.core.trajectories.Trajectories` (people's records) or
-:class:`SimulatedDataset`: n people of a known MDP who follow a behaviour policy. Their counts come from their
-exact joint law (:func:`discreet.envs.rollouts.rollout.batch_counts`) at a cost that does not grow with n;
-where that is not enough (secure noise, which is for people's own records) they are played one by one.
+A data set is :class:`~discreet.core.trajectories.Trajectories` (records of users) or
+:class:`SimulatedDataset`: n users of a known MDP who follow a behaviour policy. Simulated counts come from
+their exact joint distribution (:func:`discreet.envs.rollouts.rollout.batch_counts`) at a cost that does not
+grow with n. Secure noise is meant for records of real users; with it simulated users are played one by one.
 
-A learner here sees the release alone; this module holds the data and hands them to the session.
+A learner sees the release alone; this module holds the data and passes them to the session.
 """
 
 from __future__ import annotations
@@ -47,17 +47,24 @@ from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 
 __all__ = ["SimulatedDataset", "first_visits_of", "learn_offline", "make_release"]
 
-_CHUNK = 2**16  # people who are played at once
+_CHUNK = 2**16  # users simulated at once
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedDataset:
-    """n people of an MDP under a behaviour policy.
+    """n simulated users of an MDP under a behaviour policy.
 
-    mdp : TabularMDP; behaviour : deterministic (H, S) or stochastic (H, S, A) policy; users : 1 to 1e10;
-    seed, run : of the people's luck, which is not that of the noise.
+    Parameters
+    ----------
+    mdp : TabularMDP
+    behaviour : deterministic (H, S) or stochastic (H, S, A) policy
+    users : 1 to 1e10
+    seed, run : of the users' randomness; the noise has separate randomness
 
-    Raises ``ValueError`` for a policy that is none in this MDP, and for numbers out of their range.
+    Raises
+    ------
+    ValueError
+        If the policy is not valid in this MDP, or a number is out of its range.
     """
 
     __repr__ = brief
@@ -79,14 +86,14 @@ class SimulatedDataset:
         return self.users
 
     def chunks(self) -> Iterator[Trajectories]:
-        """The people's trajectories, played one by one: the cost grows with n."""
+        """Yield the users' trajectories, simulated one by one: the cost grows with n."""
         for first in range(0, self.users, _CHUNK):
             size = min(_CHUNK, self.users - first)
             yield rollout_batch(self.mdp, self.behaviour, size, self.seed, self.run, first)
 
     @property
     def key(self) -> NDArray[np.uint64]:
-        """Of the people's luck."""
+        """Random key of the users."""
         return Seeded(self.seed, self.run).keys.environment
 
 
@@ -97,13 +104,13 @@ def make_release(
     privatizer: Privatizer,
     randomness: Randomness,
 ) -> Release:
-    """All people of a data set through the one door: the release after the last of them.
+    """Submit all users of a data set to one session; return the release after the last of them.
 
     Parameters
     ----------
     data : Trajectories or Simulated
     query : CountQuery
-        What is summed.
+        The sums to release.
     schedule : Schedule
         ``Schedule.one_shot(n)``.
     privatizer : Central, Local or NoPrivacy
@@ -149,9 +156,12 @@ def first_visits_of(
     privatizer: Privatizer,
     randomness: Randomness,
 ) -> KeptRelease:
-    """What follows the first visit to each state: the release of stored people, told one by one.
+    """Release the first visits to each state and the records after them, from an offline data set.
 
-    Raises ``ValueError`` if a record is broken, or the privatizer is for people who come one by one.
+    data : trajectories, or simulated users who are played one by one. question : the query of first visits.
+    privatizer : Central or NoPrivacy. randomness : Seeded (simulation) or Secure.
+
+    Raises ``ValueError`` if a record is broken, or the privatizer is for arriving users.
     """
     if not isinstance(privatizer, Central | NoPrivacy):
         raise ValueError(
@@ -188,7 +198,7 @@ def learn_offline(
     randomness: Randomness,
     spec: ProblemSpec | None = None,
 ) -> OfflinePolicy | DecisionPolicy:
-    """The policy that an offline learner makes of a data set, by one private release.
+    """Learn a policy from a data set with an offline learner, through one private release.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Figures of regret: cumulative regret against users, with its spread and a reference that needs no data.
+"""Figures of cumulative regret against users, with its spread and a reference that needs no data.
 
-Every curve is a mean over seeds with a pointwise 95 % band (Student's t; on logarithmic axes that of the
-logarithm); the name at its end, or in the legend, states the learner and the trust model with the true
-epsilon. The dashed line is the uniform policy, which never learns.
+Every curve is a mean over seeds with a pointwise 95 % band from Student's t. On logarithmic axes the band is
+that of the logarithm. The name at the end of the curve, or in the legend, states the learner and the trust
+model with the true epsilon. The dashed line is the uniform policy, which never learns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNITS = "in the environment's units of reward"
 
 
 def legend_label(result: FinishedRun, label: str | None = None) -> str:
-    """Learner, privacy, number of seeds."""
+    """Return learner, privacy and number of seeds as text."""
     seeds = len(result.runs)
     return (
         f"{label or result.label}: {privacy_words(result.guarantee)}; {seeds} seed{'s' if seeds > 1 else ''}"
@@ -49,8 +49,9 @@ def draw_regret(
 ) -> list[tuple[float, str, str]]:
     """Draw curves, bands and the reference of the uniform policy into axes.
 
-    scale : "log" (both axes) or "linear". Results must share environment and number of users. Returns what
-    :func:`~discreet.utils.plot_style.label_ends` takes: (height of a curve's end, its name, its colour).
+    scale : "log" (both axes) or "linear". Results must share environment and number of users. Returns the
+    argument of :func:`~discreet.utils.plot_style.label_ends`: (height of a curve's end, its name, its
+    colour).
     """
     checks.choice("scale", scale, ("log", "linear"))
     _comparable(results)
@@ -99,12 +100,12 @@ def draw_regret(
 
 
 def _width(i: int, curves: int) -> float:
-    """Curves drawn later are thinner: where they lie on each other, all are seen."""
+    """Return a line width; curves drawn later are thinner, so that overlapping curves are all visible."""
     return 1.4 if curves < 2 else 2.4 - 1.2 * i / (curves - 1)
 
 
 def _folded(said: str, width: float) -> str:
-    """Lines of at most so many letters."""
+    """Break text into lines of at most this width."""
     return "\n".join(textwrap.fill(line, int(width)) for line in said.split("\n"))
 
 
@@ -128,16 +129,16 @@ def regret_figure(
     columns: int | None = None,
     journal: str = "nature",
 ) -> Figure:
-    """Cumulative regret of several results on one environment.
+    """Draw the cumulative regret of several results on one environment.
 
     Parameters
     ----------
     results : of one environment.
     path : where to save it (.png, .pdf or .svg), or None.
     scale : "log" or "linear".
-    title : first line of the title, the environment by default; the second says what the band is.
-    style : a matplotlib style file, which wins over the library's own.
-    columns : 1 or 2, of a journal: its width, in small letters; None: 7 inches, for screens.
+    title : first line of the title, the environment by default; the second line describes the band.
+    style : a matplotlib style file, which takes precedence over the library's style.
+    columns : 1 or 2 journal columns of width, with small letters; None: 7 inches, for screens.
     journal : whose columns (:data:`~discreet.utils.plot_style.JOURNALS`).
 
     Raises

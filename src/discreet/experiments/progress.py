@@ -11,15 +11,15 @@ from importlib.util import find_spec
 __all__ = ["Progress", "shown"]
 
 Progress = Callable[[int, int], None]
-_CELLS = 40  # of a plain bar
+_CELLS = 40  # width of a plain bar
 
 
 @contextmanager
 def shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progress | None]:
     """Open the callback that runs report to: the caller's, or that of a bar if ``progress`` is True.
 
-    title : beside the bar. total : users of all runs together. A notebook without ipywidgets gets one plain
-    line, rewritten in place.
+    title : text beside the bar. total : users of all runs together. A notebook without ipywidgets gets one
+    plain line, rewritten in place.
     """
     if progress is False:
         yield None
@@ -70,6 +70,6 @@ class _Plain:
                 sys.stderr.flush()
 
     def end(self) -> None:
-        """Leave the last state in its line."""
+        """Keep the last state and end its line."""
         sys.stderr.write("\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The configuration that repeats a run made from Python objects, where there is one.
+"""Configuration that repeats a run made from Python objects, if one exists.
 
 The registry remembers the name and options of environments made by name (``discreet.make``), and finds the
 names of learners and privatizers.
@@ -28,7 +28,7 @@ OBJECTS = "python objects"
 class Recipe:
     """Description of a run made from Python objects.
 
-    table : the TOML table; options : what a label says of learner and privatizer; environment : its name
+    table : the TOML table; options : options of learner and privatizer for a label; environment : its name
     with options.
     """
 
@@ -38,7 +38,7 @@ class Recipe:
 
 
 def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
-    """Describe a set-up: by names if all parts have one, else by the objects' own texts."""
+    """Describe a set-up by names if all parts have one, else by the objects' texts."""
     environment = remembered(setup.mdp)
     learner, privatizer = named("learner", setup.learner), named("privatizer", setup.privatizer)
     said = {
@@ -71,7 +71,7 @@ def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
 
 
 def _preset(learner: Named | None, privatizer: Named | None) -> tuple[str | None, dict[str, Any]]:
-    """The one preset of a configuration, or a preset for each part where one word cannot say both.
+    """Return the one preset of a configuration, or a preset for each part if one word cannot express both.
 
     A configuration's preset goes to each part that offers it.
     """
@@ -90,7 +90,7 @@ def _is_fixed(name: str, learner: Named, privatizer: Named) -> bool:
 
 
 def _own_options(part: Any) -> dict[str, Any]:
-    """Fields of a dataclass that differ from those of a plain object, as far as a label can say them."""
+    """Return fields of a dataclass that differ from those of a default object and fit in a label."""
     if not dataclasses.is_dataclass(part) or isinstance(part, type):
         return {}
     now = {one.name: getattr(part, one.name, None) for one in dataclasses.fields(part) if one.init}
@@ -109,7 +109,7 @@ def _own_options(part: Any) -> dict[str, Any]:
 def _objects_table(
     setup: PreparedRun, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
 ) -> dict[str, Any]:
-    """Identify a run that no file can repeat, and say why."""
+    """Identify a run that no file can repeat, and state why."""
     table = {
         "form": OBJECTS,
         "note": f"This file does not repeat the run: {cannot_repeat(own)}",

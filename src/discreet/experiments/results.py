@@ -1,16 +1,16 @@
-"""Results: what a run over several seeds gives, in memory and on disk.
+"""Results of a run over several seeds, in memory and on disk.
 
 A folder holds one run: ``config.toml`` (repeats it), ``guarantee.json`` (the privacy statement),
-``about.json`` (labels and reference values) and ``seeds/run-00007.parquet``, one file a seed with
-columns ``run, episode, regret, gap_regret`` at the recorded episodes. Every file is written aside
-and then renamed, so none is ever half there, and a seed that is there is done. A folder of another
-configuration, or of other code, is refused and nothing in it is touched.
+``about.json`` (labels and reference values) and ``seeds/run-00007.parquet``. There is one file per seed, with
+columns ``run, episode, regret, gap_regret`` at the recorded episodes. Every file is written under another
+name and then renamed, so no file is ever incomplete, and a seed that has a file is done. A folder of another
+configuration or of other code is refused, and nothing in it is changed.
 
 In memory, regrets and values are in the reward units of the environment. The Parquet files hold regrets of
 rewards mapped to [0, 1]; divided by ``reward_scale`` of ``about.json`` they are in those units. The scale is
-1 but for environments (Gymnasium's) whose rewards leave [0, 1].
+1 except for environments (Gymnasium's) whose rewards leave [0, 1].
 
-Regret is computed with the true model, on simulated people: it is not a private output.
+Regret is computed with the true model, on simulated users: it is not a private output.
 """
 
 from __future__ import annotations
@@ -58,11 +58,16 @@ def _seeds(count: int) -> str:
 class About:
     """Facts that all seeds of a run share.
 
-    learner, privatizer, environment : names for people; label : the run in a few words;
+    Parameters
+    ----------
+    learner, privatizer, environment : names for readers.
+    label : the run in a few words.
     optimal_value, uniform_value : exact values of the best and of the uniform policy from the initial
-    distribution, in the environment's units of reward per episode; guarantee : of the session that ran;
-    reward_scale : units of the rewards mapped to [0, 1] per unit of the environment's rewards; options : of
-    learner and privatizer (``learner.X``), those that differ from their preset's or that were typed.
+        distribution, in the environment's units of reward per episode.
+    guarantee : guarantee of the session that ran.
+    reward_scale : units of the rewards mapped to [0, 1] per unit of the environment's rewards.
+    options : of learner and privatizer (``learner.X``), those that differ from their preset's or that the
+        user gave.
     """
 
     __repr__ = brief
@@ -81,9 +86,9 @@ class About:
     def of(
         cls, setup: PreparedRun, config: Mapping[str, Any] | None = None, label: str | None = None
     ) -> About:
-        """Names from the configuration where there is one, else from the objects.
+        """Collect names from the configuration if there is one, else from the objects.
 
-        label : the user's own; by default the learner with its preset and options.
+        label : the user's label; by default the learner with its preset and options.
         """
         name, privatizer = type(setup.learner).__name__, type(setup.privatizer).__name__
         given, own = setup.label, label
@@ -109,7 +114,7 @@ class About:
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, without the guarantee."""
+        """Return plain values, without the guarantee."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "guarantee"}
 
 
@@ -134,7 +139,7 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """What the curve's last quarter says, as words."""
+        """Describe in words the last quarter of the curve."""
         share = f"{100 * self.late_share:.0f} % of the uniform policy's regret per user in the last quarter"
         if self.late_share > 0.9:
             return f"nothing learned: {share}"
@@ -153,8 +158,10 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A run over several seeds.
+    """Result of a run over several seeds.
 
+    Parameters
+    ----------
     episodes : (M,) recorded numbers of users, log-spaced, the last is K.
     regret, gap_regret : (seeds, M) cumulative, in the environment's units of reward.
     runs : (seeds,) indices of the repetitions, ascending.
@@ -180,9 +187,9 @@ class Result:
         cls, setup: PreparedRun, seed: int, runs: Iterable[SeedRun],
         config: Mapping[str, Any] | None = None, label: str | None = None,
     ) -> Result:  # fmt: skip
-        """Repetitions ``runs`` of ``setup`` under ``seed``.
+        """Make the result of repetitions ``runs`` of ``setup`` under ``seed``.
 
-        config : the TOML table that repeats them; by default it is found from the objects. label : the name
+        config : the TOML table that repeats them; by default it is derived from the objects. label : the name
         in figures and tables.
         """
         about, found = About.of(setup, config, label), list(runs)
@@ -218,7 +225,7 @@ class Result:
     # ------------------------------------------------------------------ what it says
     @property
     def guarantee(self) -> Guarantee:
-        """Of the session that ran: trust model, true epsilon, sentence."""
+        """Guarantee of the session that ran: trust model, true epsilon, sentence."""
         return self.about.guarantee
 
     @property
@@ -238,7 +245,7 @@ class Result:
 
     @property
     def label(self) -> str:
-        """The run in a few words."""
+        """Description of the run in a few words."""
         return self.about.label
 
     @property
@@ -248,17 +255,17 @@ class Result:
 
     @property
     def uniform_value(self) -> float:
-        """Value of the policy that plays every admissible action alike and never learns."""
+        """Value of the policy that selects admissible actions with equal probability and never learns."""
         return self.about.uniform_value
 
     @property
     def users(self) -> int:
-        """K."""
+        """K, the number of users."""
         return int(self.episodes[-1])
 
     @property
     def seconds(self) -> float:
-        """Time of all repetitions together, one after the other."""
+        """Total time of all repetitions, as if run in sequence."""
         return float(self.seconds_per_seed.sum())
 
     @cached_property
@@ -268,7 +275,7 @@ class Result:
 
     @property
     def uniform_regret(self) -> float:
-        """What K users of the uniform policy cost: the reference that needs no data."""
+        """Regret of the uniform policy after K users: the reference that needs no data."""
         return self.users * (self.optimal_value - self.uniform_value)
 
     @property
@@ -284,7 +291,7 @@ class Result:
         return lost / users / gap
 
     def summary(self) -> Summary:
-        """Mean and median of the final regret with their intervals, references, time."""
+        """Return mean and median of the final regret with their intervals, references and time."""
         return Summary(
             self.learner,
             self.privatizer,
@@ -321,7 +328,7 @@ class Result:
         return f"{html(rows, head=False)}<p>{escape(s.statement)}</p>"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values: what ``discreet run --json`` prints."""
+        """Return plain values, as ``discreet run --json`` prints them."""
         summary = self.summary()
         return {
             "learner": self.learner,
@@ -345,11 +352,13 @@ class Result:
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Long form: a row for each repetition and recorded episode.
+        """Return the curves in long form: a row for each repetition and recorded episode.
 
-        Columns: run, episode, regret, gap_regret (in the environment's units of reward), label, learner,
-        preset, options, privatizer, environment, epsilon and delta (true; NaN without a guarantee). Needs
-        pandas (``pip install 'discreet[pandas]'``).
+        * Columns of the curve: run, episode, regret, gap_regret (in the environment's units of reward).
+        * Columns of the run: label, learner, preset, options, privatizer and environment.
+        * Columns of the guarantee: epsilon and delta (true; NaN without a guarantee).
+
+        Needs pandas (``pip install 'discreet[pandas]'``).
         """
         pandas: Any = optional("pandas", "pandas", "to_pandas")
         seeds, recorded = self.regret.shape
@@ -381,7 +390,7 @@ class Result:
         columns: int | None = None,
         journal: str = "nature",
     ) -> Figure:
-        """Cumulative regret against users, with ``others`` beside it; saved if ``path`` is given.
+        """Plot cumulative regret against users, together with ``others``; save it if ``path`` is given.
 
         scale, style, columns, journal : as for :func:`discreet.experiments.regret_figure`, also for print.
         """
@@ -392,9 +401,9 @@ class Result:
         )
 
     def paired(self, other: Result) -> statistics.Paired:
-        """Differences of the final regret, this minus other, over the seeds that both have.
+        """Return differences of the final regret, this minus other, over the seeds that both have.
 
-        Raises ``ValueError`` unless both met the same users: same environment (by name and by the value of
+        Raises ``ValueError`` unless both had the same users: same environment (by name and by the value of
         its best policy), K and seed.
         """
         if not isinstance(other, Result):
@@ -410,7 +419,10 @@ class Result:
 
     # ------------------------------------------------------------------ on disk
     def save(self, path: Path | str) -> Path:
-        """Write the folder; a folder of another run is refused. Returns its path."""
+        """Write the folder at ``path`` and return its path.
+
+        Raises ``ValueError`` if the folder holds another run.
+        """
         folder = RunFolder.create(Path(path), {**self.config, "seeds": len(self.runs)}, self.about)
         for run in self.played:
             folder.write(run)
@@ -420,7 +432,7 @@ class Result:
     def load(cls, path: Path | str, seeds: int | None = None) -> Result:
         """Read the folder at ``path``: all its repetitions, or the first ``seeds``.
 
-        Raises ``ValueError`` if it is no result folder, or no seed of it is finished yet.
+        Raises ``ValueError`` if it is not a result folder, or if no seed of it is finished yet.
         """
         folder = RunFolder(Path(path))
         table, about = folder.table(), folder.about()
@@ -433,23 +445,23 @@ class Result:
 # -------------------------------------------------------------------------------------- folders
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of one run."""
+    """Files of one run."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, table: Mapping[str, Any], about: About) -> RunFolder:
-        """Make the folder, or take up one of the same configuration, code and guarantee.
+        """Create the folder, or open one of the same configuration, code and guarantee.
 
         Raises ``ValueError`` before anything is written if the folder belongs to another run.
         """
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise ValueError(f"out = {str(path)!r}: is a file, must be a folder")
-        stored = folder.runs()  # before the look at what is written ahead of them, perhaps by another process
+        stored = folder.runs()  # read first: another process writes repetitions last
         if (path / _CONFIG).exists():
             there = folder.table()
-            if "label" in there and "label" not in table:  # a name that was given stays
+            if "label" in there and "label" not in table:  # keep a name that was given
                 table, about = {**table, "label": there["label"]}, replace(about, label=there["label"])
             _same_run(path, there, table)
             kept = folder.guarantee_table()
@@ -474,35 +486,35 @@ class RunFolder:
         return folder
 
     def table(self) -> dict[str, Any]:
-        """The configuration; ``ValueError`` if this is no result folder."""
+        """Return the configuration; ``ValueError`` if this is not a result folder."""
         if not (self.path / _CONFIG).is_file():
             raise ValueError(f"{self.path}: is no result folder (it has no {_CONFIG})")
         return flattened(read_toml(self.path / _CONFIG))
 
     def guarantee_table(self) -> dict[str, Any] | None:
-        """The stored guarantee, None if it is not there."""
+        """Return the stored guarantee, None if there is none."""
         return _read_json(self.path / _GUARANTEE)
 
     def about(self) -> About:
-        """Names, reference values and the guarantee."""
+        """Return names, reference values and the guarantee."""
         from discreet.core.guarantee import Guarantee
 
         stored, guarantee = _read_json(self.path / _ABOUT), self.guarantee_table()
         if stored is None or guarantee is None:
             raise ValueError(f"{self.path}: is incomplete, it lacks {_ABOUT} or {_GUARANTEE}")
-        table = flattened({"options": stored.pop("options", {})})  # lists as the tuples that they were
+        table = flattened({"options": stored.pop("options", {})})  # lists become tuples again
         return About(**stored, **table, guarantee=Guarantee.from_dict(guarantee))
 
     @property
     def seeds(self) -> Path:
-        """Where the files of the repetitions are."""
+        """Folder of the repetitions' files."""
         return self.path / _SEEDS
 
     def new_of(self, others: Sequence[RunFolder]) -> dict[int, RunFolder]:
-        """Repetitions of other folders of the same run that are not here, and where each is; writes nothing.
+        """Find repetitions in other folders of the same run that are not here; writes nothing.
 
-        Raises ``ValueError`` if one is of another run, cannot be read, or if two of them, or this one, have
-        other numbers for the same repetition.
+        Returns the folder of each. Raises ``ValueError`` if a folder is of another run or cannot be read, or
+        if two of them, or one of them and this one, have different numbers for the same repetition.
         """
         have: dict[int, RunFolder] = dict.fromkeys(self.runs(), self)
         for other in others:
@@ -526,22 +538,22 @@ class RunFolder:
             mine.write(folder.read(run))
 
     def runs(self) -> tuple[int, ...]:
-        """Indices of the finished repetitions; files that were being written are not among them."""
+        """Return indices of the finished repetitions; files that were being written are not among them."""
         folder = self.path / _SEEDS
         names = (_SEED_FILE.fullmatch(entry.name) for entry in folder.iterdir()) if folder.is_dir() else ()
         return tuple(sorted(int(name.group(1)) for name in names if name))
 
     def seed_path(self, run: int) -> Path:
-        """The file of a repetition, there or not."""
+        """Return the path of a repetition's file, which may not exist."""
         return self.path / _SEEDS / f"run-{run:05d}.parquet"
 
     def write(self, seed_run: SeedRun) -> None:
-        """Store one repetition, whole or not at all."""
+        """Store one repetition atomically."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         def column(values: Any, kind: Any, dtype: Any) -> Any:
-            # of the bytes: pa.array would import pandas wherever that is installed, for a third of a second
+            # from bytes, since pa.array imports pandas if installed, which takes 0.3 s
             made = np.ascontiguousarray(values, dtype)
             return pa.Array.from_buffers(kind, made.size, [None, pa.py_buffer(made)])
 
@@ -559,7 +571,7 @@ class RunFolder:
         write_aside(self.seed_path(seed_run.run), sink.getvalue().to_pybytes())
 
     def read(self, run: int) -> SeedRun:
-        """One finished repetition; ``ValueError`` names a file that cannot be read."""
+        """Read one finished repetition; ``ValueError`` names a file that cannot be read."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -596,7 +608,7 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
 
 
 def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Guarantee) -> None:
-    """``ValueError`` unless a folder's guarantee is this one, in the sentences of any version."""
+    """Raise ``ValueError`` unless a folder's guarantee is this one, in the sentences of any version."""
     earlier = of_guarantee(here, OLDEST)
     older = {name: value for name, value in earlier.items() if name != "holds_if_seed_is_guessed"}
     known = (here.to_dict(), earlier, older)

@@ -1,8 +1,8 @@
-"""A run's configuration as TOML: everything needed to repeat it, and nothing else.
+"""Configuration of a run as TOML: everything needed to repeat it, and no other settings.
 
 The configuration is data; :mod:`discreet.experiments.build_run` turns names and options into objects. Its
-*identity* leaves out the number of seeds, which may grow later in the same folder, and includes the
-hash of the compiled code: seeds computed by different kernels are never mixed.
+*identity* leaves out the number of seeds, which may grow later in the same folder. It includes the hash of
+the compiled code: seeds computed by different kernels are never mixed.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class RunConfig:
         Options of learner and privatizer (``learner.X`` or ``privatizer.X`` where X is not unique), and
         of the environment.
     by : "auto", "episode" or "batch"
-        How the simulation proceeds; batches are equal in law, and much faster.
+        Mode of simulation; batches have the same distribution and are much faster.
     plugins : tuple of str
-        Modules to import first: they register names of their own.
+        Modules to import first: they register additional names.
     label : str or None
-        The name of the run in figures and tables; by default made of learner, preset and options. It is no
-        part of what identifies a run.
+        The name of the run in figures and tables; by default made of learner, preset and options. It is not
+        part of the run's identity.
     """
 
     env: str = "riverswim"
@@ -103,7 +103,10 @@ class RunConfig:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
-        """From a TOML table; unknown keys and lists where one value belongs are refused."""
+        """Build a configuration from a TOML table.
+
+        Unknown keys are refused, and so are lists where one value belongs.
+        """
         known = {f.name for f in fields(cls)}
         if "form" in table:
             own = list(table.get("own", ()))
@@ -120,11 +123,11 @@ class RunConfig:
 
     @classmethod
     def from_toml(cls, path: Path) -> RunConfig:
-        """Read a file; ``ValueError`` if it is missing, no TOML, or no configuration."""
+        """Read a file; ``ValueError`` if it is missing, not TOML, or not a configuration."""
         return cls.from_table(read_toml(path))
 
     def to_table(self) -> dict[str, Any]:
-        """Settings as TOML values, options sorted, without those that are None or empty."""
+        """Return settings as TOML values, options sorted, without those that are None or empty."""
         table: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
@@ -136,17 +139,20 @@ class RunConfig:
         return table
 
     def with_seeds(self, seeds: int) -> RunConfig:
-        """The same run with another number of repetitions."""
+        """Return the same run with another number of repetitions."""
         return replace(self, seeds=seeds)
 
     @property
     def key(self) -> str:
-        """Eight hexadecimal digits of everything but the number of seeds: two runs with one key are one."""
+        """Eight hexadecimal digits of all settings except the number of seeds.
+
+        Two configurations with the same key are one run.
+        """
         return table_key(self.to_table())
 
     @property
     def name(self) -> str:
-        """A folder name for people, made unique by :attr:`key`."""
+        """Readable folder name, made unique by :attr:`key`."""
         parts = [self.env, self.learner, self.privatizer]
         if self.epsilon is not None:
             parts.append(f"eps{self.epsilon:g}")
@@ -156,7 +162,7 @@ class RunConfig:
 
 
 def cannot_repeat(own: list[str]) -> str:
-    """Say which parts of a run have no name in the registry, and what to do about it."""
+    """State which parts of a run have no name in the registry, and what to do about it."""
     whose = " and ".join(own) or "a part"
     has = "has" if len(own) < 2 else "have"
     return (
@@ -180,13 +186,16 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def table_key(table: Mapping[str, Any]) -> str:
-    """Eight hexadecimal digits of a configuration table, apart from what is not its identity."""
+    """Return eight hexadecimal digits of the identity of a configuration table."""
     text = json.dumps(identity(table), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def identity(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a table that decides what each seed computes (flat; kernels included if recorded)."""
+    """Return the part of a table that decides what each seed computes.
+
+    The result is flat, and includes the hash of kernels if recorded.
+    """
     flat = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in _flat(table).items()
@@ -207,7 +216,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored table with its options under dotted names, as a configuration holds them."""
+    """Return a stored table with its options under dotted names, as a configuration holds them."""
     return {
         key: flat_options(key, value) if key in ("options", "env_options") else value
         for key, value in table.items()
@@ -215,7 +224,7 @@ def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def made_by() -> dict[str, str]:
-    """Versions that computed a result; ``kernels`` is a hash of all compiled sources."""
+    """Return versions that computed a result; ``kernels`` is a hash of all compiled sources."""
     from discreet import __version__
     from discreet.core.compile import kernel_hash
 

@@ -1,9 +1,10 @@
-"""Simulation: one interaction loop at three speeds.
+"""Simulation: one interaction loop in three implementations of different speed.
 
-``episode``, stepwise: the loop of :mod:`discreet.mechanisms.interfaces`, one user at a time in Python; any
-learner, any privatizer. ``episode``, fused: the same kernels in one compiled loop, equal bit for
-bit. ``batch``: between two policy updates the users' counts follow their exact multinomial flow,
-so that a run costs per batch and not per user; equal to the other two in law.
+* ``episode``, stepwise: the loop of :mod:`discreet.mechanisms.interfaces`, one user at a time in Python, for
+  any learner and any privatizer.
+* ``episode``, fused: the same kernels in one compiled loop, equal bit for bit.
+* ``batch``: between two policy updates the users' counts follow their exact multinomial flow, so that a run
+  costs per batch and not per user; equal to the other two in distribution.
 
 Regret is exact: the sum over users of V*_0(s_0) - V^pi_0(s_0), with the values of the deployed
 policies computed on the true MDP. It is a quantity of the experiment, not a private output.
@@ -56,18 +57,18 @@ if TYPE_CHECKING:
     from discreet.experiments.results import Result
 
 MAX_RECORDED = 1000
-_MOST_FLOW = 2**26  # transition counts of a flow, half a GB, where the query itself keeps none
-_MANY_RELEASES, _MANY_CELLS = 1000, 1e10  # in a run, from which its time is estimated ahead
-_LONG = 20.0  # expected seconds from which a warning is given
-_PATIENCE = 2.0  # seconds of runs in this process before others are started: about what they take to start
-_MOST_PROJECTED = 10**6  # transition probabilities of a world that is compared with its features at once
-_BATCH_PAYS = 50  # mean users a batch from which the flow is no slower than episodes (spec: 20 to 350)
+_MOST_FLOW = 2**26  # Transition counts of a flow, half a GB, if the query itself keeps none.
+_MANY_RELEASES, _MANY_CELLS = 1000, 1e10  # A run that reaches either is timed first.
+_LONG = 20.0  # Expected seconds that cause a warning.
+_PATIENCE = 2.0  # Seconds of runs in this process before others start: about their start-up time.
+_MOST_PROJECTED = 10**6  # Transition probabilities of an MDP that is compared with its features in one step.
+_BATCH_PAYS = 50  # Mean users per batch at which the flow is as fast as episodes (spec: 20 to 350).
 _CHUNK_SECONDS = 0.2
 _clock = time.perf_counter
 
 
 def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
-    """At most ``most`` of the ascending candidates, log-spaced, the last always among them."""
+    """Return at most ``most`` of the ascending candidates, log-spaced, always including the last."""
     if candidates.size <= most:
         return candidates
     wanted = np.geomspace(1.0, float(candidates[-1]), most)
@@ -77,7 +78,7 @@ def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """One experiment made ready: everything public, checked, and the truth that regret needs.
+    """One prepared experiment: everything public, checked, and the truth that regret needs.
 
     Parameters
     ----------
@@ -86,12 +87,12 @@ class Setup:
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
-        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch (for sums of
-        features: and the H R S transition counts that they are made from are at most 2^26; ``batch`` is
-        refused above that). First visits, group returns and rewards up to a cut are no function of a
-        batch's flow: where the query asks for them, every user is played whatever ``by``.
+        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch. Sums of
+        features are made from H R S transition counts: for these ``auto`` also needs at most 2^26 counts, and
+        ``batch`` is refused above that. First visits, group returns and clipped rewards are not functions of
+        a batch's flow: if the query asks for them, every user is played whatever ``by``.
     stepwise : bool
-        Run the Python loop even where the compiled driver could.
+        Run the Python loop even if the compiled driver could.
     """
 
     __repr__ = brief
@@ -115,11 +116,11 @@ class Setup:
                 f"by = 'batch': a batch's flow would have {self._flow} transition counts (H R S), at most "
                 f"{_MOST_FLOW} are allowed for sums of features; use 'episode' or 'auto'"
             )
-        _ = self.guarantee  # does everything fit? raise now if not
+        _ = self.guarantee  # raises now if the parts do not fit
         self._warn_of_misfit()
 
     def _warn_of_misfit(self) -> None:
-        """A linear learner in a world that is not linear in its features learns something else: say so."""
+        """Warn if a linear learner is used in an MDP that is not linear in its features."""
         features = self.mdp.features
         size = self.mdp.transition_slots * self.mdp.states**2 * self.mdp.actions
         if features is None or not hasattr(self.learner, "FEATURES") or size > _MOST_PROJECTED:
@@ -132,7 +133,7 @@ class Setup:
 
     @cached_property
     def spec(self) -> ProblemSpec:
-        """What is publicly declared."""
+        """The publicly declared facts."""
         known = self.mdp.rewards if getattr(self.learner, "known_rewards", False) else None
         budget = getattr(self.privatizer, "budget", None)
         initial = self.mdp.initial if getattr(self.learner, "known_initial", False) else None
@@ -141,25 +142,25 @@ class Setup:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The learner's times of release."""
+        """Release times of the learner."""
         schedule: Schedule = self.learner.schedule(self.spec)
         return schedule
 
     @cached_property
     def query(self) -> CountQuery:
-        """The learner's sums."""
+        """Sums that the learner reads."""
         query: CountQuery = self.learner.query(self.spec)
         return query
 
     @cached_property
     def times(self) -> Ints:
-        """(releases + 1,) users at each release, then K; once, where a release follows the last user."""
+        """(releases + 1,) users at each release, then K (only once if a release follows the last user)."""
         times = self.schedule.release_times
         return np.append(times[times < self.episodes], self.episodes)
 
     @property
     def compiled(self) -> Any:
-        """The learner, of whom compiled loops know more than its protocol says."""
+        """The learner, untyped, because compiled loops use more than its protocol declares."""
         return self.learner
 
     @cached_property
@@ -183,20 +184,20 @@ class Setup:
 
     @property
     def _flow(self) -> int:
-        """Transition counts of a batch's flow where the query itself keeps none, else 0."""
+        """Number of transition counts in a batch's flow if the query itself keeps none, else 0."""
         if not hasattr(self.query, "simulated"):
             return 0
         return self.mdp.horizon * self.mdp.layout.rows * self.mdp.states
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """What the privatizer does to this learner's users: one for all seeds."""
+        """Mechanism of the privatizer for this learner's users: one for all seeds."""
         mechanism: Mechanism = self.privatizer.mechanism(self.query, self.schedule, Seeded(0, 0))
         return mechanism
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What the privatizer guarantees for this learner, before any data."""
+        """Guarantee of the privatizer for this learner, before any data."""
         return self.mechanism.guarantee
 
     @cached_property
@@ -210,7 +211,7 @@ class Setup:
 
     @cached_property
     def error_steps(self) -> tuple[Ints, Floats]:
-        """(last users, what the learner makes of the noise laws until then): public, one for all seeds."""
+        """(last users, the learner's error bounds until then): public, one table for all seeds."""
         assert isinstance(self.mechanism, CountMechanism)
         laws = self.mechanism.laws
         steps = laws.measurements() if self.schedule.reads == "measurements" else laws.steps()
@@ -239,7 +240,7 @@ class Setup:
 
     @cached_property
     def uniform_value(self) -> float:
-        """Value of the policy that plays uniformly at random: what never learning is worth."""
+        """Value of the policy that selects actions uniformly at random."""
         return float(planning.policy_value(self.mdp, planning.uniform_policy(self.mdp)))
 
     @cached_property
@@ -251,7 +252,7 @@ class Setup:
         return np.unique(np.round(wanted).astype(np.int64))
 
     def start(self, randomness: Seeded) -> Session:
-        """A fresh session: of the mechanism, or a privatizer's own."""
+        """Start a new session, of the mechanism or of the privatizer itself."""
         if isinstance(self.privatizer, Proposes):
             return session_of(self.mechanism, randomness)
         session: Session = self.privatizer.start(self.query, self.schedule, randomness)
@@ -259,13 +260,13 @@ class Setup:
 
     @property
     def label(self) -> str:
-        """Learner's name, with a remark when it ignores the noise that it is given."""
+        """Name of the learner, with a remark if it ignores the noise."""
         name = type(self.learner).__name__
         ignores = getattr(self.learner, "ignores_noise", False) and self.guarantee.trust != "none"
         return f"{name} (ignores the noise law)" if ignores else name
 
     def run(self, seed: int, run: int, progress: Progress | None = None, stop: Any = None) -> SeedRun:
-        """Repetition ``run`` of ``seed`` from start to end.
+        """Simulate repetition ``run`` of ``seed``.
 
         progress : called with (run, users done). stop : an event that ends it with ``InterruptedError``.
         """
@@ -290,7 +291,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
     keys = randomness.keys
     regret, gap_regret = np.zeros(setup.recorded.size), np.zeros(setup.recorded.size)
     running, running_gap, at, users = 0.0, 0.0, 0, 0
-    waiting: dict[str, Floats] = {}  # the sums of plans that are to be submitted together
+    waiting: dict[str, Floats] = {}  # sums of plans that are submitted together
     several = 0  # their users
     state = setup.learner.begin(setup.spec, keys.ties)
     with closing(setup.start(randomness)) as session:
@@ -344,7 +345,10 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
 
 
 def _in_order(terms: Floats) -> float:
-    """Their sum, added one after the other as compiled code adds: a learner may play thousands of plans."""
+    """Return the sum of the terms, added in order as compiled code adds them.
+
+    A learner may play thousands of plans.
+    """
     return float(np.cumsum(terms)[-1])
 
 
@@ -358,11 +362,12 @@ def _record(
 
 
 def _added_at_once(setup: Setup, session: Session) -> bool:
-    """May the further plans of a batch be submitted as one? Yes where nothing but actions depends on them.
+    """Return True if the further plans of a batch may be submitted as one: only actions depend on them.
 
-    Sums of several plans are then those of one mixed crowd, and the law of what devices add depends on how
-    many they are: a learner that plays thousands of policies has it drawn once for all of them. Not where
-    clocks tick by what each plan may play, and where plans choose what is released.
+    Sums of several plans are then those of one mixed batch. The distribution of the devices' noise depends on
+    the number of users, so for a learner that plays thousands of policies it is drawn once for all of them.
+    This is not possible if each plan advances the schedules of the pairs that it may play, or if plans choose
+    what is released.
     """
     counted = isinstance(setup.query, CountQuery) and not setup.query.steered
     ticks = getattr(setup.privatizer, "clocks", None) == "rows"
@@ -464,7 +469,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
 
 @dataclass(frozen=True)
 class _Here:
-    """Repetitions in a thread of this process: compiled loops hold no lock."""
+    """Repetitions in a thread of this process; compiled loops hold no lock."""
 
     setup: Setup
     seed: int
@@ -484,20 +489,20 @@ def iterate_runs(
     executor: Executor | Engine | None = None,
     take: Callable[[int], bool] | None = None,
 ) -> Iterator[SeedRun]:
-    """Run the listed repetitions, each as it is done; the same results wherever, and with any number of
-    workers.
+    """Run the listed repetitions and yield each when it is done.
 
-    Fused runs share the process (the kernels hold no lock). Stepwise runs get a process each; where
-    ``workers`` is not given, only after they have taken as long here as processes take to start. With an
-    ``executor`` all of them are its. ``progress(run, users)`` may be called from other threads. ``take`` is
-    asked just before a run begins, once; where it says False the run is left out.
+    The results depend neither on the place nor on the number of workers. Fused runs share the process (the
+    kernels hold no lock). Stepwise runs get a process each; if ``workers`` is not given, only after they have
+    taken as long here as processes take to start. An ``executor`` executes all of them. ``progress(run,
+    users)`` may be called from other threads. ``take`` is called once, just before a run begins; if it
+    returns False the run is left out.
     """
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
     wanted = min(wanted, max(1, len(runs)))
-    mine = cache(take or (lambda run: True))  # whoever says yes has claimed the run: never asked again
+    mine = cache(take or (lambda run: True))  # `take` is called once per run
     if not any(mine(run) for run in runs):
-        return  # nothing is made ready while other processes are at all of them
+        return  # nothing is prepared if other processes have claimed all runs
     if executor is None:
         _warn_of_time(setup, seed, -(-len(runs) // wanted))
     if wanted == 1 and executor is None:
@@ -535,7 +540,7 @@ def iterate_runs(
 
 
 def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
-    """Warn before a run that plans often and takes long, and name what is faster."""
+    """Warn before a run that plans often and takes long, and name faster settings."""
     releases = setup.times.size - 1
     cells = float(getattr(setup.query, "cells", 0)) * releases
     if releases < _MANY_RELEASES and cells < _MANY_CELLS:
@@ -563,7 +568,7 @@ def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
 
 
 class _Outgrown(Exception):
-    """The runs take longer in this process than other processes take to start."""
+    """Runs take longer in this process than other processes take to start."""
 
 
 def _here_while_quick(
@@ -571,7 +576,7 @@ def _here_while_quick(
 ) -> Iterator[SeedRun]:
     """Play runs in this process until they have taken as long as starting other processes would.
 
-    The run that is under way then is given up: the caller plays it, and those that are left.
+    The current run is then stopped: the caller plays it again, and the remaining ones.
     """
     spent = 0.0
     for i, run in enumerate(runs):
@@ -594,7 +599,7 @@ def _impatient(
 ) -> None:
     """Report progress, and end a run that has taken more than ``left`` seconds since its first report.
 
-    What comes before the first report is mostly loading, which other processes need too.
+    The time before the first report is mostly loading, which other processes need too.
     """
     if not first:
         first.append(_clock())
@@ -612,7 +617,7 @@ def _in_processes(
     progress: Progress | None,
     mine: Callable[[int], bool],
 ) -> Iterator[SeedRun]:
-    """In processes beside this one; here, one after the other and with a warning, where there can be none."""
+    """Play runs in worker processes; without them, play here in sequence, with a warning."""
     sent = packed(setup, f"workers = {workers}")
     done: set[int] = set()
     try:
@@ -636,7 +641,7 @@ def _in_processes(
 
 
 def _caller() -> int:
-    """The ``stacklevel`` of a warning that points out of this package."""
+    """Return the ``stacklevel`` of a warning that points out of this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("discreet."):
         frame, level = frame.f_back, level + 1
@@ -662,7 +667,7 @@ def simulate(
     Parameters
     ----------
     mdp : TabularMDP
-        The world; ``dr.make("riverswim")``.
+        The environment; ``dr.make("riverswim")``.
     learner, privatizer : frozen values
         Such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
     episodes : int
@@ -670,19 +675,19 @@ def simulate(
     seeds, seed : int
         Number of repetitions, and the seed that keys all of them.
     by : "auto", "episode" or "batch"
-        Simulate each user, or each batch between policy updates by its exact law.
+        Simulate each user, or each batch between policy updates by its exact distribution.
     workers : int, optional
-        Parallel runs (default: all processors; runs in the Python loop start in this process and get others
-        once they have taken two seconds). The results do not depend on it.
+        Parallel runs (default: all processors). Runs in the Python loop start in this process and get other
+        processes once they have taken two seconds. The results do not depend on it.
     stepwise : bool
         Use the Python loop: the same bits, slower.
     progress : bool or callable
         True shows a bar on standard error, in notebooks too; a function is called with (run, users done),
         perhaps from other threads.
     executor : concurrent.futures.Executor or Engine, optional
-        Where the runs are executed, in place of this machine's threads and processes: loky's, mpi4py's,
-        Dask's ``client.get_executor()``, or ``dr.experiments.open_engine("ray")``; then ``workers`` says how
-        many tasks it takes at once. The results are the same bits. Who opened it closes it.
+        Executes the runs instead of this machine's threads and processes: loky's, mpi4py's, Dask's
+        ``client.get_executor()``, or ``dr.experiments.open_engine("ray")``; then ``workers`` is the number of
+        tasks that it takes at once. The results are the same bits. The caller that opened it closes it.
     label : str, optional
         Name of the run in figures and tables (default: the learner, its preset and its options).
 
@@ -694,7 +699,7 @@ def simulate(
     Raises
     ------
     ValueError
-        If an argument is out of range or learner, privatizer and world do not fit.
+        If an argument is out of range or learner, privatizer and environment do not fit.
     """
     from discreet.experiments.results import Result
 

@@ -1,9 +1,9 @@
-"""Intervals over seeds: a mean, a median and paired differences, each with a 95 % interval that says how.
+"""Intervals over seeds: mean, median and paired differences, each with a 95 % interval and its method.
 
-The interval of a mean is Student's t (exact for normal values, conservative enough in practice from
-about eight seeds). The interval of a median is made of two order statistics: it holds for every
-distribution, with at least the stated coverage, and needs six seeds at 95 %. Where there are too
-few seeds there is no interval rather than a wrong one; it prints as a dash. Nothing is random.
+The interval of a mean is Student's t (exact for normal values, conservative enough in practice from about
+eight seeds). The interval of a median is made of two order statistics: it holds for every distribution, with
+at least the stated coverage, and needs six seeds at 95 %. With too few seeds the interval is omitted, because
+it would be wrong; a dash is printed. Nothing is random.
 
 Sources: Conover, Practical Nonparametric Statistics, section 3.2 (order statistics); Fisher 1935 (sign
 flips).
@@ -23,17 +23,22 @@ from numpy.typing import NDArray
 from discreet.core import checks
 
 LEVEL = 0.95
-_EXACT_FLIPS = 16  # 2^15 sign patterns at most; beyond, the t test
+_EXACT_FLIPS = 16  # 2^15 sign patterns at most; the t test for more values
 _T = "Student's t"
 _ORDER = "order statistics"
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate and its interval.
+    """Estimate with its interval.
 
-    estimate : in the units of the values; low, high : None where there are too few values;
-    level : coverage, 0.95 by default; method : how the interval was made; count : number of values.
+    Parameters
+    ----------
+    estimate : in the units of the values.
+    low, high : None if there are too few values.
+    level : coverage, 0.95 by default.
+    method : how the interval was made.
+    count : number of values.
     """
 
     estimate: float
@@ -47,23 +52,26 @@ class Interval:
         return f"{number(self.estimate)} {self.brackets()}"
 
     def brackets(self) -> str:
-        """``[low, high]``, or a dash where there is no interval."""
+        """Return ``[low, high]``, or a dash without an interval."""
         if self.low is None or self.high is None:
             return "—"
         return f"[{number(self.low)}, {number(self.high)}]"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Differences between two results, seed by seed (both met the same users under a seed).
+    """Differences between two results, seed by seed (both had the same users under a seed).
 
-    mean, median : of the differences, this minus other; below, above : seeds in which this one
-    was lower or higher; p_value : two-sided test that the differences are symmetric about 0 (all
-    sign flips up to 16 seeds, else Student's t), None with one seed.
+    Parameters
+    ----------
+    mean, median : of the differences, this minus other.
+    below, above : seeds in which this one was lower or higher.
+    p_value : two-sided test that the differences are symmetric about 0 (all sign flips up to 16 seeds, else
+        Student's t), None with one seed.
     """
 
     mean: Interval
@@ -78,12 +86,12 @@ class Paired:
         return f"{self.mean} (mean difference, {self.mean.count} seeds{test})"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {**asdict(self), "mean": self.mean.to_json(), "median": self.median.to_json()}
 
 
 def number(value: float) -> str:
-    """A number for people: four significant figures, thousands apart."""
+    """Format a number for readers: four significant figures, separated thousands."""
     if not math.isfinite(value):
         return "—"
     if value == 0:
@@ -100,7 +108,7 @@ def _values(values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64
 
 
 def mean_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Mean of (n,) values with Student's t interval; no interval for n = 1."""
+    """Return the mean of (n,) values with Student's t interval; without an interval for n = 1."""
     array = _values(values)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     centre, n = float(array.mean()), array.size
@@ -115,11 +123,11 @@ def ratio_interval(
     other: Sequence[float] | NDArray[np.float64],
     level: float = LEVEL,
 ) -> Interval:
-    """Ratio of the means of two (n,) vectors whose entries belong together, with its interval.
+    """Return the ratio of the means of two (n,) vectors whose entries belong together, with its interval.
 
-    The logarithm of the ratio has to first order the error of the mean of this / mean(this) - other /
-    mean(other), entry by entry; the interval is Student's t on that scale, none for n = 1. Raises
-    ``ValueError`` on unequal lengths, and on a mean that is not above 0.
+    To first order, the error of the logarithm of the ratio is that of the mean of this / mean(this) - other /
+    mean(other), entry by entry. The interval is Student's t on that scale, none for n = 1. Raises
+    ``ValueError`` if lengths differ or a mean is not above 0.
     """
     mine, theirs = _values(this), _values(other)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -144,10 +152,10 @@ def _t_quantile(freedom: int, level: float) -> float:
 
 
 def median_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Median of (n,) values between the order statistics r and n + 1 - r.
+    """Return the median of (n,) values between the order statistics r and n + 1 - r.
 
-    r is the largest with P(Binomial(n, 1/2) < r) <= (1 - level) / 2, so coverage is at least ``level``
-    whatever the distribution; none exists below n = 6 at 95 %.
+    r is the largest with P(Binomial(n, 1/2) < r) <= (1 - level) / 2, so coverage is at least ``level`` for
+    every distribution. No such r exists below n = 6 at 95 %.
     """
     array = np.sort(_values(values))
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -164,7 +172,10 @@ def median_interval(values: Sequence[float] | NDArray[np.float64], level: float 
 def bands(
     curves: NDArray[np.float64], level: float = LEVEL
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Mean curve (M,) of (seeds, M) and the half-width (M,) of its pointwise t interval (None: one seed)."""
+    """Return the mean curve (M,) of (seeds, M) and the half-width (M,) of its pointwise t interval.
+
+    The half-width is None with one seed.
+    """
     mean = curves.mean(axis=0)
     n = curves.shape[0]
     if n == 1:
@@ -173,15 +184,15 @@ def bands(
 
 
 def name_of_test(count: int) -> str:
-    """The test behind the p-value of ``count`` pairs."""
+    """Return the name of the test that gives the p-value of ``count`` pairs."""
     return "sign flips" if count <= _EXACT_FLIPS else _T
 
 
 def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float | None:
-    """Two-sided p-value that (n,) differences are symmetric about 0; None for n = 1.
+    """Return the two-sided p-value that (n,) differences are symmetric about 0, or None if n = 1.
 
-    All 2^n sign patterns of the mean up to n = 16 (exact, smallest possible value 2^(1 - n)),
-    Student's t beyond.
+    All 2^n sign patterns of the mean up to n = 16 (exact, smallest possible value 2^(1 - n)), Student's t for
+    larger n.
     """
     array = _values(differences)
     n = array.size

@@ -1,7 +1,7 @@
-"""Many runs: grids of configurations, a folder a run, tables that compare them.
+"""Many runs: grids of configurations, one folder per run, and tables that compare them.
 
-A sweep is a TOML file like that of a run in which lists are grids (their product is taken); each
-``[[runs]]`` table overrides the settings above it and may hold grids of its own::
+A sweep is a TOML file like that of a run in which lists are grids (their product is taken); each ``[[runs]]``
+table overrides the settings above it and may contain more grids::
 
     title = "private and non-private exploration"
     env = "riverswim"
@@ -55,9 +55,9 @@ _ORDER = "sweep.json"
 
 # -------------------------------------------------------------------------------------- one run
 class _Pending:
-    """The repetitions of one configuration: what its folder holds, what is to be done, by whom.
+    """Repetitions of one configuration: those stored in its folder and those still to be done.
 
-    chosen : which repetitions are this process's part; others are neither run nor waited for.
+    chosen : tells which repetitions are this process's part; others are neither run nor waited for.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class _Pending:
         self.part = chosen is not None
 
     def read(self) -> list[int]:
-        """Take up what the folder holds, of this process and of others; which of its part were new."""
+        """Load all finished repetitions in the folder; return the new ones of this process's part."""
         stored = () if self.folder is None else self.folder.runs()
         wanted = self.missing if not self.part else range(self.config.seeds)
         if self.folder is not None:
@@ -82,7 +82,7 @@ class _Pending:
         return new
 
     def take(self, run: int) -> bool:
-        """Is it to be done, and by us?"""
+        """Return True if this process shall do the repetition now."""
         if self.folder is None or self.claims is None:
             return True
         wanted = self.folder.seed_path(run)
@@ -102,7 +102,7 @@ class _Pending:
         self.missing = [r for r in self.missing if r != seed_run.run]
 
     def result(self) -> Result:
-        """Of all that is there."""
+        """Return the result of all stored repetitions."""
         return Result.from_runs(self.setup, self.config.seed, self.done.values(), self.table)
 
 
@@ -114,18 +114,18 @@ def run(
     progress: Progress | None = None,
     chosen: Callable[[int], bool] | None = None,
 ) -> Result:
-    """Run the seeds that ``out`` does not hold yet, each stored as soon as it is done.
+    """Run the missing seeds of ``out``; store each seed as it finishes.
 
-    Several processes on one ``out`` share the work: a seed that another one is at is waited for, not done
-    twice.
+    Several processes with one ``out`` share the work: a seed that another process has claimed is waited for,
+    not done twice.
 
     Parameters
     ----------
-    setup : what ``config`` was made into (:func:`discreet.experiments.build_run.prepare`).
+    setup : made from ``config`` by :func:`discreet.experiments.build_run.prepare`.
     out : result folder, or None to keep everything in memory.
     workers : parallel runs; the results do not depend on it.
     progress : called with (run, users done), also for stored seeds.
-    chosen : only repetitions for which it is True; the result has these and what the folder holds.
+    chosen : only repetitions for which it is True; the result has these and those in the folder.
 
     Raises
     ------
@@ -143,10 +143,10 @@ def run_each(
     shown: Callable[[int], AbstractContextManager[Progress | None]] = lambda i: nullcontext(None),
     chosen: Callable[[int, int], bool] | None = None,
 ) -> list[Result]:
-    """:func:`run` of configurations one after the other, in this process and its workers.
+    """Call :func:`run` for each configuration in turn, in this process and its workers.
 
-    What other processes are at is left for the end, so that nobody waits while there is something to do.
-    ``shown(i)`` is the progress of the i-th, opened while it is run; chosen : as for :func:`run_all`.
+    Configurations locked by other processes are tried last, so that no worker idles. ``shown(i)`` is the
+    progress of the i-th, opened while it is run; chosen : as for :func:`run_all`.
     """
     found: dict[int, Result] = {}
     for wait in (False, True):
@@ -165,7 +165,7 @@ def _run(
     setup: Setup, config: RunConfig, out: Path | None, workers: int | None, progress: Progress | None,
     chosen: Callable[[int], bool] | None, wait: bool,
 ) -> Result | None:  # fmt: skip
-    """As :func:`run`; None where it was not to wait, and others are at what is missing."""
+    """Call :func:`run`; return None if ``wait`` is False and other processes have all missing seeds."""
     from discreet.experiments.simulate import iterate_runs
 
     if workers is not None:
@@ -192,11 +192,18 @@ def run_all(
     progress: Progress | None = None,
     chosen: Callable[[int, int], bool] | None = None,
 ) -> list[Result]:
-    """Many configurations at once on an engine, whose workers ``build`` the set-ups themselves.
+    """Run many configurations at once on an engine; its workers ``build`` the set-ups themselves.
 
-    runs : (set-up, configuration, folder) of each. chosen : only pairs (index of the configuration,
-    repetition) for which it is True; a configuration of which nothing is there has no result, and is left
-    out. progress : called with (number of the run, users done). Else as :func:`run`.
+    Everything else is as for :func:`run`.
+
+    Parameters
+    ----------
+    runs : (set-up, configuration, folder) of each.
+    build : makes the set-up of a configuration.
+    engine : executes the runs.
+    progress : called with (number of the run, users done).
+    chosen : only pairs (index of the configuration, repetition) for which it is True. A configuration without
+        any repetition has no result, and is left out.
     """
     pending = [
         _Pending(setup, config, out, None if chosen is None else partial(chosen, i))
@@ -224,9 +231,9 @@ def run_all(
 
 
 def shard(text: str) -> Callable[[int, int], bool]:
-    """The ``i``-th of ``n`` equal parts, of a text "i/n": which (configuration, repetition) pairs it has.
+    """Return a function that is True for the (configuration, repetition) pairs of the ``i``-th of n parts.
 
-    Raises ``ValueError`` unless 1 <= i <= n.
+    text : "i/n"; the parts are equal. Raises ``ValueError`` unless 1 <= i <= n.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
     own, parts = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -236,11 +243,11 @@ def shard(text: str) -> Callable[[int, int], bool]:
 
 
 def merge(folders: Sequence[Path], out: Path) -> int:
-    """Copy the seeds of result folders (and of sweeps) into one; how many are new there.
+    """Copy the seeds of result folders (and of sweeps) into one; return the number of new ones.
 
-    Folders of one configuration meet in one folder; a run that lies directly in a folder goes to ``out``
-    itself, those of sweeps to folders of the same names below it. Nothing is removed, and nothing is written
-    before all of them were found to agree.
+    Folders of one configuration are merged into one folder. A run that is directly in a folder goes to
+    ``out`` itself, those of sweeps to folders of the same names below it. Nothing is removed, and nothing is
+    written before all folders were found to agree.
 
     Raises
     ------
@@ -289,7 +296,7 @@ class Sweep:
 
     @classmethod
     def from_toml(cls, path: Path) -> Sweep:
-        """Read a sweep file; ``ValueError`` names what is wrong in it."""
+        """Read a sweep file; ``ValueError`` names an invalid setting."""
         return cls.from_table(read_toml(path), path.stem)
 
     @classmethod
@@ -303,7 +310,10 @@ class Sweep:
         return cls(str(table.get("title", title)), tuple(configs))
 
     def resolved(self, resolve: Callable[[RunConfig], RunConfig]) -> Sweep:
-        """The sweep with every run resolved, each distinct run once (a budget may not apply to all)."""
+        """Return the sweep with every run resolved, each distinct run once.
+
+        Runs become equal if they differ only by a budget that their privatizer does not take.
+        """
         return Sweep(self.title, tuple(dict.fromkeys(resolve(config) for config in self.runs)))
 
 
@@ -316,7 +326,7 @@ def _merged(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grid(table: Mapping[str, Any]) -> list[RunConfig]:
-    """The product of a table's lists; the last list varies fastest."""
+    """Return the product of a table's lists; the last list varies fastest."""
     axes: list[tuple[tuple[str, ...], list[Any]]] = []
     if "label" in table:
         check_label(table["label"])  # one name for a part of a sweep, never a grid
@@ -351,21 +361,21 @@ def _copy(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def folder_name(config: RunConfig) -> str:
-    """Readable, and unique for configuration and code: results of older code are left where they are."""
+    """Return a readable folder name, unique for configuration and code: results of older code are kept."""
     return config.name.removesuffix(config.key) + table_key({**config.to_table(), MADE_BY: made_by()})
 
 
 def note_order(out: Path, sweep: Sweep) -> None:
-    """Remember title and order of a sweep's folders, for tables and figures made later."""
+    """Store title and order of a sweep's folders, for tables and figures made later."""
     content = {"title": sweep.title, "runs": [folder_name(config) for config in sweep.runs]}
     out.mkdir(parents=True, exist_ok=True)
     write_aside(out / _ORDER, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def load_results(paths: Sequence[Path]) -> list[Result]:
-    """Results of run folders, and of the runs in sweep folders (in the sweep's own order), each once.
+    """Load results of run folders, and of the runs in sweep folders (in the sweep's order), each once.
 
-    Raises ``ValueError`` where one of ``paths`` holds no result.
+    Raises ``ValueError`` if one of ``paths`` holds no result.
     """
     results: list[Result] = []
     for path in {path.resolve(): path for path in paths}.values():
@@ -392,11 +402,11 @@ class Comparison:
     label: str
     privacy: str
     mean: statistics.Interval
-    paired: statistics.Paired | None  # None for the baseline itself
+    paired: statistics.Paired | None  # the baseline has None
     guarantee: str = ""  # its first sentence
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "label": self.label,
             "privacy": self.privacy,
@@ -409,14 +419,14 @@ class Comparisons(list[Comparison]):
     """Comparisons with one baseline, in the order of the results; notebooks show them as a table."""
 
     def _repr_html_(self) -> str:
-        """Return the table for notebooks, and below it what its brackets are."""
+        """Return the table for notebooks, with a caption that explains its brackets."""
         return f"{html([HEAD, *comparison_rows(self)])}<p>{escape(caption(self))}</p>"
 
 
 def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
-    """Final regrets minus that of ``results[baseline]``, paired by seed.
+    """Return final regrets minus that of ``results[baseline]``, paired by seed.
 
-    Raises ``ValueError`` if there are fewer than two results, or they did not meet the same users.
+    Raises ``ValueError`` if there are fewer than two results, or if they did not have the same users.
     """
     if len(results) < 2:
         raise ValueError(f"results: {len(results)} given, must be at least two to compare")
@@ -438,7 +448,7 @@ HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "differe
 
 
 def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Cells as text, one tuple of seven a result, under :data:`HEAD`."""
+    """Return cells as text, one tuple of seven per result, under :data:`HEAD`."""
     rows = []
     for c in comparisons:
         if c.paired is None:
@@ -451,7 +461,7 @@ def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
 
 
 def caption(comparisons: Sequence[Comparison]) -> str:
-    """What the brackets are."""
+    """Return a sentence that explains the brackets."""
     paired = next((c.paired for c in comparisons if c.paired is not None), None)
     median = "order statistics" if paired is None else paired.median.method
     tests = dict.fromkeys(
@@ -464,7 +474,7 @@ def caption(comparisons: Sequence[Comparison]) -> str:
 
 
 def to_markdown(comparisons: Sequence[Comparison]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     rows = ([cell.replace("|", "/") for cell in row] for row in comparison_rows(comparisons))
     return f"{markdown([HEAD, *rows])}\n\n{caption(comparisons)}"
 
@@ -492,7 +502,7 @@ _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w
 
 
 def _latex(text: str, numbers: bool = True) -> str:
-    """Text in LaTeX; numbers by siunitx, which prints real minus signs and powers of ten."""
+    """Return text in LaTeX; numbers by siunitx, which prints real minus signs and powers of ten."""
     found, at = [], 0
     for number in _NUMBER.finditer(text) if numbers else ():
         found.append("".join(_LATEX.get(ch, ch) for ch in text[at : number.start()]))
@@ -502,9 +512,11 @@ def _latex(text: str, numbers: bool = True) -> str:
 
 
 def to_latex(comparisons: Sequence[Comparison], world: str = "") -> str:
-    """A table in LaTeX, with its caption: needs booktabs and siunitx.
+    """Return a table in LaTeX, with its caption: needs booktabs and siunitx.
 
-    world : of all of them, for the caption: ``"20,000 users on riverswim"``.
+    Parameters
+    ----------
+    world : description of the environment, for the caption: ``"20,000 users on riverswim"``.
     """
     rows = [
         " & ".join(_latex(cell, numbers=i > 0) for i, cell in enumerate(row)) + r" \\"

@@ -1,8 +1,8 @@
-"""Estimate how long a run takes, from its first moments.
+"""Estimate the duration of a run from its first moments.
 
-The first moments of a process load compiled code, which says nothing about the rest of a run. A run is
-therefore begun twice: once to load what it needs, and once to be timed. Costs that arise per release and per
-user are told apart. If the two halves of the timed moments disagree, there is no estimate.
+The first moments of a process load compiled code, so they tell nothing about the rest of a run. Therefore a
+run is begun twice: once to load what it needs, and once to be timed. Costs per release and costs per user are
+estimated separately. No estimate is given if the two halves of the timed moments disagree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AGREE = 2.0  # largest ratio of the two halves' estimates
 
 
 class _Enough(Exception):
-    """The run has been watched for long enough."""
+    """Raised when the run has been timed for long enough."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Moments:
 
 
 def _rates(steps: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(2,) seconds per release and per user, both at least 0, by least squares."""
+    """Return (2,) seconds per release and per user, both at least 0, by least squares."""
     from scipy.optimize import nnls
 
     if np.allclose(steps[:, 0], steps[:, 1]):  # a release for each user: one rate
@@ -74,9 +74,9 @@ def moments(
     run: Callable[[Callable[[int, int], None]], object],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Moments | None:
-    """Begin a run twice and time the second beginning; None if the run ended before.
+    """Begin a run twice and time the second beginning; return None if the run ended before.
 
-    run : plays a repetition and calls what it is given with (repetition, users done).
+    run : plays a repetition and calls its argument with (repetition, users done).
     """
     found: Moments | None = None
     for _ in range(2):
@@ -102,7 +102,7 @@ def _columns(seen: Sequence[tuple[float, int]]) -> tuple[tuple[float, ...], tupl
 
 
 def in_words(seconds: float) -> str:
-    """A time as a reader says it: ``about`` is the caller's."""
+    """Format a duration for readers; the caller adds ``about``."""
     for size, name in ((3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {name}"

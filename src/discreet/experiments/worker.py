@@ -1,4 +1,4 @@
-"""What a worker is sent to play runs: how to build the set-up, its seed, and the code it was made by."""
+"""Task sent to a worker: how to build the set-up, its seed, and the sender's code versions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["Made", "NoWorkers", "Play", "differing", "packed", "processes", "versions"]
 
 _FEW = 4  # set-ups that a worker keeps: a sweep's runs come in order
-_SECONDS = 0.2  # of cheap runs in one task of a process next door
+_SECONDS = 0.2  # of cheap runs in one task of a local process
 
 _stop: Any = None
 
 
 def versions() -> dict[str, str]:
-    """Of this process's code; ``kernels`` is a hash of all compiled sources."""
+    """Return versions of this process's code; ``kernels`` is a hash of all compiled sources."""
     return made_by()
 
 
 def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """What two processes do not have in common, in words; empty if nothing."""
+    """Describe the versions in which two processes differ; empty if in none."""
     names = [name for name in here if here[name] != there.get(name)]
     return "; ".join(f"{name} {there.get(name, 'none')} there, {here[name]} here" for name in names)
 
@@ -49,20 +49,20 @@ def _check_code(made_by: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Made:
-    """One call that is no run: ``make()``, a function of a module with its arguments."""
+    """Call that is not a run: ``make()``, a function of a module with its arguments."""
 
     make: Callable[[], Any]
     made_by: Mapping[str, str] = field(default_factory=versions)
 
     def __call__(self, items: Sequence[int]) -> list[tuple[int, Any]]:
-        """What it gives, under each item. Raises :class:`EngineError` as :class:`Play` does."""
+        """Return the result under each item. Raises :class:`EngineError` as :class:`Play` does."""
         _check_code(self.made_by)
         return [(item, self.make()) for item in items]
 
 
 @dataclass(frozen=True)
 class Play:
-    """Repetitions of one set-up: ``build(what)`` makes it, once a worker.
+    """Repetitions of one set-up: ``build(what)`` makes it, once per worker.
 
     build : a function of a module; what : its argument, which can be hashed (a configuration, or bytes).
     """
@@ -85,8 +85,9 @@ def _built(build: Callable[[Any], PreparedRun], what: Any) -> PreparedRun:
 
 
 def packed(setup: object, where: str) -> bytes:
-    """A set-up for processes of ``where``; refused here, since a pool that cannot send its tasks may never
-    end.
+    """Pickle a set-up for processes of ``where``.
+
+    Errors are raised here, since a pool that cannot send its tasks may never end.
     """
     try:
         return pickle.dumps(setup)
@@ -107,14 +108,17 @@ def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: 
 
 
 def _end_with_the_sender() -> None:
-    """A worker whose sender was killed would wait for ever: it holds both ends of the queue of its tasks."""
+    """End this worker when its sender is killed.
+
+    Otherwise it would never end, because it holds both ends of the queue of its tasks.
+    """
     if (sender := parent_process()) is not None:
         sender.join()
         os._exit(1)
 
 
 class NoWorkers(EngineError):
-    """Processes cannot be started here; what they were to do can be done in this one."""
+    """Processes cannot be started here; their tasks can be done in this process."""
 
 
 _hiding = threading.Lock()
@@ -122,7 +126,7 @@ _hiding = threading.Lock()
 
 @contextmanager
 def _no_script() -> Iterator[None]:
-    """While this holds, a process that is started is not told to import the script that runs."""
+    """Start processes without the instruction to import the running script."""
     with _hiding:
         script = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -133,7 +137,10 @@ def _no_script() -> Iterator[None]:
 
 
 class _Process(SpawnProcess):
-    """Its worker imports our modules, not the script: a plain script needs no ``if __name__ == ...``."""
+    """Process whose worker imports our modules and not the script.
+
+    A plain script therefore needs no ``if __name__ == ...``.
+    """
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
@@ -146,25 +153,23 @@ class _Context(SpawnContext):
 
 
 def _script() -> Path | None:
-    """The file of the script that runs, if there is one: a notebook's or a terminal's names lie in none."""
+    """Return the file of the running script, None in a notebook or a terminal."""
     name = getattr(sys.modules["__main__"], "__file__", None)
     found = None if name is None else Path(name)
     return found if found is not None and found.is_file() else None
 
 
 class _Processes(Engine):
-    """A pool that is replaced when a worker dies, unless it never did anything.
+    """Pool that is replaced when a worker dies, unless it never returned a result.
 
-    script : workers import the script that runs, since what they are sent is defined there.
+    script : if True, workers import the running script, because the objects sent to them are defined there.
     """
 
     def __init__(self, workers: int, script: bool = False) -> None:
         from concurrent.futures import ProcessPoolExecutor
 
         if script and getattr(current_process(), "_inheriting", False):
-            raise SystemExit(
-                1
-            )  # a worker, which imports a script that starts workers: who started it goes on
+            raise SystemExit(1)  # in a worker that imports a script which starts workers; the sender goes on
         if script and _script() is None:
             raise NoWorkers("what is sent to them is defined in no file that they could import")
         self._script = script
@@ -198,9 +203,9 @@ class _Processes(Engine):
 
 
 def processes(workers: int, sent: bytes = b"") -> Engine:
-    """So many processes beside this one, for what is pickled in ``sent``.
+    """Return an engine of ``workers`` local processes, for the objects pickled in ``sent``.
 
-    They import the script that runs only where something in ``sent`` is defined there. Raises
-    :class:`NoWorkers` (or its engine does, before a first result) where they would but cannot.
+    The processes import the running script only if an object in ``sent`` is defined there. Raises
+    :class:`NoWorkers` (or its engine does, before a first result) if they would have to but cannot.
     """
     return _Processes(workers, script=b"__main__" in sent or b"__mp_main__" in sent)

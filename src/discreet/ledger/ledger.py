@@ -4,7 +4,9 @@ A ledger is one SQLite file, with one append-only table of entries:
 
 ==========  ==========================================================================================
 ``begin``   the first one: a random identity and the version of the library
+
 ``limit``   the owner's total for one dataset, (epsilon, delta), optionally signed; the latest one holds
+
 ``reserve`` budget about to be spent on one dataset: the records of all mechanisms of one release
 ``mark``    a reservation whose files were published, with their SHA-256
 ``owner``   the limit of one dataset was handed over to another key
@@ -21,43 +23,43 @@ knows whether the users are new too, and is responsible for it. New rows about t
 dataset. Names are therefore compared before one is accepted. A new name that differs from one in the ledger
 only by case, spaces or Unicode form is rejected, because its total would silently start at zero.
 
-*Stored content* is public: noise, sensitivities, limits, numbers of users, times, names and purposes as the
-owner typed them, and hashes of published files. No row of data, no noise, no seed.
+*Stored content* is public: noise scales, sensitivities, limits and numbers of users. It also has times, names
+and purposes as the owner typed them, and hashes of published files. No row of data, no drawn noise, no seed.
 
 *The limit* is a privacy filter (:mod:`discreet.accounting.privacy_filter`). A reservation with which the
 composition would pass the owner's total raises :class:`BudgetError` and records nothing.
 
-*The chain.* An entry's text holds its number and the SHA-256 of the entry before; its own hash is stored
-with it. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry. It is written under a
+*The chain.* An entry's text holds its number and the SHA-256 of the entry before; its own hash is stored with
+it. A second file, ``<ledger>.head``, holds ``<number> <hash>`` of the last entry. It is written under a
 temporary name and renamed after each commit, under the ledger's lock. Every opening checks all hashes, and
 that the head is in the chain. So an edited, shortened, replaced or missing ledger is a :class:`LedgerError`.
 A crash between commit and head leaves a chain longer than its head. This is valid: the next writer updates
 the head. A missing head is an error too, unless the ledger holds only its first entry (a crash during
-creation). If it were accepted, anyone who deletes the head could shorten the chain unnoticed. There is no
-repair command. An operator who knows that the ledger is whole, because its last hash is the one in the latest
-privacy statement, can write that line by hand.
+creation). If it were accepted, anyone who deletes the head could shorten the chain unnoticed. A repair
+command does not exist. An operator who knows that the ledger is whole, because its last hash is the one in
+the latest privacy statement, can write that line by hand.
 
 *Signed limits.* A limit may be signed with an owner's key (:mod:`discreet.ledger.signatures`). The signature
-covers the entry except the signature (with its number and the hash of the entry before it) and the
-ledger's identity, so that it is valid only in this ledger and at this place. From then on, a limit of that
-dataset without a signature or with another key, or a reservation that bypasses the limit, is rejected. A
-chain that holds one is damaged. Operators can spend, but not change the limit. Signed limits cannot be
-opened without ``cryptography``.
+covers the entry except the signature (with its number and the hash of the entry before it) and the ledger's
+identity. It is therefore valid only in this ledger and at this place. After it, a limit of that dataset
+without a signature or with another key, or a reservation that bypasses the limit, is rejected. A chain that
+holds one is damaged. Operators can spend, but not change the limit. Signed limits cannot be opened without
+``cryptography``.
 
 *Handing over.* Keys are lost, and owners leave. An entry ``owner`` names the key that may change a dataset's
-limit from then on. It is signed, as a limit is, with the key that could do so until then, or with the
-*recovery key*. A signed limit declares the public half of the recovery key, once; it cannot be changed. So a
-party that can only write the ledger cannot take over a limit: no entry that they add has either signature.
-Entries that they remove are detected by the head and the statements. The holder of a key can ask whether the
-present owner has the limit from them (:meth:`Ledger.heirs`). Only entries after one that the holder signed
-count, because the holder's signature covers the entries before it; it does not cover a forged beginning that
-merely names the key.
+limit after it. It is signed, as a limit is, with the key that could do so until then, or with the *recovery
+key*. A signed limit declares the public half of the recovery key, once; it cannot be changed. So a party that
+can only write the ledger cannot take over a limit: no entry that they add has either signature. Entries that
+they remove are detected by the head and the statements. The holder of a key can ask whether the present owner
+has the limit from them (:meth:`Ledger.heirs`). Only entries after one that the holder signed count, because
+the holder's signature covers the entries before it; it does not cover a forged beginning that merely names
+the key.
 
 *What this module cannot detect.* Entries themselves have no key. A party that can write both files can forge
 reservations and marks, restore an older pair from before a limit, or delete both. The evidence is in the
-statements. Each holds the hash of its own reservation and the key of the limit that bound it:
-:meth:`Ledger.contains` tells whether this ledger knows it. Locks and durability are those of the file
-system. On a network file system there may be none, so keep the ledger on a local disk.
+statements. Each holds the hash of its reservation and the key of the limit that bound it:
+:meth:`Ledger.contains` tells whether this ledger knows it. Locks and durability are those of the file system.
+On a network file system there may be none, so keep the ledger on a local disk.
 """
 
 from __future__ import annotations
@@ -123,8 +125,12 @@ class LedgerError(ValueError):
 class BudgetError(ValueError):
     """Reservation that would pass the owner's limit; nothing was recorded.
 
-    dataset; spent, asked, together : epsilon at the limit's delta of the ledger's reservations, of the
-    reservation alone, and of both by the filter; limit : (epsilon, delta).
+    Parameters
+    ----------
+    dataset : its name.
+    spent, asked, together : epsilon at the limit's delta of the ledger's reservations, of the reservation
+        alone, and of both by the filter.
+    limit : (epsilon, delta).
     """
 
     def __init__(
@@ -149,9 +155,9 @@ def _epsilon(value: float) -> str:
 def default_path() -> Path:
     """Return the path of a user's ledger.
 
-    It is ``$DISCREET_LEDGER``, else ``discreet/ledger.sqlite`` in the folder for user data.
-    That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS
-    ``~/Library/Application Support``. Raises ``LedgerError`` if there is no home folder.
+    It is ``$DISCREET_LEDGER``, else ``discreet/ledger.sqlite`` in the folder for user data. That folder is
+    ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows ``%LOCALAPPDATA%``, on macOS ``~/Library/Application
+    Support``. Raises ``LedgerError`` without a home folder.
     """
     chosen = os.environ.get(PATH_VARIABLE)
     if chosen:
@@ -182,7 +188,7 @@ class Entry:
     reservation, files : values of a mark
     key, signature : of a signed limit and of ``owner``, the public key in hexadecimal; else empty
     recovery : of a signed limit, the public key that may hand over too, or empty
-    to : of ``owner``, the key that owns the limit from then on
+    to : of ``owner``, the key that owns the limit afterwards
     """
 
     number: int
@@ -285,11 +291,11 @@ def _canonical(content: Mapping[str, Any]) -> str:
 def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> Entry:
     """Read one entry; check it against its hash and the entry before. Raises ``LedgerError``."""
     if not isinstance(text, str) or _digest(text) != stored:
-        raise LedgerError(f"{where}: entry {number} was changed (its hash does not fit)")
+        raise LedgerError(f"{where}: entry {number} was changed (its hash does not match)")
     try:
         content = json.loads(text)
         if _canonical(content) != text or not text.isprintable():  # excludes duplicate keys and NaN
-            raise ValueError("its text is not in the form in which ledgers write")
+            raise ValueError("its text is not in the form that ledgers write")
         values = {
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
         }
@@ -386,19 +392,19 @@ def _check_signed(where: str, entry: Entry, first: Entry, owner: _Owner) -> None
     """Check that a signed limit is changed only with its key, and is not bypassed."""
     if entry.kind == "reserve" and owner.key and not entry.checked:
         raise LedgerError(
-            f"{where}: entry {entry.number} sets aside a limit that was signed with the key {owner.key}"
+            f"{where}: entry {entry.number} ignores a limit that was signed with the key {owner.key}"
         )
     if entry.kind == "limit" and owner.key and entry.key != owner.key:
         raise LedgerError(
             f"{where}: entry {entry.number} changes a limit that was signed with the key {owner.key}, "
-            "without it"
+            "but is not signed with it"
         )
     if entry.kind == "owner":
         wrong = _cannot_hand_over(owner, entry.key, entry.to)
         if wrong:
             raise LedgerError(f"{where}: entry {entry.number} hands a limit over, but {wrong}")
     elif entry.to:
-        raise LedgerError(f"{where}: entry {entry.number} is none that hands a limit over, and names a key")
+        raise LedgerError(f"{where}: entry {entry.number} names a new key, but does not hand a limit over")
     if entry.recovery:
         wrong = _cannot_declare(owner, entry.key, entry.recovery) if entry.kind == "limit" else "is no limit"
         if wrong:
@@ -414,15 +420,15 @@ def _check_signed(where: str, entry: Entry, first: Entry, owner: _Owner) -> None
         raise LedgerError(f"{where}: holds a signed limit, and {missing}") from None
     if not fits:
         raise LedgerError(
-            f"{where}: the signature of entry {entry.number} does not fit (changed, or of another place or "
-            "ledger)"
+            f"{where}: the signature of entry {entry.number} is not valid (the entry was changed, or is from "
+            "another place or ledger)"
         )
 
 
 def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
     """Return why the holder of a key cannot hand a limit over to another one; empty if they can."""
     if not owner.key:
-        return "it is signed by nobody"
+        return "it is not signed"
     if not key or key not in (owner.key, owner.recovery):
         other = f", or the recovery key {owner.recovery}" if owner.recovery else ""
         return f"its signature must be that of {owner.key}{other}"
@@ -436,7 +442,7 @@ def _cannot_declare(owner: _Owner, key: str, recovery: str) -> str:
     if not key:
         return "it is not signed"
     if owner.recovery:
-        return f"{owner.recovery} was declared, which nobody changes"
+        return f"{owner.recovery} is declared already, and cannot be changed"
     if not signatures.is_key(recovery) or recovery == key:
         return f"{checks.said(recovery)} must be a public key other than the one that signs"
     return ""
@@ -534,7 +540,7 @@ class Ledger:
             names = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")]
             if "entries" not in names:
                 if names or not create or _read_head(self._path) is not None:
-                    raise LedgerError(f"{self}: holds no ledger (it is empty, cut short or another file)")
+                    raise LedgerError(f"{self}: holds no ledger (it is empty, truncated or another file)")
                 self._connection.execute(
                     "CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL, hash TEXT)"
                 )
@@ -604,11 +610,15 @@ class Ledger:
         return _limit(self.entries(_name(dataset)))
 
     def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Totals:
-        """Return the total spent on a dataset. Raises ``ValueError`` if the name is invalid, or delta not in
-        [0, 1).
+        """Return the total spent on a dataset.
 
+        Raises ``ValueError`` if the name is invalid, or delta not in [0, 1).
+
+        Parameters
+        ----------
+        dataset : its name.
         delta : delta of the returned epsilon; default: the limit's, else the least positive one of the
-        reservations.
+            reservations.
         upto : count entries only up to this number, as a statement does that gives totals before and after.
         """
         if delta is not None:
@@ -670,7 +680,7 @@ class Ledger:
         if isinstance(to, str | os.PathLike):
             target = Path(os.path.abspath(to))
             if os.path.lexists(target):
-                raise ValueError(f"to = {str(to)!r}: exists already, an export overwrites nothing")
+                raise ValueError(f"to = {str(to)!r}: exists already, must be a new file")
             _write_aside(target, text.getvalue())
         else:
             to.write(text.getvalue())
@@ -689,9 +699,9 @@ class Ledger:
         """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
         It binds later reservations, even if more than that is spent already. ``key`` signs it
-        (:func:`discreet.ledger.signatures.read_private_key`): from then on only its holder can change it,
-        or hand it over (:meth:`hand_over`). ``recovery``, a public key in hexadecimal, may hand it over too;
-        it is declared once, with a signed limit. Raises ``ValueError`` if the name is nearly that of another
+        (:func:`discreet.ledger.signatures.read_private_key`): afterwards only its holder can change it, or
+        hand it over (:meth:`hand_over`). ``recovery``, a public key in hexadecimal, may hand it over too; it
+        is declared once, with a signed limit. Raises ``ValueError`` if the name is nearly that of another
         dataset, the limit is signed with another key, or the recovery key cannot be declared.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
@@ -734,7 +744,7 @@ class Ledger:
     def owner(self, dataset: str) -> str | None:
         """Return the public key whose holder alone can change the dataset's limit, in hexadecimal.
 
-        None if any operator can.
+        None if every operator can.
         """
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
 
@@ -790,7 +800,7 @@ class Ledger:
         if not records or not all(isinstance(record, MechanismRecord | ReportRecord) for record in records):
             raise ValueError(
                 "records: must be at least one MechanismRecord or ReportRecord (batches of the shuffle model "
-                "have a guarantee of their own, which no ledger composes)"
+                "have a separate guarantee, which no ledger composes)"
             )
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         if users is not None:
@@ -798,7 +808,7 @@ class Ledger:
         limit_check = checks.flag("limit_check", limit_check)
         once = checks.flag("once", once)
         if once and not purpose:
-            raise ValueError("purpose = '': must name the release, with once = True")
+            raise ValueError("purpose = '': must name the release if once = True")
         _line("purpose", purpose)
         epsilon, method = filters.composed(records, delta)  # may take seconds: before the lock
         alone = {delta: epsilon}
@@ -822,8 +832,8 @@ class Ledger:
             owner = _owners(self._entries).get(dataset, _NOBODY)
             if owner.key and not limit_check:
                 raise ValueError(
-                    f"limit_check = False: must be True, the limit of {dataset!r} is signed with the key "
-                    f"{owner.key}"
+                    f"limit_check = False: must be True, because the limit of {dataset!r} is signed with the "
+                    f"key {owner.key}"
                 )
             if limit_check:
                 _check_limit(dataset, self._of(dataset), records, alone)
@@ -902,9 +912,9 @@ class Ledger:
         alike = sorted(name for name in held if _key(name) == _key(dataset))
         if dataset not in held and alike:
             raise ValueError(
-                f"dataset = {dataset!r}: differs from {alike[0]!r}, which this ledger holds, by case, spaces "
-                "or Unicode form only; must be that name, or one that nobody can take for it (two names "
-                "never compose, so that the total would start from nothing)"
+                f"dataset = {dataset!r}: differs from {alike[0]!r}, which this ledger holds, only by case, "
+                "spaces or Unicode form; must be that name, or one that differs clearly (two names never "
+                "compose, so the total would start at zero)"
             )
 
     def _append(self, kind: Kind, dataset: str, key: PrivateKey | None = None, **values: Any) -> Entry:
@@ -948,12 +958,12 @@ class Ledger:
     def _check_head(self, head: tuple[int, str] | None) -> None:
         number = len(self._entries)
         if number == 0:
-            raise LedgerError(f"{self}: holds no entries, not even its first one")
+            raise LedgerError(f"{self}: holds no entries, not even the first one")
         if head is None and number > 1:
             raise LedgerError(
-                f"{self}: its head, {str(_head_path(self._path))!r}, is missing, so that nobody could tell "
-                "whether entries were cut off. Put it back. If it is lost: compare the last entry with the "
-                "latest privacy statement; if the ledger is whole, write the line "
+                f"{self}: its head, {str(_head_path(self._path))!r}, is missing, so removed entries at the "
+                "end could not be detected. Put it back. If it is lost: compare the last entry with the "
+                "latest privacy statement; if the ledger is complete, write the line "
                 f"'{number} {self._entries[-1].hash}' into that file"
             )
         if head is not None and (head[0] > number or self._entries[head[0] - 1].hash != head[1]):
@@ -978,7 +988,7 @@ def _head_path(path: Path) -> Path:
 
 
 def _read_head(path: Path) -> tuple[int, str] | None:
-    """Return (number, hash) of the entry that must be in the chain; None if there is no such file."""
+    """Return (number, hash) of the entry that must be in the chain, or None without such a file."""
     head = _head_path(path)
     try:
         with open(head, encoding="utf-8") as file:
@@ -1035,7 +1045,7 @@ def _clear_errors(path: Path, timeout: float) -> Iterator[None]:
         elif "readonly" in said:
             said = f"cannot be written ({said})"
         elif "no such table" in said:
-            said = "holds no ledger (it is empty, cut short or another file)"
+            said = "holds no ledger (it is empty, truncated or another file)"
         raise LedgerError(f"ledger {str(path)!r}: {said}") from error
     except OSError as error:
         raise LedgerError(f"ledger {str(path)!r}: cannot be used ({error})") from error

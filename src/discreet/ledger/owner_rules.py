@@ -15,10 +15,15 @@ searched, by device and inode, in ruled folders. These are the ones beside the f
 or beside the working directory or one above that.
 
 The rule is not a lock. It stops mistakes and shortcuts of operators who use this library. It does not stop
-anyone who can read the data and removes the file, copies the data elsewhere (into a data base, too), gives
-them as a frame in memory or from an object store, links them to a place without a ruled folder nearby, or
-computes without this library. Only the data's own access rights can prevent that. So keep the file where
-operators cannot write.
+anyone who can read the data and:
+
+- removes the file;
+- copies the data elsewhere (into a data base, too);
+- gives them as a frame in memory or from an object store;
+- links them to a place without a ruled folder nearby;
+- or computes without this library.
+
+Only the data's own access rights can prevent that. So keep the file where operators cannot write.
 """
 
 from __future__ import annotations
@@ -67,7 +72,7 @@ class _Ledger(Protocol):
 class Rule:
     """Rule over a folder.
 
-    dataset : the population; ledger : its identity; key : the owner's public one, or empty.
+    dataset : the population. ledger : its identity. key : the owner's public one, or empty.
     """
 
     dataset: str
@@ -96,7 +101,7 @@ def require_ledger(folder: str | Path, ledger: _Ledger, dataset: str, key: Priva
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"require = {str(folder)!r}: must be a folder, that of the data")
+        raise ValueError(f"require = {str(folder)!r}: must be the folder of the data")
     path = folder / NAME
     if os.path.lexists(path):
         raise ValueError(f"require = {str(folder)!r}: holds {NAME} already, which only its owner may remove")
@@ -124,14 +129,14 @@ def read_rule(path: str | Path) -> Rule:
         rule = Rule(**held)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(
-            f"{path}: is not a rule that can be read ({error}); its owner has to mend it"
+            f"{path}: must be a rule that can be read ({error}); its owner must repair it"
         ) from None
     if not all(isinstance(value, str) for value in held.values()) or not rule.dataset or not rule.ledger:
         raise ValueError(f"{path}: must hold dataset and ledger, as text")
     if bool(rule.key) != bool(signature):
         raise ValueError(f"{path}: must hold key and signature, or neither")
     if rule.key and not signatures.is_valid(rule.key, "discreet ledger rule, 1", rule.content(), signature):
-        raise ValueError(f"{path}: its signature does not fit (it was changed)")
+        raise ValueError(f"{path}: its signature is not valid (it was changed)")
     return rule
 
 
@@ -183,8 +188,8 @@ def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> 
         said = f"by the owner's rule {path}"
         if ledger is None:
             raise ValueError(
-                f"ledger: must be given, --no-ledger is forbidden {said}: releases of these data are written "
-                f"down in the ledger {rule.ledger}"
+                f"ledger: must be given, --no-ledger is forbidden {said}: releases of these data are "
+                f"recorded in the ledger {rule.ledger}"
             )
         check_dataset(path, rule, dataset)
         if rule.ledger != ledger.identity:

@@ -89,7 +89,7 @@ class PrivateKey:
         return str(self._key.sign(_message(kind, content)).hex())
 
     def __reduce__(self) -> Any:
-        raise TypeError("a private key is not copied to other processes or files")
+        raise TypeError("a private key cannot be copied to other processes or files")
 
 
 def is_key(text: Any) -> bool:
@@ -129,7 +129,7 @@ def new_key(path: str | Path, passphrase: str | None = None) -> str:
     beside = path.with_name(path.name + ".pub")
     for one in (path, beside):
         if os.path.lexists(one):
-            raise ValueError(f"key = {str(one)!r}: exists already, a key overwrites nothing")
+            raise ValueError(f"key = {str(one)!r}: exists already, must be a new file")
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ed25519.Ed25519PrivateKey.generate()
     private = _private_bytes(key, passphrase)
@@ -202,7 +202,7 @@ def _content(name: str, path: Path, *, private: bool) -> bytes:
             if private and os.name == "posix":
                 if found.st_mode & 0o077:
                     raise ValueError(
-                        f"{name} = {str(path)!r}: others than its owner can read or write it (mode "
+                        f"{name} = {str(path)!r}: users other than its owner can read or write it (mode "
                         f"{found.st_mode & 0o777:04o}), must have mode 0600 (and if they may have read it, "
                         "make a new key)"
                     )

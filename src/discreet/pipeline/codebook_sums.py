@@ -46,6 +46,8 @@ _EXACT = 2**53
 class Asked:
     """Public sizes of a fit. They determine what one user changes and how released sums are read.
 
+    Parameters
+    ----------
     what : "centres" or "quantiles".
     names, low, high : names of the values and their declared ranges.
     scale : (d,) units of distance; ones for quantiles.

@@ -26,6 +26,7 @@ discrete Gaussian with one term more is within (1) for u = k sigma^2, v = sigma^
 s^2 = sigma^2 k / (k + 1). Hence
 
     |ln P(X_1 + .. + X_n = z) / P(W = z)| <= tau_n = sum_{k < n} ln((1 + e_k) / (1 - e_k)),
+
     e_k = e(sigma^2 k / (k + 1)),   W of parameter n sigma^2,   for every integer z.                      (2)
 
 *Privacy loss of one exchanged user.* Let x, x' be the sums with the one and the other user. They differ in at

@@ -3,6 +3,7 @@
 Each row gives the probability that one state follows another under an action::
 
     state, action, next_state, probability, start, share
+
     mild,  A,      home,       0.3,         0.7,   0.6
     mild,  A,      ill,        0.7,         0.7,   0.6
     mild,  B,      home,       0.4,         0.7,   0.4

@@ -17,13 +17,12 @@ Privacy costs at most a share c of the statistical error, total <= (1 + c) sampl
 
     n >= S sigma^2 / ((1 + c)^2 - 1).                                                                 (2)
 
-For a mean reward, with reward sums of noise sigma_r and rewards of variance 1/12 (uniform in
-their range), the condition is likewise n >= 12 sigma_r^2 / ((1 + c)^2 - 1). If both hold, so does the bound
-for the sum of the two, whose variances add. The noise of the visits in the denominator enters only times the
-centred mean, to second order. (2) is for counts as released. Learners that truncate at 0 and project need
-fewer visits if few successors occur. They need more if the successors that occur have similar values. If only
-k next states of a row occur and a projection could find them all, k replaces S in (2): ``successors``, an
-optimistic bound.
+For a mean reward, with reward sums of noise sigma_r and rewards of variance 1/12 (uniform in their range),
+the condition is similar: n >= 12 sigma_r^2 / ((1 + c)^2 - 1). If both hold, so does the bound for the sum of
+the two, whose variances add. The noise of the visits in the denominator enters only times the centred mean,
+to second order. (2) is for counts as released. Learners that truncate at 0 and project need fewer visits if
+few successors occur. They need more if the successors that occur have similar values. If only k next states
+of a row occur and a projection could find them all, k replaces S in (2): ``successors``, an optimistic bound.
 
 Number of users. An episode visits one pair a step. With visits spread evenly over the R' reachable
 pairs of a step (a share of the R admissible ones, by default all), R' n users are needed. Real behaviour is
@@ -117,6 +116,8 @@ class OtherEpsilon:
 class SchemaForecast:
     """Forecast of a release before data are read; made by :func:`estimate_release`.
 
+    Parameters
+    ----------
     dataset : name in the schema.
     users, episodes_per_user : numbers in the call, at least 1.
     algorithm : name of the learner. Fields on visits, pairs and support are None for linear learners. Fields

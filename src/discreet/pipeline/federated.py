@@ -1,6 +1,6 @@
 r"""Federated learning of sites that do not share data: each counts its users, and only the sum is decrypted.
 
-A :class:`FederationPlan` holds what all sites and the analyst agree on before any data are read: schema,
+A :class:`FederationPlan` is agreed between all sites and the analyst before any data are read. It has schema,
 learner, budget, number of sites, number of sites that a sum must hold, and who draws the noise. Every site
 has its own copy of the plan and accepts none from the analyst. A message under another plan is rejected. A
 :class:`FederatedSite` has its counted part, its ledger, and a key that all sites share and the analyst does
@@ -447,7 +447,7 @@ class FederatedSum:
     Raises
     ------
     ValueError
-        If they cannot be sums of so many sites: a site or the transport sent something else.
+        If they cannot be sums of this number of sites: a site or the transport sent something else.
     """
 
     plan: FederationPlan
@@ -498,9 +498,9 @@ _KEYS = ("schema", "algorithm", "learner", "privatizer", "sites", "noise", "need
 def read_site_plan(path: str | Path) -> FederationPlan:
     """Read the plan in the TOML file at ``path``, together with the schema file that it names.
 
-    Keys: ``schema`` (a file), ``algorithm`` ("decision-points" or "dp-apvi"), tables ``learner`` (its
-    options, if any) and ``privatizer`` (of :class:`Central`: ``epsilon``, ``delta``, ..), and ``sites``,
-    ``noise``, ``needed``, ``colluding``, ``name`` as for :class:`FederationPlan`.
+    The keys ``schema`` (a file) and ``algorithm`` ("decision-points" or "dp-apvi") are required. Tables are
+    ``learner`` (its options) and ``privatizer`` (of :class:`Central`: ``epsilon``, ``delta``, ..). The keys
+    ``sites``, ``noise``, ``needed``, ``colluding`` and ``name`` are those of :class:`FederationPlan`.
 
     Raises
     ------

@@ -126,6 +126,8 @@ def refusal(
 ) -> str | None:
     """Return the reason why a site does not answer a server message; None if it answers.
 
+    Parameters
+    ----------
     stage : stage of SecAgg+, with the message ``told``.
     own : this site's number.
     before : ``stage``, its last one in this run, and ``nodes``, the sites whose keys it was shown.

@@ -93,6 +93,8 @@ _EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement requires
 class LearnResult:
     """Result of :func:`learn` and :func:`replan`.
 
+    Parameters
+    ----------
     folder : folder with the release, the policy, ``statement.json``, ``report.md``, ``report.html``
         and the officer's page.
     statement : the privacy statement, as in the folder.
@@ -330,7 +332,7 @@ def replan(
     Parameters
     ----------
     release : path of ``release.parquet`` in a folder that :func:`learn` made
-        Its ``schema.toml`` must lie beside it.
+        Its ``schema.toml`` must be in the same folder.
     learner : as for :func:`learn`; its budget is not used
     out : folder
         Must not exist, or be empty.

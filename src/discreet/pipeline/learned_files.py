@@ -427,7 +427,7 @@ def _check_nothing_compared(settings: LearnConfig, learner: Any) -> None:
 def _in_units(values: Floats, schema: Schema) -> Floats:
     """Return (H, S) sums of [0, 1] a step from each step on, in the file's units.
 
-    0 after the end of an episode, and nowhere above what can still be earned, so that a lower bound stays
+    0 after the end of an episode, and nowhere above the largest remaining return, so that a lower bound stays
     valid.
     """
     left = np.arange(schema.horizon, 0, -1)[:, None]
@@ -493,7 +493,7 @@ _LEARNERS: dict[str, type[Any]] = {
 
 
 def default_algorithm(schema: Schema) -> str:
-    """Return the name of the default learner of `discreet learn` and `discreet forecast`.
+    """Return the name of the default learner of `discreet learn` and `discreet estimate`.
 
     If the MDP is the same at every step: few changes with a demonstrated gain. Otherwise a whole policy.
     """

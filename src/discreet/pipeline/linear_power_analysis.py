@@ -178,10 +178,12 @@ def linear_sample_size(
 ) -> int | None:
     """Return roughly the fewest users (to a fifth) at which this share of draws shows a gain; None: over 3e6.
 
+    Raises ``ValueError`` out of range.
+
+    Parameters
+    ----------
     world, features, learner, draws, seed : as for :func:`linear_gain_power`.
     chance : that share, in (0, 1).
-
-    Raises ``ValueError`` out of range.
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 

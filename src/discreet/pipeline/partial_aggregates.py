@@ -43,9 +43,8 @@ from discreet.pipeline.learned_files import Kind, LinearSums, kind_of, name_of
 Hashes = NDArray[np.uint64]
 
 __all__ = [
-    "PartialAggregateFile", "aggregate_part",
-    "digest_of", "facts_of", "merge_aggregates", "new_aggregate_key",
-    "read_aggregate_key",
+    "PartialAggregateFile", "aggregate_part", "digest_of", "facts_of", "merge_aggregates",
+    "new_aggregate_key", "read_aggregate_key",
 ]  # fmt: skip
 
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-part0\n", 1, "a counted part")
@@ -81,7 +80,7 @@ def read_aggregate_key(path: str | Path) -> bytes:
         key = Path(path).read_bytes()
     except OSError as error:
         raise ValueError(
-            f"key = {str(path)!r}: must be a file that `discreet count --new-key` made ({error.strerror})"
+            f"key = {str(path)!r}: must be a file that `discreet aggregate --new-key` made ({error.strerror})"
         ) from None
     if len(key) != _KEY_BYTES:
         raise ValueError(f"key = {str(path)!r}: has {len(key)} bytes, must have {_KEY_BYTES}")
@@ -226,7 +225,7 @@ def aggregate_part(
 
 
 def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
-    """Return the facts, other than the query, that parts and their release must have in common."""
+    """Return the facts that parts and their release must have in common, without the query."""
     question = "first visits" if kind.asked else "counts of every step"
     return {"schema": schema.hash, "dataset": schema.dataset, "question": question}
 

@@ -6,6 +6,7 @@ with n. With x_h(s) the probability that the first visit to s is at step h, b th
 values,
 
     E N(s, a) = n sum_h x_h(s) b_h(a | s),   E M(s, a, s') = n sum_h x_h(s) b_h(a | s) P(s' | s, a),
+
     E G(s, a) = n sum_h x_h(s) b_h(a | s) (Q_b,h(s, a) - 1/2).
 
 Counts are Poisson, successors multinomial, and returns have the variance of outcomes 0 and 1 (the largest

@@ -1,13 +1,15 @@
 """Recovery of releases that were charged to the ledger but not named or marked: find, finish, mark.
 
-A run that dies after its reservation has spent it. What it leaves depends on when it died:
+A run that dies after its reservation has spent it. The remaining files depend on the time of its death:
 
 ========================  ====================================  =========================================
 state                     what exists                           what :func:`finish` does
 ========================  ====================================  =========================================
 ``no release``            an unmarked reservation, no file      nothing: noise is never drawn twice for it
+
 ``hidden``                ``.NAME.*.part`` with a release       plans from it, names the folder, marks it
 ``not marked``            a folder with its name                verifies it and marks it
+
 ``running``               a hidden folder that a run holds      nothing: the run is active
 ``of another ledger``     a hidden folder, another identity     nothing: that ledger must be given
 ========================  ====================================  =========================================

@@ -2,13 +2,13 @@ r"""State centres and cut points fitted to users, at a budget that the ledger is
 
 Cut points and codebooks from the literature cost nothing. A fit to the users themselves reads their records
 and is a release like any other, with noise, an entry in the ledger, and files that say so. Both fits query
-sums over users of one vector each, the mean over the user's own steps of e_(cell) (x) y
+sums over users. The vector of a user is the mean over their steps of e_(cell) (x) y
 (:mod:`discreet.mechanisms.linear.per_user_means` has the proof of what one user changes, and the noise):
 
-* k-means: y = (z, R), z the scaled values, clipped to their declared ranges, which lie in a ball of radius R.
-  B = sqrt(2) R, D = 2 R, hence 2 R: the weight R of the count is the largest that costs nothing in addition
-  to the sums.
-* quantiles: y = 1. B = 1, D = 0, hence sqrt(2).
+* k-means: y = (z, R), z the scaled values, clipped to their declared ranges, which are in a ball of radius R.
+  B = sqrt(2) R and D = 2 R, so the sensitivity is 2 R. The weight R of the count is the largest without a
+  cost in addition to the sums.
+* quantiles: y = 1. B = 1 and D = 0, so the sensitivity is sqrt(2).
 
 **Lloyd's rounds** are adaptive. The centres of a round follow from released sums alone, so rho adds up
 over rounds (``levels`` of the record), and so does the ledger's total. The start is public: points of a
@@ -16,9 +16,9 @@ Halton sequence in the declared ranges, or a file. A cell keeps its centre if it
 above the noise (:data:`.codebook_sums.STANDS_OUT`). The fit reads nothing else of the data.
 
 **Verification.** The noisy sums stay in the folder, and all published numbers follow from them
-(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes everything again: what one user
-changes, from the declared ranges; the noise; every centre of every round, cut points, shares; forecast and
-guarantee.
+(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes everything again. This includes the
+sensitivity, from the declared ranges, and the noise. It includes every centre of every round, cut points,
+shares, forecast and guarantee.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ def _points_apart(number: int, size: int) -> float:
 def _apart(number: int, size: int) -> float:
     """Return the reference value of errors of centres, as a share of the range of one of ``size`` values.
 
-    Few centres of many values are far apart in all values together, but close in each. If users fill
-    the ranges evenly, the variance of a value is a twelfth of its squared range. The best centres leave a
-    share of about number^(-2 / size) of it within their cells (the distortion of so many codewords, of
+    Few centres of many values are far apart in all values together, but close in each. If users fill the
+    ranges evenly, the variance of a value is a twelfth of its squared range. The best centres leave a share
+    of about number^(-2 / size) of it within their cells (the distortion of ``number`` codewords, of
     independent Gaussian values), and differ by the rest. Real users are closer together, and so are their
     centres.
     """

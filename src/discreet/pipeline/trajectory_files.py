@@ -170,8 +170,9 @@ def cohort_schema(
 
 
 def outcomes_of(mdp: TabularMDP) -> dict[int, float] | None:
-    """Return rewards on arrival by terminal state, if there are no others and they are deterministic; else
-    None.
+    """Return rewards on arrival by terminal state, if they are the only rewards and deterministic.
+
+    Returns None otherwise.
     """
     earned = mdp.successor_rewards
     if earned is None or not mdp.stationary or mdp.reward_law != "deterministic" or not mdp.terminal:

@@ -9,8 +9,8 @@
 - the verdict with ``report.json``, which is made again from the release;
 - the population with ``schema.toml``, sensitivities with the query rebuilt from the schema, the guarantee
   with its mechanisms' records (by the closed forms and through dp-accounting);
-- users, records, date, purpose, ledger's entry, versions, learner and options with the metadata of
-  ``release.parquet``;
+- with the metadata of ``release.parquet``: users, records, date and purpose, the ledger's entry, versions,
+  learner and options;
 - schema, policy, report and figures with those that are made again from the release and the options, byte by
   byte; to 1e-9 if numbers from another machine differ in their last digits. Figures are compared only under
   the version of Matplotlib that drew them;
@@ -19,8 +19,8 @@
 A statement of an earlier version is compared with what that version makes of the facts, in its own sentences
 (:mod:`discreet.accounting.text.earlier_sentences`). The library version that wrote it changes no check.
 
-Without a second source are only the free lines (until a signature is added), and, for a folder that was
-planned again, the versions that did so and options that nothing in the files depends on.
+Only the free lines have no second source (until a signature is added). A folder that was planned again has
+further facts without one: the versions that did so, and options that nothing in the files depends on.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _compared(name: str, stated: Any, recomputed: Any) -> Check:
 
 
 def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
-    """Yield a check for every leaf of two JSON trees, and for every key or item that one of them lacks."""
+    """Yield a check for every value of two JSON trees, and for every key or item that one of them lacks."""
     if isinstance(stated, dict) and isinstance(recomputed, dict):
         for key in dict.fromkeys((*stated, *recomputed)):
             if key in stated and key in recomputed:
@@ -321,8 +321,8 @@ _FACTS = ("files", "date", "purpose", "synthetic", "replanned", "versions", *FRE
 def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """Recompute sensitivities.
 
-    Those of counts come from the query that the schema and the families' names determine; those of linear
-    sums come from the queries in the release and the features of the schema.
+    Sensitivities of counts come from the query that the schema and the families' names determine; those of
+    linear sums come from the queries in the release and the features of the schema.
     """
     schema = read_schema(folder / "schema.toml")
     release = read_tables(folder / "release.parquet")

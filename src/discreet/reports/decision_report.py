@@ -63,7 +63,7 @@ class Change:
 
     Parameters
     ----------
-    visits : number of users who came there (their first visits), and deviation, due to noise
+    visits : number of users who visited the state (their first visits), and deviation, due to noise
     usual, usual_share : most frequent action and its share
     action, action_share : action that the policy asks for, and its share
     gain : expected additional return of one such decision, by the half of the data that chose it, and its

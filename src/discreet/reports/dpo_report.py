@@ -72,9 +72,15 @@ def page(
 ) -> Iterator[Block]:
     """Return the page of any release, of a policy or not.
 
-    fields : what was done. terms : the glossary. signed : fingerprint, operator, approval. made : the file
-    whose numbers the page repeats. checked : the command that compares them. read : the other file that the
-    signer has read. own : answers to NIST's points by their titles, instead of those about a policy.
+    Parameters
+    ----------
+    fields : what was done.
+    terms : the glossary.
+    signed : fingerprint, operator, approval.
+    made : the file whose numbers the page repeats.
+    checked : the command that compares them.
+    read : the other file that the signer has read.
+    own : answers to NIST's points by their titles, instead of those about a policy.
     """
     yield Heading(1, title)
     yield Paragraph(

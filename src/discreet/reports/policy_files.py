@@ -6,11 +6,14 @@
 column          meaning
 ==============  ==================================================================================
 step            in the numbering of the schema: from ``first_step`` (0 or 1)
+
 state           index from 0
 state_label     only if the schema has labels of states
 action          index from 0; empty if the policy abstains
+
 action_label    only if the schema has labels of actions; empty if the policy abstains
 supported       1 or 0: whether there is enough data behind the planner's own action
+
 value           pessimistic value of the planner's own action there; empty if not supported
 behaviour       index of the most frequent action in the noisy counts; empty if not known
 ==============  ==================================================================================

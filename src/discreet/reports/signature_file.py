@@ -2,7 +2,7 @@
 
 A signature covers the statement's fingerprint and the SHA-256 of the files that the statement does not name
 itself: ``statement.json`` and its pages, as they are at the time. ``statement.json`` names all other files
-with their hashes. So a signature covers the whole folder, which is fixed from then on, including the free
+with their hashes. So a signature covers the whole folder, which is fixed afterwards, including the free
 lines. A second signature covers the same bytes. The signed content also holds the key, the name of its
 holder, and the time; none of it is valid for another statement.
 

@@ -209,7 +209,7 @@ def never_certain(doc: Mapping[str, Any]) -> bool:
 
 
 def _certain_line(doc: Mapping[str, Any], delta: float) -> str:
-    """Return what (epsilon, delta) says of outcomes that are proof."""
+    """Return the meaning of (epsilon, delta) for outcomes that are proof."""
     said = words(version_of(doc["guarantee"]))
     none = said["certain, none"] if doc["alone"] is None and never_certain(doc) else ""
     return said["certain" if delta else "certain, pure"].format(delta=up(delta, 3), none=none)

@@ -374,8 +374,10 @@ def _schema(version: int) -> dict[str, Any]:
 def violations(value: Any, schema: Mapping[str, Any] | None = None, path: str = "$") -> Iterator[str]:
     """Yield every place where a parsed JSON value breaks the schema, with the fault.
 
-    Supports type, const, enum, pattern, minimum, maximum, properties, required, additionalProperties, items
-    and anyOf. schema : default: that of a statement, in the version that it states.
+    The supported keywords are ``type``, ``const``, ``enum``, ``pattern``, ``minimum`` and ``maximum``.
+    Further ones are ``properties``, ``required``, ``additionalProperties``, ``items`` and ``anyOf``.
+
+    schema : default: that of a statement, in the version that it states.
     """
     if schema is None:
         stated = value.get("version") if isinstance(value, dict) else None

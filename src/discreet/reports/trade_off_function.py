@@ -9,19 +9,19 @@ if several notions are known of the same mechanism, the least is taken.
   2015);
 - mu-GDP: t <= Phi(mu + Phi^{-1}(f)), exactly (Dong, Roth and Su 2022);
 - rho-zCDP: a test is post-processing. So for every order a > 1 the Renyi divergence of two Bernoulli
-  distributions satisfies D_a(t || f) <= a rho and D_a(f || t) <= a rho: bisection in t, for many orders; each
-  order alone is a valid bound.
+  distributions satisfies D_a(t || f) <= a rho and D_a(f || t) <= a rho. The bound is found by bisection in t,
+  for many orders; each order alone is a valid bound.
 
 With H(e) = sup over tests of t - e^e f, the hockey-stick divergence at e (which is delta(e)):
 
 - advantage: sup t - f = H(0). For zCDP the pairs (f, t) that the divergences allow form a convex set (Renyi
   divergence is jointly quasi-convex), symmetric under (f, t) -> (1 - t, 1 - f). So the largest
   difference is found on t = 1 - f;
-- the best guess at prior p <= 1/2 is right with probability sup p t + (1 - p)(1 - f)
-  = 1 - p + p H(ln((1 - p) / p)); by symmetry the same for 1 - p;
-- the posterior after a positive answer is p t / (p t + (1 - p) f). t is concave in f. So among all tests with
-  a false positive rate of at least f the posterior is largest at f. At a pure epsilon no outcome
-  raises the odds between the two records by more than e^epsilon.
+- the best guess at prior p <= 1/2 is right with probability sup p t + (1 - p)(1 - f) = 1 - p + p H(ln((1 - p)
+  / p)). By symmetry the same holds for 1 - p;
+- the posterior after a positive answer is p t / (p t + (1 - p) f). As t is concave in f, among all tests with
+  a false positive rate of at least f the posterior is largest at f. At a pure epsilon no outcome raises the
+  odds between the two records by more than e^epsilon.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ _ORDERS = 1.0 + np.geomspace(1e-4, 1e6, 401)
 class TradeOff:
     """Bounds on every test between two neighbours.
 
+    Parameters
+    ----------
     points : pairs (epsilon >= 0, delta in [0, 1)) that hold together; empty with mu and rho None: no
         guarantee.
     mu, rho : of Gaussian DP and zCDP, if they hold.
@@ -145,8 +147,8 @@ class TradeOff:
     def posterior(self, prior: float, false_positives: float | None = None) -> float | None:
         """Return the largest posterior of a test with at least this rate of false positives.
 
-        None for ``false_positives``: after any outcome; then None is returned if some outcome may reveal the
-        record.
+        If ``false_positives`` is None, the posterior is that after any outcome; then None is returned if some
+        outcome may reveal the record.
         """
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         if false_positives is None:
@@ -172,7 +174,7 @@ def _largest(rho: float, false_positives: float | None = None) -> float:
 
 
 def _divergence(p: Any, q: Any) -> Any:
-    """Return the Renyi divergence of every order between coins with heads at probabilities p and q."""
+    """Return the Renyi divergence of every order between Bernoulli distributions with p and q."""
     with np.errstate(divide="ignore", invalid="ignore"):
         heads = _ORDERS * np.log(p) + (1.0 - _ORDERS) * np.log(q)
         tails = _ORDERS * np.log1p(-p) + (1.0 - _ORDERS) * np.log1p(-q)

@@ -2,8 +2,9 @@
 
 They are the first line of the report, its conditions, and the lines of the statement and the officer's page.
 A gain is never claimed without its condition in the same sentence. The report's sentences are made from the
-numbers of :class:`discreet.learners.ope.verdict.Verdict`. Those of the statement's pages are made from the
-part of ``report.json`` that :func:`stated_verdict` copies, so that pages stay a function of the statement.
+numbers of :class:`discreet.learners.ope.verdict.Verdict`. Sentences of the statement's pages are made from
+the part of ``report.json`` that :func:`stated_verdict` copies, so that pages stay a function of the
+statement.
 """
 
 from __future__ import annotations

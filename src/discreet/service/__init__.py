@@ -5,7 +5,7 @@ Modules, in the order in which they process input:
 - :mod:`~discreet.service.study_config`: the study file, and what it fixes before any user comes;
 - :mod:`~discreet.service.message_validation`: the required form of a message (an error never repeats any of
   it);
-- :mod:`~discreet.service.database`: the database: tickets, messages, plans, releases, one writer's lease;
+- :mod:`~discreet.service.database`: tickets, messages, plans, releases and one writer's lease;
 - :mod:`~discreet.service.release_worker`: from a whole batch to the next release, and from that to the next
   plans;
 - :mod:`~discreet.service.shuffler`, :mod:`~discreet.service.batch_sums`: under shuffle trust, the process

@@ -58,8 +58,8 @@ log = logging.getLogger("discreet.service")
 
 MOST_BYTES = 4 * 2**20  # of a request's body
 MOST_MANY = 1_000  # messages or tickets in one request
-MOST_ISSUED = 10_000  # tickets by one request
-BODY_SECONDS = 10.0  # time for a body to arrive
+MOST_ISSUED = 10_000  # tickets by one request.
+BODY_SECONDS = 10.0  # Time for a body to arrive.
 MOST_AFTER = 3600  # seconds of Retry-After
 _POLL = 0.2  # seconds between two checks for changes by other processes
 _SWEEP = 0.02  # seconds between two removals of counted messages, which block other requests

@@ -1,11 +1,13 @@
 """Messages between a shuffler and the service: sums of whole batches, never a single message.
 
-Both read the same study file, so both know each batch of its schedule: the form of its messages
+Both read the same study file, so both know each batch of its schedule. They know the form of its messages
 (:class:`Batches`; only the session's number comes with the plans), its number of users, and the number of
 messages that a released sum must have. The shuffler sends for a batch, signed with the key that the study
 names::
 
-    {"identity": "...", "turn": 3, "form": "...", "users": 18, "absent": 2, "counts": "..."}
+    {"identity": "...", "turn": 3, "form": "...",
+
+    "users": 18, "absent": 2, "counts": "..."}
 
 ``users`` messages are in the sum; those of ``absent`` users are not. ``counts`` holds integers of 64 bits in
 base64, those of :class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or

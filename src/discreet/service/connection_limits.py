@@ -20,9 +20,9 @@ else:
 
 __all__ = ["HEAD_BYTES", "HEAD_SECONDS", "protocol"]
 
-HEAD_BYTES = 16 * 2**10  # of a request's line and headers
-HEAD_SECONDS = 10.0  # from a connection, or the first byte of its next request, to a whole head
-_FRAMING = 6  # most transferred bytes for a byte of a body: a chunk of one byte takes six
+HEAD_BYTES = 16 * 2**10  # of a request's line and headers.
+HEAD_SECONDS = 10.0  # From a connection, or the first byte of its next request, to a whole head.
+_FRAMING = 6  # Most transferred bytes for a byte of a body: a chunk of one byte takes six.
 _WORDS = b'{"reason":"%s","words":"the head of a request is too large, or takes too long"}'
 _KINDS = {b"slow": b"408 Request Timeout", b"oversized": b"431 Request Header Fields Too Large"}
 

@@ -1,4 +1,4 @@
-"""Database of a study: accepted input is on the disk before any client is told so.
+"""Database of a study: accepted input is on the disk before a client gets the answer.
 
 SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
 
@@ -6,12 +6,16 @@ SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
 ``study``       one row: the study's identity, the turn (number of releases made), whether it is over
 ``state``       one row: the session's exact state. Raw data, as private as the trajectories
 ``lease``       one row: who may make the next release, until when, and a token that only grows
+
 ``plans``       number, turn, users, and how many of these took a place, answered, or are absent
+
 ``releases``    number, the exact release, the JSON that is served, its SHA-256. Never changed
 ``tickets``     SHA-256 of each ticket, unique; its status
+
 ``messages``    of the open batch: the ticket (unique), the message. Removed once they are counted
 ``sums``        under shuffle trust: for each turn the shuffler's sum, signed by it
-``relayed``     one row: at a shuffler, what the service published, as it was signed
+
+``relayed``     one row: at a shuffler, the service's publication with its signature
 ``tokens``      SHA-256 of the operators' tokens
 ``keys``        one row: the public key that signs, which users' devices were given
 ==============  ========================================================================================
@@ -24,15 +28,14 @@ nonce) gets the same answer.
 **One release per turn.** :meth:`Store.drew` replaces the last release and session state by the next release
 and the state of the session that drew it, in one transaction. The transaction fails unless the turn is still
 the one that the release was made for, the turn has no release yet, and the lease is still the writer's own.
-If a writer's transaction fails, or the writer dies before it, nobody has seen its draw. It leaves no trace,
+If a writer's transaction fails, or the writer dies before it, its draw was not observed. It leaves no trace,
 and the next writer begins from the state before. So all published noise was drawn once, and at most one of
-two writers publishes. The database alone guarantees this; the lease only keeps the second writer from
-useless work. The plans that follow from the stored release open in a second transaction
-(:meth:`Store.turned`).
+two writers publishes. The database alone guarantees this; the lease only keeps the second writer from useless
+work. The plans that follow from the stored release open in a second transaction (:meth:`Store.turned`).
 
-**Two processes under shuffle trust.** A shuffler keeps tickets, plans and messages in a database of its
-own, and no release; the service keeps releases and sums, no ticket and no message. A batch's messages are
-removed in the transaction that stores their sum. There is one sum a turn on either side.
+**Two processes under shuffle trust.** A shuffler keeps tickets, plans and messages in a separate database,
+and no release; the service keeps releases and sums, no ticket and no message. A batch's messages are removed
+in the transaction that stores their sum. There is one sum a turn on either side.
 
 **Removed data are erased.** ``secure_delete`` overwrites them in the database. Once a batch's messages are
 removed the write-ahead log is truncated to zero bytes (:meth:`Store.sweep`), and at the end too
@@ -65,10 +68,10 @@ from discreet.core import checks
 
 __all__ = ["Answer", "Drawn", "Place", "Result", "StaleWriter", "Store", "hashed", "new_ticket"]
 
-_SYNCHRONOUS = "FULL"  # a commit is on the disk
-_MANY = 500  # values in one statement
-_AHEAD = 2  # leases: a later expiry is rejected (one lease is waiting for the database's lock)
-_SWEPT = 500  # messages removed in one transaction: the lock is held only briefly
+_SYNCHRONOUS = "FULL"  # A commit is on the disk.
+_MANY = 500  # Values in one statement.
+_AHEAD = 2  # Leases: a later expiry is rejected (one lease is waiting for the database's lock).
+_SWEPT = 500  # Messages removed in one transaction: the lock is held only briefly.
 _PATIENCE_MS = 60_000  # for SQLite's locks
 
 UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # status of a ticket
@@ -396,7 +399,7 @@ class Store:
             )
 
     def has_people(self) -> bool:
-        """Return True if any user has taken a place, or there is a release of users' data."""
+        """Return True if a user has taken a place, or a release of users' data exists."""
         with self._reading() as connection:
             taken = sql.select(_plans.c.number).where((_plans.c.placed > 0) | (_plans.c.turn > 0)).limit(1)
             return connection.execute(taken).first() is not None
@@ -584,7 +587,7 @@ class Store:
         return None if found is None else (int(found.turn), bytes(found.body))
 
     def was_sent(self, turn: int) -> None:
-        """Record, at a shuffler, that the service has the sum on its disk."""
+        """Record at a shuffler that the service has the sum on its disk."""
         with self._writing() as connection:
             connection.execute(_sums.update().where(_sums.c.turn == turn).values(sent=True))
 
@@ -704,7 +707,7 @@ class Store:
             self._open_plans(connection, turn + 1, plans, now)
 
     def ended(self, token: int, turn: int) -> None:
-        """Record that all users came: no release follows, and no user is asked again. As :meth:`turned`."""
+        """Record that the study is over: no release follows, and no user is asked. As :meth:`turned`."""
         with self._writing() as connection:
             own = connection.execute(
                 _lease.update().where(_lease.c.token == token).values(expires=_lease.c.expires)

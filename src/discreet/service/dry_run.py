@@ -1,7 +1,7 @@
 """Dry run: the real service on this machine with simulated users in a known MDP.
 
-Noise and users come from one seed, so a dry run is :func:`discreet.simulate` step by step, over HTTP: the
-same plans, bit for bit. It protects no user, and involves no real one.
+Noise and users are drawn from one seed, so a dry run is :func:`discreet.simulate` step by step, over HTTP:
+the same plans, bit for bit. It protects no user, and involves no real one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ __all__ = ["Rehearsal", "people_of", "promised_by", "rehearse"]
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """Results: users, releases, total seconds; values : for each plan, (users, mean reward sum).
+    """Results of a dry run.
 
+    Parameters
+    ----------
+    users, releases, seconds : totals.
+    values : for each plan, (users, mean reward sum).
     optimal, uniform : values of the best and of the uniform policy of the simulated MDP, for comparison.
     """
 
@@ -82,7 +86,7 @@ def rehearse(
 
     Parameters
     ----------
-    told : called with the number of users who came
+    told : called with the number of users so far
     at_once : number of users who ask for places together
     opened : called with the address
     ended : called with the results, while the service still answers

@@ -61,7 +61,7 @@ def of_exact(content: bytes) -> Release:
 
 
 def plan_table(plan: Plan, number: int) -> dict[str, Any]:
-    """Return a plan's number, its users, and its policy: (H, S) actions or (H, S, A) probabilities."""
+    """Return a plan's number, users and policy: ``(H, S)`` actions or ``(H, S, A)`` probabilities."""
     return {"number": number, "users": int(plan.users), "policy": np.asarray(plan.policy).tolist()}
 
 

@@ -22,7 +22,7 @@ __all__ = ["Busy", "Intake"]
 
 log = logging.getLogger("discreet.service")
 
-MOST_WAITING = 20_000  # requests: above that, the next one is told to come again
+MOST_WAITING = 20_000  # requests: above that, the next one must be sent again later
 MOST_AT_ONCE = 1_000  # in one transaction
 _GATHERS = 0.008  # seconds between the first waiting request and the transaction
 
@@ -90,7 +90,7 @@ class Intake:
             together = [one for requests, _ in taken for one in requests]
             try:
                 results = await loop.run_in_executor(self._thread, self._admitted, together)
-            except Exception as error:  # disk full or database gone: waiting clients are told
+            except Exception as error:  # disk full or database gone: waiting clients get the error
                 if not failing:  # once, not for every request
                     log.error("nothing that people send can be stored: %s", cause(error))
                 failing = True

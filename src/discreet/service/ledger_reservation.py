@@ -50,9 +50,14 @@ def reserve(study: Study) -> dict[str, Any] | None:
 def publish(study: Study, entry: Mapping[str, Any] | None, ties: bytes) -> None:
     """Mark the study's reservation, unless this database did. No effect without a ledger.
 
-    The mark holds the study's identity, and no digest of the release: a draw that is not stored is drawn
-    again, and nothing may reveal it. entry : from :func:`reserve`. ties : random bytes that only the database
-    has. Raises ``LedgerError`` if the ledger cannot be written, or another database published.
+    The mark holds the study's identity, and no digest of the release. A draw that is not stored is drawn
+    again, and nothing may reveal it. Raises ``LedgerError`` if the ledger cannot be written, or another
+    database published.
+
+    Parameters
+    ----------
+    entry : from :func:`reserve`.
+    ties : random bytes that only the database has.
     """
     if study.ledger is None or entry is None:
         return

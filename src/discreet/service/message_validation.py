@@ -1,10 +1,10 @@
 """Checks of a message before it is stored; the session checks again. Errors never repeat its content.
 
-Under central trust a message is JSON: ``ticket``, ``plan``, ``nonce`` (32 hexadecimal digits, drawn by the
-device), ``states`` (H + 1), ``actions`` (H), ``rewards`` (H, in the study's units). Under local trust it is
-``ticket`` and ``message``, the envelope of :mod:`discreet.device.message_envelope` in base64, whose header
-has plan and nonce. Under shuffle trust it is the same, at the shuffler. Stored are bytes of one size
-(central), or the envelope.
+Under central trust a message is JSON with ``ticket``, ``plan`` and ``nonce`` (32 hexadecimal digits, drawn by
+the device). It also has ``states`` (H + 1), ``actions`` (H) and ``rewards`` (H, in the study's units). Under
+local trust it is ``ticket`` and ``message``, the envelope of :mod:`discreet.device.message_envelope` in
+base64, whose header has plan and nonce. Under shuffle trust it is the same, at the shuffler. Stored are bytes
+of one size (central), or the envelope.
 
 An error gives the place of the fault and the accepted values, never the value itself. Errors are kept by
 proxies, shown on screens and pasted into mails, and a value of a trajectory is private.
@@ -130,7 +130,7 @@ class CentralAdmission:
         return Answer(ticket, plan, mark, body)
 
     def trajectories(self, bodies: Sequence[bytes]) -> Trajectories:
-        """Return the session's input: (n, H + 1) states, (n, H) actions, (n, H) rewards in [0, 1]."""
+        """Return the session's input: ``(n, H + 1)`` states, ``(n, H)`` actions and rewards in [0, 1]."""
         steps, n = self.layout.horizon, len(bodies)
         table = np.frombuffer(b"".join(bodies), np.uint8).reshape(n, 4 * (2 * steps + 1) + 8 * steps)
         ends = 4 * (steps + 1), 4 * (2 * steps + 1)

@@ -1,15 +1,14 @@
 """Turns: from a complete batch, in which every user answered or is absent, to the next release and plans.
 
-A turn is a function of the database's content and of noise. It restores the session from its stored
-state, adds the batch's messages in the order of their tickets, and draws the release. It stores the release
-and the session's new state in the database in one transaction
-(:meth:`discreet.service.database.Store.drew`). From then on the release is fixed, whatever the learner does.
-The next plans are made from the stored release, and opened in a second transaction
-(:meth:`discreet.service.database.Store.turned`). A killed process loses nothing between two transactions, and
-a restart continues with the next one.
+A turn is a function of the database's content and of noise. It restores the session from its stored state,
+adds the batch's messages in the order of their tickets, and draws the release. It stores the release and the
+session's new state in the database in one transaction (:meth:`discreet.service.database.Store.drew`). After
+that the release is fixed, whatever the learner does. The next plans are made from the stored release, and
+opened in a second transaction (:meth:`discreet.service.database.Store.turned`). A killed process loses
+nothing between two transactions, and a restart continues with the next one.
 
 **Noise.** The release is read only from the database, after the commit. If a draw's process died before, or
-its transaction was refused, nobody has seen the draw. It is not in the state that the next one begins from,
+its transaction was refused, the draw was not observed. It is not in the state that the next one begins from,
 and is drawn again. Before the commit, only the code that writes the drawn numbers down reads them, so no
 failure reveals them. A committed release is never drawn again: there is one row for each. A session of seeded
 noise draws the same numbers again, which a dry run requires.
@@ -20,7 +19,7 @@ that it makes must equal the stored ones, to the bit. This detects changes of it
 **Under shuffle trust** a turn ends when the sum of its batch has arrived from the shuffler, which holds
 single messages (:mod:`discreet.service.shuffler`): the session gets that sum instead of users.
 
-**Plans.** A learner may split the users of one release among several plans. They are all made with the
+**Plans.** A learner may split the users who follow a release among several plans. They are all made with the
 release, and all open at once; the session gets them one after the other, as in a simulation.
 """
 
@@ -122,7 +121,7 @@ def _form(study: Study, session: Any) -> bytes:
 def _without(last: Release, nobody: Release, users: int, number: int) -> Release:
     """Return the release after a batch without a sum: the last release again, with an empty measurement.
 
-    nobody : release 0. Nothing of the users enters it: the learner continues, ``users`` users later.
+    ``nobody`` is release 0. No data of users enter the result: the learner continues, ``users`` users later.
     """
     return replace(last, users=users, number=number, measurement=nobody.measurement)
 
@@ -130,7 +129,7 @@ def _without(last: Release, nobody: Release, users: int, number: int) -> Release
 class LeaseHolder:
     """Holder of the one lease of a database, or a process that waits for it.
 
-    token : of the lease while it is held, else None. clock : seconds.
+    ``token`` is that of the lease while it is held, else None. ``clock`` returns seconds.
     """
 
     def __init__(self, store: Store, holder: str, clock: Callable[[], float]) -> None:
@@ -241,7 +240,7 @@ class Writer(LeaseHolder):
         self._learned = release.number, made.state
 
     def _draw(self, turn: int, content: bytes, plans: list[dict[str, Any]]) -> Release | None:
-        """Return the next release, once stored; None if it is not needed: all users came."""
+        """Return the next release, once stored; None if it is not needed because the study is over."""
         study, token = self._study, self.token
         assert token is not None
         if not self._booked:

@@ -186,7 +186,35 @@ class _Server(uvicorn.Server):
 def serve(
     study: Study, database: str, host: str, port: int, listens: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Serve until a signal ends it. listens : called with the address, once it is bound."""
+    """Run the service of a study until a signal ends it.
+
+    An empty database is begun: the study's cost is reserved in its ledger, then release 0 is made.
+
+    Parameters
+    ----------
+    study : Study
+        The study, as :func:`read_study` gives it. The service's key is made if it does not exist.
+    database : str
+        Path of a SQLite file, or SQLAlchemy's URL of a SQLite or PostgreSQL database.
+    host : str
+        Address to listen at.
+    port : int
+        Port to listen at, 0..65535; 0: any free port.
+    listens : function of str
+        Called with the address, once it is bound.
+
+    Raises
+    ------
+    ValueError
+        If the port is outside its range, the database is of another kind or of another study, the file of the
+        service's key is missing although the study has begun, or the ledger's limit would be passed.
+    LedgerError
+        If the ledger cannot be used, or (local trust) another database of the study was begun and the
+        reservation is that database's.
+    RuntimeError
+        If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
+        reads it.
+    """
     checks.integer("port", port, 0, 65535)
     store = opened(study, database)
     _serve(store, lambda: Service(study, store, key_of(study, store)), host, port, listens)
@@ -202,9 +230,38 @@ def serve_shuffler(
     port: int,
     listens: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run a service's shuffler until a signal ends it. service_key : the service's public key.
+    """Run the shuffler of a study until a signal ends it.
 
-    listens : called with the address, once it is bound.
+    It receives single messages and sends sums of whole batches to the service.
+
+    Parameters
+    ----------
+    study : Study
+        The study, with a privatizer of shuffle trust, as :func:`read_study` gives it.
+    database : str
+        Path of a SQLite file, or SQLAlchemy's URL of a SQLite or PostgreSQL database; not the service's.
+    key : PrivateKey
+        The shuffler's key; the study names its public key.
+    service : str
+        Address of the service, http or https.
+    service_key : str
+        The service's public key, 64 hexadecimal digits.
+    host : str
+        Address to listen at.
+    port : int
+        Port to listen at, 0..65535; 0: any free port.
+    listens : function of str
+        Called with the address, once it is bound.
+
+    Raises
+    ------
+    ValueError
+        If the port is outside its range, ``service`` is no address, ``service_key`` is not a key or did not
+        sign the plans that the database holds, ``key`` is not the one that the study names, the study is not
+        of shuffle trust, or the database is of another study or of a service.
+    RuntimeError
+        If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
+        reads it.
     """
     checks.integer("port", port, 0, 65535)
     if not is_key(service_key):

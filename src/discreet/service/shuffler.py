@@ -1,4 +1,4 @@
-"""Shuffler: a separate process, of another operator, that sees single messages and releases sums of batches.
+"""Shuffler: a separate process of another operator; it sees messages and releases sums of batches.
 
 It is between devices and the service (:mod:`discreet.service.app`):
 
@@ -108,8 +108,9 @@ class Forwarder(LeaseHolder):
 
     # ------------------------------------------------------------------------- one step
     def step(self) -> bool:
-        """Do the next step: add a batch up, send a sum, or adopt the next plans. Returns True if any was
-        done.
+        """Run the next step: add a batch up, send a sum, or adopt the next plans.
+
+        Returns True if a step was done.
 
         Raises ``ConnectionError`` if the service does not answer, ``ValueError`` if its answer is invalid,
         :class:`~discreet.service.database.StaleWriter` if another process was faster.
@@ -238,7 +239,7 @@ class ShufflerService(Service):
         return statement_of(self.study, None, self._key.public)
 
     def _pause(self) -> float:
-        """Return a short pause while there are no plans: all users wait for the next ones."""
+        """Return a short pause if no plan is open, because all users wait for the next ones."""
         return _WAIT if self.store.whole else super()._pause()
 
     async def stop(self) -> None:

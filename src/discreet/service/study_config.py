@@ -1,6 +1,6 @@
-"""The study file: MDP, learner, privatizer, schedule, budget, ledger, and rules for participants.
+"""Study file: MDP, learner, privatizer, schedule, ledger and rules for participants.
 
-TOML. All of it is public, and fixed before the first user comes::
+TOML. All of it is public, and fixed before the first user::
 
     name = "ward"
 
@@ -8,13 +8,16 @@ TOML. All of it is public, and fixed before the first user comes::
     states = 6                 # S, A, H
     actions = 2
     horizon = 20
+
     users = 20000              # K, one episode each
-    rewards = [0.0, 1.0]       # least and largest reward of a step, in the units that people send
-    stationary = false         # is the world declared the same at every step?
+
+    rewards = [0.0, 1.0]       # least and largest reward of a step, in the units that users send
+
+    stationary = false         # True if the MDP is the same at every step
     mask = [[true, true], ...] # (S, A) admissible actions; left out: all are
 
     [learner]
-    name = "noise-aware"       # and its options (`discreet options noise-aware`)
+    name = "noise-aware"       # and its options (`discreet describe noise-aware`)
 
     [privatizer]
     name = "central"           # or "local", "shuffle"; and its options, the budget among them
@@ -25,8 +28,8 @@ TOML. All of it is public, and fixed before the first user comes::
     replan_growth = 1.2        # options of the learner that set the times of release
 
     [people]
-    answer_within = 3600       # seconds from the place to the answer; who is later counts as absent
-    closes_after = 86400       # seconds after which places that nobody took are absent too; left out: never
+    answer_within = 3600       # seconds from the place to the answer; later users count as absent
+    closes_after = 86400       # seconds after which free places are absent too; left out: never
 
     [ledger]                   # left out: the release is in no ledger, which the statement says
     dataset = "ward-2026"
@@ -40,7 +43,7 @@ TOML. All of it is public, and fixed before the first user comes::
     key = "service.key"        # signs plans and statement; made at the first start, never after
     origins = ["https://page.example"]  # whose pages may use the service in a browser; left out: none
 
-    [rehearsal]                # simulated people of `--rehearse`; never read by a real study
+    [rehearsal]                # simulated users of `--dry-run`; never read by a real study
     env = "riverswim"
     options = { rewards = "bernoulli" }
     seed = 0
@@ -100,18 +103,48 @@ class Study:
 
     Parameters
     ----------
-    layout : S, A, H and the mask
-    users : K
-    rewards : (low, high) of one step, in users' units
-    answer_within, closes_after : seconds
-    shuffler : its address and public key, under shuffle trust
-    origins : origins of pages that may use it in a browser
-    randomness : Secure, except for dry runs
+    name : str
+        Name of the study: 1 to 100 printable characters.
+    layout : Layout
+        S, A, H and the mask.
+    users : int
+        K, 1..10^9; one episode each.
+    learner : learner
+        Its schedule sets the times of release; at most 10,000 releases are served.
+    privatizer : privatizer
+        Trust is "joint", "local" or "shuffle".
+    rewards : (low, high)
+        Least and largest reward of one step, in users' units; finite, low < high.
+    stationary : bool
+        True if the MDP is declared the same at every step.
+    answer_within : float
+        Seconds from the place to the answer, above 0; users who answer later count as absent.
+    closes_after : float, optional
+        Seconds after which places not taken count as absent, at least ``answer_within``; None: never.
+    ledger : mapping, optional
+        ``dataset``, and ``path`` of the ledger's file (left out: the user's ledger). None: the release is in
+        no ledger.
+    shuffler : mapping, optional
+        ``url`` (http or https, no / at the end) and ``key`` (public key, 64 hexadecimal digits). Needed
+        under shuffle trust, and not allowed otherwise.
+    key : str
+        Path of the file with the private key that signs plans and the statement.
+    origins : list of str
+        Origins of pages that may use the service in a browser: scheme, host and port.
+    rehearsal : mapping
+        ``env``, ``options`` and ``seed`` of the simulated users of a dry run.
+    randomness : Secure or Seeded
+        Source of noise: Secure, except for dry runs.
+    folder : Path
+        Base of relative paths.
+    table : mapping
+        The study file as it was read; :attr:`identity` is a hash of it.
 
     Raises
     ------
     ValueError
-        If the parts do not fit together, or are not served (:attr:`mechanism`).
+        If a value is outside its range, the parts do not fit together, or are not served
+        (:attr:`mechanism`).
     """
 
     __repr__ = brief
@@ -262,7 +295,7 @@ class Study:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def path(self, name: str) -> Path:
-        """Return the path of a file that the study names; a relative one is beside the study file."""
+        """Return the path of the file ``name`` of the study; a relative one is beside the study file."""
         return self.folder / name
 
     # ------------------------------------------------------------------------ rehearsals
@@ -278,7 +311,11 @@ class Study:
         return mdp
 
     def rehearsed(self, users: int | None = None) -> Study:
-        """Return the study with seeded noise, for simulated users, optionally fewer: it protects no user."""
+        """Return the study with seeded noise, for simulated users: it protects no user.
+
+        users : number of simulated users, at least 1; None: the study's. Raises ``ValueError`` if it or
+        ``rehearsal.seed`` is outside its range.
+        """
         seed = checks.integer("rehearsal.seed", self.rehearsal.get("seed", 0), 0)
         table = dict(self.table)
         if users is not None:
@@ -291,7 +328,25 @@ class Study:
 
 
 def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
-    """Read the study in a TOML file. Raises ``ValueError`` with the value that is not allowed."""
+    """Read a study file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The TOML file. Relative paths in it are relative to its folder.
+    plugins : tuple of str
+        Names of modules to import first; they may register learners, privatizers and environments.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, is not TOML, holds an unknown key or a value that is not allowed, or a
+        module cannot be imported. The message names the value.
+    """
     for module in plugins:
         registry.load_plugin(module)
     path = Path(path)

@@ -2,7 +2,7 @@
 
 A run claims the name of its folder first (:func:`claimed`). So the second of two runs into one folder is
 rejected before it reads or spends anything. The claim is a lock on a file beside the folder. The system
-releases it when the process ends, in whatever way. A killed run leaves only a file that blocks no other run;
+releases it when the process ends, in whatever way. After a kill only a file remains that blocks no other run;
 the next run of that name takes it over and removes it.
 """
 
@@ -36,7 +36,7 @@ def hidden_beside(out: Path) -> Path:
 
 
 def check_free(out: Path) -> None:
-    """Check, before all else, that the folder is new (or empty) and can get its name by a rename.
+    """Check first that the folder is new (or empty) and can get its name by a rename.
 
     The rename is tried with an empty folder. It fails for a link, a mount, ``.``, a name that is too
     long, or without write permission. It must not fail after the release has been paid for.
@@ -77,7 +77,7 @@ def claimed(out: Path) -> Iterator[None]:
         handle = _locked(name)
     except BlockingIOError:
         raise ValueError(
-            f"out = {str(out)!r}: must be another one, a run that writes it is at work; nothing was spent"
+            f"out = {str(out)!r}: must be another one, because another run is writing it; nothing was spent"
         ) from None
     except (OSError, ValueError) as error:
         raise ValueError(
@@ -174,8 +174,9 @@ def _lock(handle: int) -> None:
 def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> Iterator[Path]:
     """Yield a hidden folder that takes the name ``out`` when the block succeeds, and is synced to disk.
 
-    If the block raises after the file ``paid``, a release that was paid for, was written, the hidden folder
-    is kept, and the error gives its path and the command that finishes it; else it is removed.
+    ``paid`` is the file of a release that was paid for. If the block raises after this file was written, the
+    hidden folder is kept, and the error gives its path and the command that finishes it. Otherwise the folder
+    is removed.
     ``ledger`` : the file of the ledger that was charged.
     """
     hidden = hidden_beside(out)
@@ -210,7 +211,7 @@ def held(folder: Path) -> Iterator[bool]:
 
 def recover_command(place: Path, ledger: Path | None) -> str:
     """Return the command that finishes and marks the runs in a folder of folders, to be pasted."""
-    words = ["discreet", "recover", str(place), "--finish"]
+    words = ["discreet", "ledger", "recover", str(place), "--finish"]
     return shlex.join(words if ledger is None else [*words, "--ledger", str(ledger.absolute())])
 
 

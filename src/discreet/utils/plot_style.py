@@ -35,9 +35,9 @@ Floats = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 FORMATS = (".png", ".pdf", ".svg")
-# Widths in mm of one column and of two (or of the text). "Read": in the publisher's own style file or page of
-# that name; "quoted": the publisher's words as other projects quote them; the publisher's page could not be
-# read.
+# Widths in mm of one column and of two (or of the text). `Read` means in the publisher's own style file or
+# page of that name. `Quoted` means the publisher's words as other projects quote them, because the
+# publisher's page could not be read.
 JOURNALS: Mapping[str, tuple[float, float]] = {
     # read: acmart.dtx (2024), sigconf: letter paper less 2 x 54 pt, columnsep 2 pc: 241.15 pt and 506.3 pt
     "acm": (84.75, 177.9),
@@ -45,8 +45,8 @@ JOURNALS: Mapping[str, tuple[float, float]] = {
     "elsevier": (90.0, 190.0),
     # read: icml2025.sty: textwidth 6.75 in, columnsep 0.25 in
     "icml": (82.55, 171.45),
-    # quoted: ieeeauthorcenter.ieee.org, size requirements for graphics: 3.5 in and 7.16 in
-    # read: IEEEtran.cls 1.8b: columns of 21 pc in a text of 43 pc, which is 88.6 mm and 181.4 mm
+    # quoted: ieeeauthorcenter.ieee.org, size requirements for graphics: 3.5 in and 7.16 in.
+    # Read: IEEEtran.cls 1.8b: columns of 21 pc in a text of 43 pc, which is 88.6 mm and 181.4 mm
     "ieee": (88.9, 181.9),
     # read: jmlr2e.sty: textwidth 6.0 true in
     "jmlr": (152.4, 152.4),
@@ -93,7 +93,9 @@ def styled(style: Path | str | None = None, columns: int | None = None) -> Itera
         try:
             settings |= matplotlib.rc_params_from_file(str(path), use_default_template=False)
         except (KeyError, ValueError, UnicodeDecodeError) as error:
-            raise ValueError(f"style = {str(style)!r}: is no style file of matplotlib ({error})") from error
+            raise ValueError(
+                f"style = {str(style)!r}: must be a style file of matplotlib ({error})"
+            ) from error
     with matplotlib.rc_context(settings):
         yield
 
@@ -133,8 +135,8 @@ def look(i: int) -> tuple[str, Any]:
 def interval(mean: ArrayLike, half: ArrayLike, log: bool) -> tuple[Floats, Floats]:
     """Return (low, high) of means with half-widths; on a logarithmic axis the interval of the logarithm.
 
-    To first order the logarithm of an estimate has the error half / mean, so low and high are mean times
-    exp(-+ half / mean): both above 0; both parts have equal length on the axis.
+    To first order the logarithm of an estimate has the error half / mean. Therefore low and high are mean
+    times exp(-+ half / mean). Both are above 0, and both parts have equal length on the axis.
     """
     centre, width = np.asarray(mean, np.float64), np.asarray(half, np.float64)
     if not log:
@@ -163,9 +165,9 @@ def label_ends(
 ) -> bool:
     """Write names at the right of the axes, at the heights where curves end, instead of a legend.
 
-    ends : (y, name, colour). Overlapping names are moved apart, with a thin line to their
-    curve's end. Returns False, and draws nothing, if there is no room for all of them. Limits and scales
-    of the axes must be set.
+    ends : (y, name, colour). Overlapping names are moved apart, with a thin line to their curve's end.
+    Returns False, and draws nothing, if the room is too small for all of them. Limits and scales of the axes
+    must be set.
     """
     page: Any = axes.figure
     figure_width, figure_height = page.get_size_inches()

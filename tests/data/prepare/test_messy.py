@@ -204,7 +204,7 @@ def test_words_for_nothing_are_declared(tmp_path: Path, word: str) -> None:
         assert made(tmp_path, frame, head=empty) == expected
     else:
         assert error.value.counts == {"map: number that cannot be read": 1}
-        assert f"some hold {word!r}, perhaps words for nothing" in str(error.value)
+        assert f"some hold {word!r}, perhaps words for an empty cell" in str(error.value)
     for column in ("drug", "outcome"):
         category = PLAIN.replace(",0,home", f",0,{word}" if column == "outcome" else f",{word},home")
         with pytest.raises(Refused, match=r"unknown category: 1(?s:.*)empty = \[\"\.\"\]"):
@@ -256,8 +256,8 @@ def test_text_files_in_a_folder_are_notes(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("Ward 7, export of 2024\n\n" + PLAIN, "its line 3 names the columns: take out the lines above it"),
-        (PLAIN.replace("patient", "Patient", 1), "it has 'Patient': write it as there"),
-        (PLAIN.replace("patient", "patients", 1), "it has 'patients': write it as there"),
+        (PLAIN.replace("patient", "Patient", 1), "it has 'Patient': write it in the same way"),
+        (PLAIN.replace("patient", "patients", 1), "it has 'patients': write it in the same way"),
         (PLAIN.replace("map", "MAP", 1), r"\(prepare.values.map\); it has 'MAP'"),
         (PLAIN.replace("outcome", "out_come", 1), r"\(prepare.end\); it has 'out_come'"),
         (PLAIN.replace("time", "TIME ", 1), r"\(prepare.time\); it has 'TIME '"),
@@ -272,7 +272,7 @@ def test_a_column_of_trajectories_that_is_missed(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("User,episode,step,state,action,reward,next_state\n")
     with pytest.raises(ValueError, match=r"one column 'user' \(user_column\), has 0; it has 'User'"):
         open_source(tmp_path / "x.csv", Schema("test", "person", Layout(2, 2, 1, None)))
-    with pytest.raises(ValueError, match=r"must end in .parquet or .csv .*hand on a frame"):
+    with pytest.raises(ValueError, match=r"must end in .parquet or .csv .*pass it as a frame"):
         open_source(tmp_path / "x.xlsx", Schema("test", "person", Layout(2, 2, 1, None)))
 
 

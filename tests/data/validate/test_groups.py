@@ -139,7 +139,7 @@ def test_without_groups_the_column_is_not_read(tmp_path: Path) -> None:
         ({"column": "sex", "labels": ["f", 1]}, "groups.labels = 1: must be a text"),
         ({"column": "sex", "labels": "f"}, "groups.labels = 'f': must be a list"),
         ({"column": "", "labels": ["f"]}, "groups.column = '': must be a text"),
-        ({"column": "state", "labels": ["f"]}, "groups.column = 'state': must be a column of its own"),
+        ({"column": "state", "labels": ["f"]}, "groups.column = 'state': must be a column that is not named"),
         ({"column": "sex", "labels": ["f"], "other": 1}, "unknown key groups.other"),
         ("sex", "groups = 'sex': must be a table"),
     ],

@@ -125,7 +125,7 @@ def test_terminal_states():
     assert build(transitions, rewards, terminal=[1]).terminal == (1,)
     rewards[1] = 0.25
     assert build(transitions, rewards, terminal={1}).terminal == (1,)
-    with pytest.raises(ValueError, match="terminal state 1: must stay in itself with one constant reward"):
+    with pytest.raises(ValueError, match="terminal state 1: must be absorbing, with one constant reward"):
         build(transitions, rewards, terminal=[1], reward_law="bernoulli")
     with pytest.raises(ValueError, match="terminal state 0"):
         build(transitions, rewards, terminal=[0])
@@ -193,7 +193,7 @@ def test_reward_map():
         ({"reward_law": "discrete", "rewards": None}, "both are needed"),
         ({"reward_support": [0, 1]}, "must be None with reward_law='deterministic'"),
         ({"terminal": [2]}, "terminal = 2"),
-        ({"terminal": [1]}, "terminal state 1: must stay"),
+        ({"terminal": [1]}, "terminal state 1: must be absorbing"),
         (
             {
                 "rewards": None,

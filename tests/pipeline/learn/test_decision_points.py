@@ -474,8 +474,8 @@ def test_schemas_say_outcomes_and_bounds(tmp_path: Path) -> None:
     for change, message in (
         ({"reward": {"outcomes": {"nowhere": 1.0}}}, "reward.outcomes.nowhere: must be a state"),
         ({"reward": {"outcomes": {"a": 1.0}}}, "must be of terminal states"),
-        ({"return_bound": [1, 1]}, "return_bound = .*the most must be above the least"),
-        ({"return_bound": [0, 1, 2]}, "must be a number, or the least and the most"),
+        ({"return_bound": [1, 1]}, "return_bound = .*the largest must be above the least"),
+        ({"return_bound": [0, 1, 2]}, r"must be a number, or \[least, largest\]"),
         ({"reward": {"low": 0.0, "high": 1.0, "outcomes": {"end": 5.0}}}, r"reward.outcomes: must be in"),
     ):
         with pytest.raises(ValueError, match=message):

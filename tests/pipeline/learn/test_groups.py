@@ -199,13 +199,13 @@ def test_commands_rehearse_and_forecast_with_groups(tmp_path: Path) -> None:
     schema = tmp_path / "S.toml"
     write_schema(GROUPED, schema)
     budget = ["--users", 60, "--epsilon", 1, "--delta", 1e-6]
-    gain = call("forecast", "--schema", schema, *budget, "--target-gain", 3, "--draws", 2)
-    assert "[groups] are left out of the forecast" in gain.stderr
+    gain = call("power", "--schema", schema, *budget, "--target-gain", 3, "--draws", 2)
+    assert "[groups] are left out of the simulation" in gain.stderr
     assert "chance that a gain is shown" in " ".join(gain.stdout.split())
-    assert "groups" not in call("forecast", "--schema", schema, *budget).stderr  # the noise of such a release
-    call("learn", "--synthetic", "--schema", schema, *budget, "--out", tmp_path / "rehearsed")
+    assert "groups" not in call("estimate", "--schema", schema, *budget).stderr  # the noise of such a release
+    call("dry-run", schema, *budget, "--out", tmp_path / "rehearsed")
     assert bad(tmp_path / "rehearsed") == []
     for algorithm, more in (("dp-apvi", ()), ("dp-pevi", ()), ("dp-pevi", ("--target-gain", 3))):
-        how = ("--schema", schema, *budget, "--algorithm", algorithm, *more)
-        said = " ".join(call("forecast", *how, code=2).stderr.split())
+        how = ("--schema", schema, *budget, "--learner", algorithm, *more)
+        said = " ".join(call("power" if more else "estimate", *how, code=2).stderr.split())
         assert f"groups: must be left out of the schema for {algorithm}, only decision-points" in said

@@ -1,4 +1,4 @@
-r"""Noise distribution of sums of coin flips: exact tails of independent binomial variables.
+r"""Noise distribution of sums of random bits: exact tails of independent binomial variables.
 
 A released cell carries unit (X - E X), with X the sum of independent Bin(N_j, p_j): the flips of all batches
 so far. P(|X - E X| > t) is computed from the probabilities of X, which are the inverse Fourier transform of
@@ -96,12 +96,12 @@ def binomial_quantile(components: Components, p: float) -> float:
 
 @dataclass(frozen=True)
 class BinomialLaw:
-    """Distribution of unit (X - E X) in each cell, X a sum of independent coin flips of that cell.
+    """Distribution of unit (X - E X) in each cell, X a sum of independent random bits of that cell.
 
     Parameters
     ----------
     components : (N, p) of each batch in the value; none: no noise yet.
-    unit : change of a cell by one flip (1; 1/2 for centred rewards).
+    unit : change of a cell by one bit (1; 1/2 for centred rewards).
     cells, rows, row_size : of the family, for the union bound and for sums over a row.
     share : this release's part of a failure probability.
     """

@@ -1,8 +1,8 @@
-"""Noise laws of a count mechanism: what every release adds to each cell, known before anybody comes.
+"""Noise distributions of a count mechanism: the noise of each release in each cell, known before any data.
 
-Functions of the mechanism and of public numbers (how many users came, how many sent nothing), never of data.
-Learners, forecasts and bounds read them; :class:`~discreet.core.count_sessions.CountSession` puts them into
-its releases. The laws themselves, with their bounds, stand in
+They are functions of the mechanism and of public numbers (users so far, users that sent nothing), never of
+data. Learners, forecasts and bounds read them; :class:`~discreet.core.count_sessions.CountSession` puts them
+into its releases. The distributions and their bounds are defined in
 :mod:`discreet.accounting.noise_distributions.distributions`.
 """
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CountLaws", "bound_of", "bound_steps", "report_grid"]
 
-_PARTS = 16  # of a draw's variance, in which a bound on it is counted where it is no whole number
+_PARTS = 16  # parts of a draw's variance: unit of a bound that is not an integer
 
 Laws = dict[str, NoiseDistribution]
 
 
 def report_grid(n: int, last: int) -> int:
-    """The smallest number of the grid 1, 2, 3, ... (growing by 5 %) that is at least n; at most last."""
+    """Return the smallest number of the grid 1, 2, 3, ... (growing by 5 %) that is >= n; at most last."""
     point = 1
     while point < n:
         point = max(point + 1, math.floor(point * 1.05))
@@ -45,7 +45,7 @@ def report_grid(n: int, last: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class CountLaws:
-    """The laws of the releases of one mechanism."""
+    """Noise distributions of the releases of one mechanism."""
 
     mechanism: CountMechanism
 
@@ -56,17 +56,20 @@ class CountLaws:
         return None if schedule.users is None else schedule.release_times
 
     def leaf(self, n: int) -> int:
-        """How many leaves the first n users fill. Raises ``RuntimeError`` between scheduled releases."""
+        """Return the number of time steps of the first n users.
+
+        Raises ``RuntimeError`` between scheduled releases.
+        """
         return self.mechanism.schedule.leaf_at(n, self.mechanism.leaf)
 
     @property
     def _last_count(self) -> int:
-        """How many users the last release can see."""
+        """Return the number of users in the last release."""
         schedule = self.mechanism.schedule
         return 2**62 - 1 if schedule.users is None else schedule.users - 1 + schedule.final
 
     def _share(self, n: int) -> float:
-        """The part of a failure probability that belongs to the release after n users."""
+        """Return the part of a failure probability that belongs to the release after n users."""
         releases = self.mechanism.schedule.releases
         return 1.0 / releases if releases is not None else laws.open_share(max(n, 1))
 
@@ -78,7 +81,7 @@ class CountLaws:
         cells = int(mechanism.query.offsets[f + 1] - mechanism.query.offsets[f])
         rows = math.prod(mechanism.query.row_families[name][:2])
         grid = mechanism.grid(name)
-        mixed = mechanism.fixed_point and sums  # noises of several weights lie on no common grid
+        mixed = mechanism.fixed_point and sums  # noises of several weights have no common grid
         law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw | laws.SubGaussianSumLaw] = laws.GaussianSumLaw
         if mixed:
             law = laws.SubGaussianSumLaw
@@ -96,9 +99,9 @@ class CountLaws:
         )
 
     def at(self, n: int) -> Laws:
-        """The noise law of every family in the sums after n users.
+        """Return the noise distribution of every family in the sums after n users.
 
-        With a cut, of either reward family if it is the one that is released, at the first C.
+        With clipped rewards both reward families are included, each as if it were released, at the first C.
         """
         mechanism = self.mechanism
         if mechanism.stream != "decaying":
@@ -108,10 +111,11 @@ class CountLaws:
         return self.sums(n, n, number, sum(made, np.zeros(scales.size)))
 
     def sums(self, n: int, senders: int, number: int, squares: Floats | None = None) -> Laws:
-        """The laws after n users of whom ``senders`` sent something (absent ones add no local noise).
+        """Return the distributions after n users of whom ``senders`` sent a message.
 
-        ``number`` : of measurements made; a decaying stream's sums hold so many noises (a scheduled release
-        that was skipped made two batches one). ``squares`` : sums over those of their squared scales.
+        Absent users add no local noise. ``number`` is the number of measurements so far: the sums of a
+        decaying stream contain that number of noises (a scheduled release that was skipped merges two
+        batches). ``squares`` holds sums of their squared scales.
         """
         mechanism = self.mechanism
         names = list(mechanism.query.row_families)
@@ -124,7 +128,7 @@ class CountLaws:
         if mechanism.stream == "local":
             terms, terms_bound = float(senders), report_grid(n, max(1, self._last_count))
         elif mechanism.stream == "decaying":
-            # exactly the law for decay 0; for Gaussian noise variances add, whatever the weights
+            # exact for decay 0; for Gaussian noise variances add, whatever the weights
             terms = sum_terms(Decaying(mechanism.decay), number)
             terms_bound = math.ceil(terms - 1e-9)
             if mechanism.by_release.size and number:
@@ -143,7 +147,11 @@ class CountLaws:
 
     @property
     def _parts(self) -> int:
-        """Parts of a draw's variance in which a walk's laws count: Gaussian noise can be cut into any."""
+        """Return the number of parts of a draw's variance in which bounds are counted.
+
+        Gaussian noise of weighted factorizations can be divided into parts; other noise is counted as a
+        whole.
+        """
         walk = self.mechanism.walk
         gaussian = self.mechanism.family == kernels.GAUSSIAN
         return _PARTS if walk is not None and walk.weighted and gaussian else 1
@@ -154,7 +162,10 @@ class CountLaws:
         return {name: reported.law(query, name, plans, users, most, share) for name in query.row_families}
 
     def _of_unlike(self, n: int, number: int, squares: Floats) -> Laws:
-        """Laws of prefix sums of measurements with unlike scales: std exact, bounds at the largest."""
+        """Return distributions of prefix sums of measurements with unlike scales.
+
+        The std is exact, bounds are computed at the largest scale.
+        """
         mechanism, share, at = self.mechanism, self._share(n), self.leaf(n)
         stream, scales = Decaying(mechanism.decay), mechanism.noise_scales
         newest = (mechanism.scales_at(at) / scales) ** 2
@@ -170,11 +181,15 @@ class CountLaws:
         }  # fmt: skip
 
     def measurement(self, n: int, senders: int, share: float | None = None, cut: float | None = None) -> Laws:
-        """The laws of the measurement after n users, of whom ``senders`` came since the last one.
+        """Return the distributions of the measurement after n users.
 
-        ``share`` : of the budget, that group returns get in it; None: the query's; 0: they are left out.
-        ``cut`` : of a query with one, the C that stands; None: the first one.
-        Raises ``ValueError`` for a walk, whose releases share noise.
+        Raises ``ValueError`` for a factorization mechanism, whose releases share noise.
+
+        Parameters
+        ----------
+        senders : users who sent a message since the last measurement.
+        share : share of the budget spent on group returns; None: the query's; 0: they are left out.
+        cut : current clipping threshold C, for a query with one; None: the first one.
         """
         mechanism, query = self.mechanism, self.mechanism.query
         cut = query.cut if cut is None else cut
@@ -198,7 +213,7 @@ class CountLaws:
         }
 
     def _scales(self, n: int, share: float | None, cut: float) -> Floats:
-        """(families,) of the release after n users; infinite for what is left out.
+        """Return (families,) scales of the release after n users; infinite for families that are left out.
 
         Raises ``RuntimeError`` between scheduled releases.
         """
@@ -212,14 +227,17 @@ class CountLaws:
 
     # -------------------------------------------------------------------------- of all releases
     def measurements(self) -> list[tuple[int, Laws]]:
-        """(n, laws of the measurement) of every scheduled release. K known only."""
+        """Return (n, distributions of the measurement) of every scheduled release. K known only."""
         if self._times is None:
             raise ValueError("users = None: the releases of an open-ended schedule are not a list")
         sizes = np.diff(self._times, prepend=0).tolist()
         return [(n, self.measurement(n, size)) for n, size in zip(self._times.tolist(), sizes, strict=True)]
 
     def steps(self) -> list[tuple[int, Laws]]:
-        """(last n, laws) ascending: ``bound`` and ``std_bound`` do not change between two. K known only."""
+        """Return (last n, distributions) ascending: ``bound`` and ``std_bound`` are constant between two.
+
+        K known only.
+        """
         if self._times is None:
             raise ValueError("users = None: the steps of an open-ended schedule are not a list")
         last, mechanism = int(self._times[-1]), self.mechanism
@@ -241,14 +259,15 @@ class CountLaws:
 
 
 def bound_of(walk: Walk, leaf: int, parts: int = 1) -> int:
-    """``parts`` times the largest variance of the walk, rounded up (``WalkNoise.most`` of
-    :mod:`discreet.accounting.noise_distributions.prefix_variance`).
+    """Return ``parts`` times the largest variance of the factorization, rounded up.
+
+    See ``WalkNoise.most`` of :mod:`discreet.accounting.noise_distributions.prefix_variance`.
     """
     return math.ceil(parts * noise_of(walk).most(leaf) * (1 - 1e-12))
 
 
 def bound_steps(walk: Walk, parts: int = 1) -> list[int]:
-    """Ascending leaves at which :func:`bound_of` is about to grow, up to N - 1; N known only."""
+    """Return ascending time steps at which :func:`bound_of` is about to grow, up to N - 1; N known only."""
     if walk.leaves is None:
         raise ValueError("leaves = None: the walk has no last step")
     ends: list[int] = []

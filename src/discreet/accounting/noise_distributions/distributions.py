@@ -1,52 +1,56 @@
-"""Noise laws: the exact law of what a release adds to each cell, and numerically exact bounds.
+"""Exact noise distributions of a release in each cell, and numerically exact bounds.
 
-A released cell carries the sum of ``terms`` independent centred noises of one kind (the nodes of a
-tree, the messages of local users). From that alone follow, with m the largest number of terms so far:
+A released cell contains the sum of ``terms`` independent centred noises of one kind (the nodes of a tree, the
+messages of local users). This determines, with m the largest number of terms so far:
 
 - ``std``: the standard deviation of one cell of this release;
-- ``bound(failure)``: E with P(any |noise| > E, over the cells of this family and all scheduled
-  releases) <= failure: the two-sided quantile at p = failure * share / cells, where ``share`` is
-  the part of the failure probability that belongs to this release: 1/releases, or, when nobody
-  knows how many there will be, 1/(n (n + 1)) for release n (which sums to 1);
-- ``bound(failure, rows=True)``: the same for the sum of a row's noise over its S successors, the
-  quantile of S m terms: what N-hat = sum over s' of N3-hat needs.
+- ``bound(failure)``: E with P(any abs(noise) > E) <= failure, over the cells of this family and all scheduled
+  releases. It is the two-sided quantile at p = failure * share / cells. ``share`` is the part of the failure
+  probability that belongs to this release: 1/releases or, if their number is unknown, 1/(n (n + 1)) for
+  release n (which sums to 1);
+- ``bound(failure, rows=True)``: the same for the sum of a row's noise over its S successors, the quantile of
+  S m terms. N-hat = sum over s' of N3-hat needs it.
 
 All of it is a function of public parameters, never of data.
 
-Laplace sums. With y >= 0 and Y the sum of m standard Laplace variables,
-P(|Y| > y) = 2 sum_{j=1..m} a_j Q(j, y), a_j = C(2m-j-1, m-1) 2^{-(2m-j)}, Q(j, y) = P(Poisson(y) < j).
+Laplace sums. Let y >= 0 and Y the sum of m standard Laplace variables. Then
+
+    P(|Y| > y) = 2 sum_{j=1..m} a_j Q(j, y),
+
+    a_j = C(2m-j-1, m-1) 2^{-(2m-j)},      Q(j, y) = P(Poisson(y) < j).
+
 Exchanging the sums, with A_i = sum_{j > i} a_j,
 
     P(|Y| > y) = 2 sum_{i >= 0} Poisson(i; y) A_i                                            (1)
 
 in which A does not depend on y. a_j is log-concave with ratio r_j = 2 (m-j) / (2m-1-j) and falls like
-exp(-j^2/(4m)), so the sum is cut at J = O(sqrt m) and what is left out is bounded by the geometric
-series a_J r_J / (1 - r_J), *added*: (1) as computed is never below the truth. ln P is concave in y
-(sums of log-concave densities), so Newton's method on it comes from the right: the quantile is
-never below the truth either, but for rounding (relative 1e-11; checked to 1e-9 against mpmath).
-Above m = 4e6 the first two terms of the Cornish-Fisher expansion (cumulants 2m, 0, 12m),
-sqrt(2m) (z + (z^3 - 3z)/(8m)), are exact to O(z^5/m^2), far below 1e-8 relative; z^5/m^2 is added. That
-this is never below the truth is checked against (1) up to m = 1e9, not proven.
+exp(-j^2/(4m)). Therefore the sum is cut at J = O(sqrt m), and the rest is bounded by the geometric series a_J
+r_J / (1 - r_J), which is *added*. So (1) as computed is never below the truth. The function ln P is concave
+in y (sums of log-concave densities), so Newton's method on it converges from the right. The quantile is never
+below the truth either, except for rounding (relative 1e-11; checked to 1e-9 against mpmath). Above m = 4e6
+the quantile uses the first two terms of the Cornish-Fisher expansion (cumulants 2m, 0, 12m). They are
+sqrt(2m) (z + (z^3 - 3z)/(8m)), exact to O(z^5/m^2), far below 1e-8 relative; z^5/m^2 is added. That this is
+never below the truth is checked against (1) up to m = 1e9, not proven.
 
-Discrete Laplace sums, P(x) proportional to exp(-unit |x| / b) on the grid unit * Z. The continuous
-Laplace(b) variable L equals X + W in law, with X discrete Laplace and W independent of it: the
-quotient of the characteristic functions is that of the density (e^{-x/b} - q^2 e^{x/b})/(2b(1-q)^2)
-on |x| <= unit, x standing for |x|, q = e^{-unit/b}, which is not negative. The sum Z of m such X is
-symmetric and unimodal on its grid (log-concave laws convolve to log-concave laws), so an interval
-of length 2k, k a grid point, is likeliest when centred: P(|Z + w| <= k) <= P(|Z| <= k) for every w.
-Hence P(|Z| > k) <= P(|Y b| > k) at every grid point k, and the continuous quantile, rounded up to the
+Discrete Laplace sums, P(x) proportional to exp(-unit |x| / b) on the grid unit * Z. The continuous Laplace(b)
+variable L equals X + W in distribution, with X discrete Laplace and W independent of it. Proof: with q =
+e^{-unit/b}, the quotient of the characteristic functions is that of the density (e^{-x/b} - q^2
+e^{x/b})/(2b(1-q)^2) on |x| <= unit, x standing for |x|, which is not negative. The sum Z of m such X is
+symmetric and unimodal on its grid (log-concave distributions convolve to log-concave ones). An interval of
+length 2k, k a grid point, is therefore likeliest when centred: P(|Z + w| <= k) <= P(|Z| <= k) for every w. It
+follows that P(|Z| > k) <= P(|Y b| > k) at every grid point k. The continuous quantile, rounded up to the
 grid, holds; it exceeds the discrete one by about one grid unit.
 
-Discrete Gaussian sums, P(x) proportional to exp(-x^2/(2 s^2)) on Z, s = sigma/unit. For the sum Z
-of m of them, P(Z = k) is exp(-k^2/(2 m s^2)) times the Gaussian mass of a shifted lattice, which is
-largest for the lattice itself, so P(Z = k) <= P(Z = 0) exp(-k^2/(2 m s^2)), and, comparing the sum over
-k > K with an integral, P(|Z| > K) <= C P(|N(0, m s^2)| > K) with C = P(Z = 0) s sqrt(2 pi m). P(Z = 0) is the
-mean of phi(theta)^m, phi >= 0 the characteristic function; its mean over n equidistant angles is the
-sum of P(Z = n j) over all j, thus never too small, and n = 12 s sqrt(m) makes it exact to 1e-15. For s >= 1,
-C - 1 < 2e-4: nothing is lost.
+Discrete Gaussian sums, P(x) proportional to exp(-x^2/(2 s^2)) on Z, s = sigma/unit. For the sum Z of m of
+them, P(Z = k) is exp(-k^2/(2 m s^2)) times the Gaussian mass of a shifted lattice. This mass is largest for
+the lattice itself, so P(Z = k) <= P(Z = 0) exp(-k^2/(2 m s^2)). Comparing the sum over k > K with an integral
+gives P(|Z| > K) <= C P(|N(0, m s^2)| > K) with C = P(Z = 0) s sqrt(2 pi m). P(Z = 0) is the mean of
+phi(theta)^m, phi >= 0 the characteristic function. Its mean over n equidistant angles is the sum of P(Z = n
+j) over all j, thus never too small, and n = 12 s sqrt(m) makes it exact to 1e-15. For s >= 1, C - 1 < 2e-4:
+the loss is negligible.
 
 Weighted Laplace sums, sum_i w_i Y_i with |w_i| <= 1 and v = sum w_i^2. -ln(1 - x u^2) is convex in x and 0 at
-x = 0, so the moment generating function prod_i 1/(1 - w_i^2 u^2) is at most (1 - u^2)^{-v}: Chernoff's
+x = 0. The moment generating function prod_i 1/(1 - w_i^2 u^2) is therefore at most (1 - u^2)^{-v}: Chernoff's
 bound for v unit terms holds, v rounded up.
 """
 
@@ -65,7 +69,7 @@ from discreet.core.short_repr import brief
 
 Floats = NDArray[np.float64]
 
-_LARGE = 4_000_000  # terms from which on the quantile of a Laplace sum is read off its expansion
+_LARGE = 4_000_000  # terms above which the quantile of a Laplace sum is computed by its expansion
 
 __all__ = [
     "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw", "chan_bound",
@@ -78,7 +82,7 @@ __all__ = [
 
 
 def _log_half_central(n: int) -> float:
-    """ln of C(2n, n) / 2^{2n+1}, which is ln a_1 at m = n + 1."""
+    """Return ln of C(2n, n) / 2^{2n+1}, which is ln a_1 at m = n + 1."""
     if n < 64:
         return math.log(math.comb(2 * n, n)) - (2 * n + 1) * math.log(2)
     r = 1.0 / n  # Stirling's series of the quotient; the next term is below 2e-3 n^-7
@@ -87,8 +91,8 @@ def _log_half_central(n: int) -> float:
 
 @lru_cache(maxsize=8)
 def _tail_weights(m: int, cut: int) -> tuple[Floats, float]:
-    """ln A_i - ln i! for i < cut, and ln of a bound on A_cut: the parts of (1) that y does not enter."""
-    from scipy.special import gammaln  # SciPy is slow to import, and most runs do without
+    """Return ln A_i - ln i! for i < cut, and ln of a bound on A_cut: the parts of (1) without y."""
+    from scipy.special import gammaln  # SciPy is slow to import, and most runs do not need it
 
     j = np.arange(1, cut, dtype=np.float64)
     log_a = np.empty(cut)  # log_a[j - 1] = ln a_j
@@ -106,7 +110,7 @@ def _tail_weights(m: int, cut: int) -> tuple[Floats, float]:
 
 
 def _log_tail_and_slope(weights: Floats, rest: float, y: float) -> tuple[float, float]:
-    """ln P(|Y| > y) by (1), and its derivative in y."""
+    """Return ln P(|Y| > y) by (1), and its derivative in y."""
     i = np.arange(weights.size)
     terms = weights + (i * math.log(y) - y)
     top = float(terms.max())
@@ -119,12 +123,12 @@ def _log_tail_and_slope(weights: Floats, rest: float, y: float) -> tuple[float, 
 
 
 def _cut(m: int, log_p: float) -> int:
-    """How many a_j are needed at tail probability p: beyond, they sum to less than e^-35 p."""
+    """Return the number of a_j needed at tail probability p: all later ones sum to less than e^-35 p."""
     return min(m, 1 + math.ceil(2 * math.sqrt(m * (35.0 - log_p))))
 
 
 def laplace_tail(m: int, y: float) -> float:
-    """P(|sum of m independent standard Laplace variables| > y): equation (1)."""
+    """Return P(|sum of m independent standard Laplace variables| > y) by equation (1)."""
     m = checks.integer("m", m, 0)
     y = checks.real("y", y, 0.0)
     if m == 0 or y == 0.0:
@@ -143,7 +147,7 @@ def _laplace_quantile(m: int, p: float) -> float:
 
 
 def _exact_quantile(m: int, p: float) -> float:
-    """Newton's method on ln of (1)."""
+    """Solve (1) for y by Newton's method on its logarithm."""
     from scipy.special import ndtri
 
     log_p = math.log(p)
@@ -160,7 +164,7 @@ def _exact_quantile(m: int, p: float) -> float:
 
 
 def laplace_quantile(m: int, p: float) -> float:
-    """q(m, p): the root y of P(|sum of m independent standard Laplace variables| > y) = p.
+    """Return q(m, p): the root y of P(|sum of m independent standard Laplace variables| > y) = p.
 
     Parameters
     ----------
@@ -179,19 +183,19 @@ def laplace_quantile(m: int, p: float) -> float:
 
 
 def _log_chernoff(m: int, y: float) -> float:
-    """ln of 2 exp(-y u) (1 - u^2)^{-m} at the best u = (sqrt(m^2 + y^2) - m) / y."""
+    """Return ln of 2 exp(-y u) (1 - u^2)^{-m} at the best u = (sqrt(m^2 + y^2) - m) / y."""
     u = y / (math.sqrt(m * m + y * y) + m)
     return math.log(2) - y * u - m * math.log1p(-u * u) if u < 1 else -math.inf
 
 
 def chernoff_bound(m: int, p: float) -> float:
-    """The y at which Chernoff's bound on P(|Y| > y) equals p."""
+    """Return the y at which Chernoff's bound on P(|Y| > y) equals p."""
     m = checks.integer("m", m, 1)
     log_p = math.log(checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True))
     low, high = 0.0, chan_bound(m, p)
     while _log_chernoff(m, high) > log_p:
         low, high = high, 2 * high
-    for _ in range(200):  # ends when no float is left between the two
+    for _ in range(200):  # ends when no float is between the two
         middle = 0.5 * (low + high)
         if middle in (low, high):
             break
@@ -200,14 +204,17 @@ def chernoff_bound(m: int, p: float) -> float:
 
 
 def chan_bound(m: int, p: float) -> float:
-    """sqrt(8 L) max(sqrt m, sqrt L) with L = ln(2/p): Chan, Shi and Song 2011, lemma 2.8."""
+    """Return sqrt(8 L) max(sqrt m, sqrt L) with L = ln(2/p): Chan, Shi and Song 2011, lemma 2.8."""
     m = checks.integer("m", m, 1)
     log_term = math.log(2 / checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True))
     return math.sqrt(8 * log_term) * math.sqrt(max(m, log_term))
 
 
 def discrete_laplace_variance(scale: float) -> float:
-    """Variance of P(x) proportional to exp(-|x|/scale) on the integers: 1 / (2 sinh^2(1/(2 scale)))."""
+    """Return the variance of P(x) proportional to exp(-|x|/scale) on the integers.
+
+    It is 1 / (2 sinh^2(1/(2 scale))).
+    """
     half = 0.5 / checks.positive("scale", scale)
     if half > 300.0:
         return 0.0
@@ -218,7 +225,7 @@ def discrete_laplace_variance(scale: float) -> float:
 
 
 def gaussian_quantile(p: float) -> float:
-    """The z with P(|N(0, 1)| > z) = p, p in (0, 1)."""
+    """Return the z with P(|N(0, 1)| > z) = p, p in (0, 1)."""
     from scipy.special import ndtri
 
     return -float(ndtri(0.5 * checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)))
@@ -226,7 +233,7 @@ def gaussian_quantile(p: float) -> float:
 
 @lru_cache(maxsize=1024)
 def discrete_gaussian_variance(sigma: float) -> float:
-    """Variance of P(x) proportional to exp(-x^2/(2 sigma^2)) on the integers; at most sigma^2."""
+    """Return the variance of P(x) proportional to exp(-x^2/(2 sigma^2)) on the integers; at most sigma^2."""
     sigma = checks.positive("sigma", sigma)
     if sigma > 4.0:  # the difference is below 4 pi^2 sigma^4 e^{-2 pi^2 sigma^2} < 1e-130
         return sigma * sigma
@@ -236,7 +243,7 @@ def discrete_gaussian_variance(sigma: float) -> float:
 
 
 def _log_characteristic(theta: Floats, sigma: float) -> Floats:
-    """ln E cos(theta X) of the discrete Gaussian, 0 <= theta <= pi, by Poisson summation."""
+    """Return ln E cos(theta X) of the discrete Gaussian, 0 <= theta <= pi, by Poisson summation."""
     j = np.arange(-40, 41, dtype=np.float64)
     shifted = -0.5 * (sigma * (theta[:, None] + 2 * np.pi * j)) ** 2
     top = shifted.max(axis=1)
@@ -246,14 +253,14 @@ def _log_characteristic(theta: Floats, sigma: float) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _centre_factor(m: int, sigma: float) -> float:
-    """C = P(Z = 0) sigma sqrt(2 pi m) of the module's docstring, never below the truth."""
-    if sigma < 0.05:  # the law is a point mass but for e^{-1/(2 sigma^2)} < 1e-86: P(Z = 0) <= 1
+    """Return C = P(Z = 0) sigma sqrt(2 pi m) of the module's docstring, never below the truth."""
+    if sigma < 0.05:  # a point mass except for e^{-1/(2 sigma^2)} < 1e-86: P(Z = 0) <= 1
         return sigma * math.sqrt(2 * math.pi * m)
     spread = sigma * math.sqrt(m)
     nodes = 2 * (math.ceil(6 * spread) + 20)  # even; the angles are 2 pi j / nodes
     used = min(nodes // 2, 200)
     values = np.exp(m * _log_characteristic(2 * np.pi * np.arange(used + 1) / nodes, sigma))
-    # every angle but 0 and pi counts twice; phi falls on [0, pi], so that the angles beyond the last
+    # every angle except 0 and pi counts twice; phi falls on [0, pi], so the angles beyond the last
     # one that was evaluated are bounded by it
     total = values[0] + 2 * values[1:].sum() + (nodes - 2 * used - 1) * values[-1]
     return float(total / nodes * sigma * math.sqrt(2 * math.pi * m) * (1 + 1e-12))
@@ -269,10 +276,10 @@ def _discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
 
 
 def discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
-    """An integer K with P(|sum of m discrete Gaussians on the integers| > K) <= p.
+    """Return an integer K with P(|sum of m discrete Gaussians on the integers| > K) <= p.
 
-    Proven in the module's docstring; for sigma >= 1 it exceeds the smallest such K by at most one.
-    Below sigma = 1 it keeps sigma^2 where the variance is smaller (1.4 times too wide at 0.4).
+    Proven in the module's docstring; for sigma >= 1 it exceeds the smallest such K by at most one. Below
+    sigma = 1 it keeps sigma^2 although the variance is smaller (1.4 times too wide at 0.4).
     """
     m = checks.integer("m", m, 0)
     sigma = checks.positive("sigma", sigma)
@@ -284,14 +291,14 @@ def discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
 
 
 def open_share(number: int) -> float:
-    """1 / (n (n + 1)): the share of the failure probability of release n >= 1 when no last one is known."""
+    """Return 1 / (n (n + 1)), the share of the failure probability of release n >= 1 of an unknown number."""
     number = checks.integer("number", number, 1)
     return 1.0 / (number * (number + 1.0))
 
 
 @dataclass(frozen=True)
 class NoNoise:
-    """Exact sums."""
+    """Distribution of exact sums: no noise."""
 
     __repr__ = brief
 
@@ -299,15 +306,15 @@ class NoNoise:
     exact: bool = True
 
     def std(self) -> float:
-        """0."""
+        """Return 0."""
         return 0.0
 
     def std_bound(self) -> float:
-        """0."""
+        """Return 0."""
         return 0.0
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """0."""
+        """Return 0."""
         checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         return 0.0
 
@@ -338,23 +345,23 @@ class _SumLaw(ABC):
 
     @property
     def exact(self) -> bool:
-        """True: the law does not depend on data."""
+        """True: the distribution does not depend on data."""
         return True
 
     @abstractmethod
     def _variance(self) -> float:
-        """Of one term."""
+        """Return the variance of one term."""
 
     @abstractmethod
     def _quantile(self, terms: int, p: float) -> float:
-        """What the absolute sum of so many terms exceeds with probability at most p."""
+        """Return the value that the absolute sum of ``terms`` terms exceeds with probability at most p."""
 
     def std(self) -> float:
         """Standard deviation of one cell of this release, in the units of the values."""
         return math.sqrt(self.terms * self._variance())
 
     def std_bound(self) -> float:
-        """A bound on it over this and every earlier release."""
+        """Bound on the std over this and every earlier release."""
         return math.sqrt(self.terms_bound * self._variance())
 
     def bound(self, failure: float, rows: bool = False) -> float:
@@ -369,21 +376,21 @@ class _SumLaw(ABC):
 
 @dataclass(frozen=True)
 class LaplaceSumLaw(_SumLaw):
-    """Every cell carries a sum of independent (discrete) Laplace variables.
+    """Sum of independent (discrete) Laplace variables in every cell.
 
     Parameters
     ----------
     scale : float
         b > 0, in the units of the released values: density proportional to exp(-|x| / b).
     terms : float
-        How many noises are in each cell of this release (0: exact zeros, before anybody came). Where
-        some have a smaller scale c < b, each of them counts (c/b)^2 here and as a whole term below:
-        shrinking a symmetric unimodal summand never makes the sum's tail heavier.
+        Number of noises in each cell of this release (0: exact zeros, before any user). If some have a
+        smaller scale c < b, each of them counts (c/b)^2 here and as a whole term below: shrinking a symmetric
+        unimodal summand never makes the sum's tail heavier.
     terms_bound : int
         At least the largest number of terms in this and any earlier release; may be rounded up.
     cells, rows, row_size : int
-        Cells of the family that carry noise, rows of S = ``row_size`` successors among them
-        (``rows = cells``, ``row_size = 1`` for a family without successors).
+        Cells of the family that contain noise, rows of S = ``row_size`` successors among them (``rows =
+        cells``, ``row_size = 1`` for a family without successors).
     share : float
         In (0, 1]: the share of the failure probability of this release, 1/releases or
         :func:`open_share`.
@@ -410,7 +417,7 @@ class LaplaceSumLaw(_SumLaw):
 
 @dataclass(frozen=True)
 class WeightedLaplaceLaw(LaplaceSumLaw):
-    """Every cell carries a sum of independent Laplace variables, each times a weight of size at most 1.
+    """Sum of independent Laplace variables in every cell, each times a weight of absolute value at most 1.
 
     ``terms`` is the sum of the squared weights, ``terms_bound`` at least the largest one so far; the other
     parameters are those of :class:`LaplaceSumLaw`, ``unit`` is None. Bounds are Chernoff's.
@@ -429,7 +436,7 @@ class WeightedLaplaceLaw(LaplaceSumLaw):
 
 @dataclass(frozen=True)
 class GaussianSumLaw(_SumLaw):
-    """Every cell carries a sum of independent (discrete) Gaussians; ``scale`` is one term's sigma.
+    """Sum of independent (discrete) Gaussians in every cell; ``scale`` is one term's sigma.
 
     The other parameters are those of :class:`LaplaceSumLaw`.
     """
@@ -454,12 +461,12 @@ class GaussianSumLaw(_SumLaw):
 
 @dataclass(frozen=True)
 class SubGaussianSumLaw(_SumLaw):
-    """A weighted sum of independent discrete Gaussians of a fine grid; ``terms``: sum of squared weights.
+    """Weighted sum of independent discrete Gaussians of a fine grid; ``terms``: sum of squared weights.
 
     A discrete Gaussian of sigma has variance at most sigma^2 and E exp(t X) <= exp(t^2 sigma^2 / 2) (Canonne,
-    Kamath and Steinke 2020, corollary 17), so the sum has the tail 2 exp(-x^2 / (2 terms sigma^2)), at most
-    1.1 times as wide as the normal one at p <= 1e-6. The standard deviation is sigma sqrt(terms), exact to
-    1e-100 for a grid 100 times finer than sigma.
+    Kamath and Steinke 2020, corollary 17). The sum therefore has the tail 2 exp(-x^2 / (2 terms sigma^2)), at
+    most 1.1 times as wide as the normal one at p <= 1e-6. The standard deviation is sigma sqrt(terms), exact
+    to 1e-100 for a grid 100 times finer than sigma.
     """
 
     __repr__ = brief
@@ -477,5 +484,5 @@ class SubGaussianSumLaw(_SumLaw):
 
 
 def _on_grid(value: float, unit: float | None) -> float:
-    """The smallest multiple of ``unit`` that is not below ``value``; ``value`` itself without a grid."""
+    """Return the smallest multiple of ``unit`` that is not below ``value``; ``value`` without a grid."""
     return value if unit is None else unit * math.ceil(value / unit)

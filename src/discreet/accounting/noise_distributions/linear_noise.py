@@ -1,4 +1,4 @@
-"""Laws of the noise in releases of linear sums: what learners set ridges and widths by."""
+"""Noise distributions in releases of linear sums; learners set ridges and widths from them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ __all__ = ["GoeLaw", "VectorLaw"]
 class _LinearLaw:
     """Noise of a family at each of its steps: ``terms`` noise terms of scale s_h each.
 
+    Parameters
+    ----------
     scales : (n,) s_h, the standard deviation of one term in one cell (of a matrix off the diagonal), or the
         scale of Laplace noise.
     terms : n, the variance of this release's noise in units of one term's; public, changes with the release.
     terms_bound : the largest number of terms up to this release.
-    dimension : d. releases : how many scheduled releases share a failure probability in :meth:`bound`.
+    dimension : d.
+    releases : number of scheduled releases that share a failure probability in :meth:`bound`.
     """
 
     scales: tuple[float, ...]
@@ -47,12 +50,12 @@ class _LinearLaw:
         return max(self.scales) if step is None else self.scales[step]
 
     def std(self, step: int | None = None) -> float:
-        """Standard deviation of one cell (of a matrix off the diagonal) at a step; None: the largest."""
+        """Return the std of one cell (of a matrix off the diagonal) at a step; None: the largest."""
         spread = math.sqrt(2.0) if self.laplace else 1.0
         return spread * self._scale(step) * math.sqrt(self.terms)
 
     def std_bound(self) -> float:
-        """The largest over this and all earlier releases."""
+        """Return the largest std over this and all earlier releases."""
         spread = math.sqrt(2.0) if self.laplace else 1.0
         return spread * self._scale(None) * math.sqrt(self.terms_bound)
 
@@ -77,15 +80,15 @@ class GoeLaw(_LinearLaw):
     diagonal: float = 2.0
 
     def edge(self, step: int | None = None) -> float:
-        """2 sqrt(d) std, where the spectrum ends: what a ridge is measured in."""
+        """Return 2 sqrt(d) std, the edge of the spectrum and the unit of ridges."""
         return 2.0 * math.sqrt(self.dimension) * self.std(step)
 
     def operator_norm_bound(self, failure: float, step: int | None = None) -> float:
-        """E with P(operator norm of the noise of one step of this release > E) <= failure.
+        """Return E with P(operator norm of the noise of one step of this release > E) <= failure.
 
         Gaussian: std (2 sqrt(d) + 2 sqrt(log(2 / failure))) (Sudakov and Fernique for the mean, sqrt(2)
-        s-Lipschitz; also for the mirrored triangle, a GOE with part of its diagonal taken away). Laplace: d
-        times a bound of all entries.
+        s-Lipschitz). This also holds for the mirrored triangle, which is a GOE without part of its diagonal.
+        Laplace: d times a bound of all entries.
         """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.laplace:
@@ -95,7 +98,10 @@ class GoeLaw(_LinearLaw):
         return self.std(step) * width
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any abs(noise) > E over cells, steps and releases) <= failure; rows: of a row's sum."""
+        """Return E with P(any abs(noise) > E) <= failure, over cells, steps and releases.
+
+        rows : True for the noise of a row's sum.
+        """
         d = self.dimension
         if rows:
             return d * self.bound(failure)
@@ -117,7 +123,7 @@ class VectorLaw(_LinearLaw):
     size: int = 1
 
     def norm_bound(self, failure: float, step: int | None = None) -> float:
-        """E with P(Euclidean norm of the noise of one step of this release > E) <= failure.
+        """Return E with P(Euclidean norm of the noise of one step of this release > E) <= failure.
 
         Gaussian: std (sqrt(size) + sqrt(2 log(1 / failure))); Laplace: sqrt(size) times a bound of all cells.
         """
@@ -127,7 +133,10 @@ class VectorLaw(_LinearLaw):
         return self.std(step) * (math.sqrt(self.size) + math.sqrt(2.0 * math.log(1.0 / failure)))
 
     def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any abs(noise) > E over cells, steps and releases) <= failure; rows: of a row's sum."""
+        """Return E with P(any abs(noise) > E) <= failure, over cells, steps and releases.
+
+        rows : True for the noise of a row's sum.
+        """
         cells = len(self.scales) * self.size * self.releases
         found = self._cell_bound(failure, cells, self.terms_bound, self._scale(None))
         return self.dimension * found if rows else found

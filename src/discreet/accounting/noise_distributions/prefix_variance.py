@@ -1,6 +1,6 @@
-"""How noisy sums over time are: variances of what strategies add to prefix sums, for laws and comparisons.
+"""Variances of the noise that each strategy adds to prefix sums, for bounds and comparisons.
 
-Privacy rests on none of this. The strategies themselves, with what they cost, stand in
+Privacy does not depend on this module. The strategies, with their privacy loss, are defined in
 :mod:`discreet.core.correlated_noise`; tests compare the variances with those of their programs.
 """
 
@@ -27,32 +27,32 @@ from discreet.core.correlated_noise.square_root_toeplitz import Toeplitz
 
 __all__ = ["WalkNoise", "best_digits", "digits", "noise_of", "rate_std", "sum_terms", "tree_nodes"]
 
-_OPEN_ENDED = 2**20  # users at which trees of unknown length are compared
-_TRIED = range(2, 65)  # arities among which the best is looked for: 12 to 30 at 10^3 to 10^7 leaves
+_OPEN_ENDED = 2**20  # users at which trees of unknown length are compared.
+_TRIED = range(2, 65)  # Arities to search for the best: 12 to 30 at 10^3 to 10^7 time steps.
 
 
 class WalkNoise(ABC):
-    """The noise of one walk's prefixes, in units of one draw's."""
+    """Noise of the prefixes of one factorization mechanism, in units of one draw's."""
 
     @abstractmethod
     def terms(self, leaf: int) -> float:
-        """Variance of the noise of the first ``leaf`` leaves, in units of its largest draw's."""
+        """Return the noise variance of the first ``leaf`` time steps, in units of its largest draw's."""
 
     @abstractmethod
     def most(self, leaf: int) -> float:
-        """A bound on ``terms`` up to this leaf, non-decreasing in it."""
+        """Return a bound on ``terms`` up to this time step, non-decreasing in it."""
 
     @abstractmethod
     def rms(self) -> float:
-        """Root mean square over the releases of the noise's std, in units of one draw's."""
+        """Return the root mean square over the releases of the noise's std, in units of one draw's."""
 
     def scale(self, leaf: int) -> float:
-        """The largest scale among the draws in the noise of this prefix, in units of the base scale."""
+        """Return the largest scale among the draws in the noise of this prefix, in base scales."""
         return 1.0
 
 
 def noise_of(walk: Walk) -> WalkNoise:
-    """The noise of a walk of one of the classes below."""
+    """Return the noise of a factorization mechanism, by its class."""
     for kind, noise in _NOISES.items():
         if isinstance(walk, kind):
             return noise(walk)
@@ -63,7 +63,7 @@ def noise_of(walk: Walk) -> WalkNoise:
 
 
 def _bits_below(ends: int, levels: int) -> list[int]:
-    """How many of the numbers 0 .. ends - 1 have bit l set, l < levels."""
+    """Return how many of the numbers 0 .. ends - 1 have bit l set, for each l < levels."""
     return [
         ends // 2 ** (level + 1) * 2**level + max(0, ends % 2 ** (level + 1) - 2**level)
         for level in range(levels)
@@ -71,7 +71,7 @@ def _bits_below(ends: int, levels: int) -> list[int]:
 
 
 def tree_nodes(tree: Tree, n: int) -> list[tuple[int, int]]:
-    """(end, epoch) of the nodes that partition the first n leaves, from the last to the first."""
+    """Return (end, epoch) of the nodes that partition the first n time steps, from the last to the first."""
     epochs = tree.leaves is None
     out = []
     while n > 0:
@@ -85,22 +85,25 @@ class _TreeNoise(WalkNoise):
     walk: Tree
 
     def _factor(self, epoch: int) -> float:
-        """Scale of an epoch's nodes in units of the base scale: its number of levels, or the root of it."""
+        """Return the scale of an epoch's nodes in units of the base scale.
+
+        It is the epoch's number of levels, or the root of it.
+        """
         if self.walk.leaves is not None:
             return 1.0
         return math.sqrt(epoch + 1) if self.walk.gaussian else float(epoch + 1)
 
     def scale(self, leaf: int) -> float:
-        """The largest factor of the prefix's epochs."""
+        """Return the largest factor of the prefix's epochs."""
         return max((self._factor(epoch) for _, epoch in tree_nodes(self.walk, leaf)), default=1.0)
 
     def terms(self, leaf: int) -> float:
-        """The number of nodes; those of earlier epochs count by their smaller variance."""
+        """Return the number of nodes; those of earlier epochs count by their smaller variance."""
         largest = self.scale(leaf)
         return float(sum((self._factor(epoch) / largest) ** 2 for _, epoch in tree_nodes(self.walk, leaf)))
 
     def most(self, leaf: int) -> float:
-        """A bound on the number of nodes of any prefix up to ``leaf``, attained when N is known."""
+        """Return a bound on the number of nodes of any prefix up to ``leaf``, attained when N is known."""
         if self.walk.leaves is not None:
             return float((leaf + 1).bit_length() - 1)
         if leaf == 0:
@@ -110,7 +113,10 @@ class _TreeNoise(WalkNoise):
         return float(max(2 * (epoch - 1), epoch + (inside + 1).bit_length() - 1, 1))
 
     def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1; N unknown: the std after 2^20 leaves, in units of epoch 0's."""
+        """Return the rms, exact over the prefixes 1 .. N - 1.
+
+        N unknown: the std after 2^20 time steps, in units of epoch 0's.
+        """
         leaves = self.walk.leaves
         if leaves is None:
             return self.scale(_OPEN_ENDED) * math.sqrt(self.terms(_OPEN_ENDED))
@@ -122,11 +128,11 @@ class _OptimalTreeNoise(WalkNoise):
     walk: OptimalTree
 
     def terms(self, leaf: int) -> float:
-        """The sum of v_l over the set bits of ``leaf``."""
+        """Return the sum of v_l over the set bits of ``leaf``."""
         return sum(v for level, v in enumerate(node_variances(self.walk.levels)) if leaf >> level & 1)
 
     def most(self, leaf: int) -> float:
-        """Attained: a smaller prefix clears one of the leaf's bits and is free to set all lower ones."""
+        """Return an attained bound: a smaller prefix clears one bit of ``leaf`` and sets all lower ones."""
         lower, high, best = 0.0, self.terms(leaf), 0.0
         for level, v in enumerate(node_variances(self.walk.levels)):
             if leaf >> level & 1:
@@ -136,7 +142,7 @@ class _OptimalTreeNoise(WalkNoise):
         return max(best, self.terms(leaf))
 
     def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1."""
+        """Return the rms, exact over the prefixes 1 .. N - 1."""
         leaves, levels = self.walk.leaves, self.walk.levels
         counts = _bits_below(leaves, levels)
         total = sum(v * n for v, n in zip(node_variances(levels), counts, strict=True))
@@ -147,7 +153,7 @@ class _OptimalTreeNoise(WalkNoise):
 
 
 def digits(walk: SignedDigits, leaf: int) -> list[int]:
-    """d_0, ..., d_{L-1} of a prefix."""
+    """Return d_0, ..., d_{L-1} of a prefix."""
     out = []
     for _ in range(walk.levels - 1):
         above = (leaf + walk.below) // walk.arity
@@ -161,11 +167,11 @@ class _DigitsNoise(WalkNoise):
     walk: SignedDigits
 
     def terms(self, leaf: int) -> float:
-        """The number of blocks: sum |d_l|."""
+        """Return the number of blocks: sum |d_l|."""
         return float(sum(map(abs, digits(self.walk, leaf))))
 
     def most(self, leaf: int) -> float:
-        """Attained: a smaller prefix has a smaller digit somewhere, and all freedom below it."""
+        """Return an attained bound: a smaller prefix has one smaller digit, and any digits below it."""
         walk = self.walk
         found, free = digits(walk, leaf), walk.arity // 2
         best = above = abs(found[-1])
@@ -195,7 +201,7 @@ class _DigitsNoise(WalkNoise):
         return math.sqrt(total / max(1, walk.leaves - 1))
 
     def _digit_sum(self, end: int, block: int) -> int:
-        """The sum of |digit - below| over the numbers 0 .. end - 1, digit the one worth ``block``."""
+        """Return the sum of |digit - below| over 0 .. end - 1, with the digit of place value ``block``."""
         arity, below = self.walk.arity, self.walk.below
         whole, rest = divmod(end, arity * block)
         full, part = divmod(rest, block)
@@ -204,7 +210,7 @@ class _DigitsNoise(WalkNoise):
 
 
 def best_digits(leaves: int, arity: int | None = None) -> SignedDigits:
-    """The levels, and the arity if none is given, of the least rms error at a given epsilon: exact."""
+    """Return levels, and arity if none is given, of the least rms error at a given epsilon: exact."""
     return _best(checks.integer("leaves", leaves, 1), arity)
 
 
@@ -213,7 +219,7 @@ def _best(leaves: int, arity: int | None) -> SignedDigits:
     found, least = None, math.inf
     for k in _TRIED if arity is None else (arity,):
         levels = 1
-        while levels == 1 or k ** (levels - 1) < 2 * leaves:  # one more has an empty top
+        while levels == 1 or k ** (levels - 1) < 2 * leaves:  # one more level has an empty top
             walk = SignedDigits(leaves, k, levels)
             error = walk.levels * noise_of(walk).rms()
             if found is None or error < least:
@@ -228,7 +234,7 @@ def _best(leaves: int, arity: int | None) -> SignedDigits:
 
 @lru_cache(maxsize=16)
 def _variances(walk: Toeplitz) -> Floats:
-    """(M,) of the noise at releases 1, 2, ...: sums of squares of the row's first weights."""
+    """Return (M,) variances at releases 1, 2, ...: sums of squares of the row's first weights."""
     if walk.row is not None:
         return np.asarray(np.cumsum(walk.row**2))
     powers, row = np.ones(walk.releases), np.full(walk.releases, 0.0)
@@ -245,11 +251,11 @@ class _ToeplitzNoise(WalkNoise):
     walk: Toeplitz
 
     def terms(self, leaf: int) -> float:
-        """The variance at this release."""
+        """Return the variance at this release."""
         return float(_variances(self.walk)[leaf - 1]) if leaf > 0 else 0.0
 
     def most(self, leaf: int) -> float:
-        """The same: it grows."""
+        """Return the variance at this release, because it never decreases."""
         return self.terms(leaf)
 
     def rms(self) -> float:
@@ -266,14 +272,14 @@ _NOISES: dict[Any, type[Any]] = {
 
 
 def sum_terms(stream: Decaying, release: int) -> float:
-    """Variance of the prefix sum's noise at release i, in units of one noise's."""
+    """Return the variance of the prefix sum's noise at release i, in units of one noise's."""
     if release == 0:
         return 0.0
     return (1.0 + (1.0 - stream.decay) ** 2 * (release - 1)) / stream.gain**2
 
 
 def rate_std(stream: Decaying, sizes: Sequence[int] | NDArray[np.int64]) -> float:
-    """Noise of the equivalent count after batches of these sizes, in units of one noise's std."""
+    """Return the noise of the equivalent count after batches of these sizes, in units of one noise's std."""
     behind, squares, users = 0.0, 0.0, 0.0
     for size in np.asarray(sizes, np.float64).tolist():
         behind = size + stream.decay * behind

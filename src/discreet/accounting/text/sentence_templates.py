@@ -19,7 +19,7 @@ P and P' are the distributions of what is released from the two. (epsilon, delta
 distributions.
 
 Versions. A statement's version fixes its sentences: :func:`words` gives those of a version, and a folder is
-verified with the sentences of its own version. :data:`NOW` holds the newest sentences;
+verified with the sentences of its version. :data:`NOW` holds the newest sentences;
 :mod:`discreet.accounting.text.earlier_sentences` holds only those that differed before. A template need not
 use every number.
 """

@@ -16,12 +16,13 @@ Jacobian (or a bijection of integers), since sums are causal. The ratio of the d
 densities at two points that differ by the shift.
 
 (b) *Gaussian noise.* Suppose that each output is a row of a lower-triangular matrix applied to exact sums,
-with fresh independent noise, and that the sum of (shift_i / sigma_i)^2 is at most mu^2 for every o. Then the
-whole stream is mu-GDP, with nothing lost. Proof: shifts s_i (in units of sigma_i) depend on the past only.
-Append one unpublished release, so that the squares add up to mu^2 exactly. Then exp(i u sum s_i g_i + u^2
-mu^2 / 2) has mean 1 for every u, so sum s_i g_i is normal with variance mu^2, and the loss is that of N(0, 1)
-against N(mu, 1). Dropping the last release is post-processing. A matrix that is not lower-triangular but
-fixed in advance (noise that is used early) becomes lower-triangular after a rotation of the noise.
+with fresh independent noise. Suppose further that the sum of (shift_i / sigma_i)^2 is at most mu^2 for every
+o. Then the whole stream is mu-GDP, without slack. Proof: shifts s_i (in units of sigma_i) depend on the past
+only. Append one unpublished release, so that the squares add up to mu^2 exactly. Then exp(i u sum s_i g_i +
+u^2 mu^2 / 2) has mean 1 for every u. Therefore sum s_i g_i is normal with variance mu^2, and the loss is that
+of N(0, 1) against N(mu, 1). Dropping the last release is post-processing. A matrix that is not
+lower-triangular but fixed in advance (noise that is used early) becomes lower-triangular after a rotation of
+the noise.
 
 (c) *Numerical losses* (discrete Gaussian or binomial noise, Laplace noise at delta > 0). Suppose that the
 noise of every coordinate that a user changes is drawn after the user's record is in, and that distribution

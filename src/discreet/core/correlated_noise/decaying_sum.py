@@ -7,11 +7,11 @@ At scheduled release i (i = 1, 2, ...), with x_i the sum of the users since rele
 lambda in [0, 1) is a constant of the stream, fixed before data. lambda = 0 is "batches": y_i = x_i + z_i.
 
 Privacy. A user is in one batch j and moves y_i, i >= j, by a lambda^{i-j} times the user's own change. The
-column (a, a lambda, a lambda^2, ...) has l2 norm below 1 for any number of releases. Gaussian noise of sigma
-therefore costs what one release of one batch costs, mu = Delta_2 / sigma, exactly, also against adaptively
-chosen data (fresh noise, lower-triangular rows: :mod:`discreet.core.correlated_noise`, b). The l1 norm of the
-column exceeds 1 unless lambda = 0, so Laplace noise is used with lambda = 0 only: epsilon = Delta_1 / b. The
-decay is never set from the realised growth of the batches (its column could exceed 1).
+column ``(a, a lambda, a lambda^2, ...)`` has l2 norm below 1 for any number of releases. Gaussian noise of
+sigma therefore costs exactly as much as one release of one batch, mu = Delta_2 / sigma. This also holds
+against adaptively chosen data (fresh noise, lower-triangular rows: :mod:`discreet.core.correlated_noise`, b).
+The l1 norm of the column exceeds 1 unless lambda = 0, so Laplace noise is used with lambda = 0 only: epsilon
+= Delta_1 / b. The decay is never set from the realised growth of the batches (its column could exceed 1).
 
 What is released. First, the prefix sum of all users from the same measurements,
 
@@ -20,8 +20,8 @@ What is released. First, the prefix sum of all users from the same measurements,
 for learners that need counts. Second, the measurement y_i itself, whose noise is independent of all others,
 for learners that weigh batches (generalised least squares). For rates from batches of sizes L_i, the value
 y_i / a covers m_i = L_i + lambda m_{i-1} users. Weights m_i give an equivalent count of noise sigma n / (a
-sqrt(sum m_i^2)). This is below 2 sigma for schedules that grow by a constant factor, whatever their
-length (there is no logarithm as in the tree).
+sqrt(sum m_i^2)). This is below 2 sigma for schedules that grow by a constant factor, whatever their length
+(the tree has a factor logarithmic in the length).
 
 Exact noise (secure randomness). S_i is kept in fixed point, in units u = 2^-20 of which every contribution is
 a multiple, and no data are multiplied by the irrational gain:
@@ -30,20 +30,20 @@ a multiple, and no data are multiplied by the irrational gain:
 
 and y_i = a (S_i + z_i) is computed from what was released. Two data sets that differ in one user of batch j
 have |S - S'| = D_i in a cell, D_j = d and D_i = lambda D_{i-1} + e_i for i > j. In double precision
-round(lambda S) has an error of at most 1/2 + 1/8 units while |S| < 2^51 units, so |e_i| <= 5/4 units. e_i = 0
-while the two still agree, so only cells that the user's change touches count, at most 2 H of each family.
-Hence D_i = lambda^{i-j} d + E_i with |E_i| <= 5/4 u / (1 - lambda), and by the triangle inequality over cells
-and B releases, in units of sigma / a,
+round(lambda S) has an error of at most 1/2 + 1/8 units while |S| < 2^51 units. Therefore |e_i| <= 5/4 units.
+e_i = 0 while the two still agree, so only cells that the user's change touches count, at most 2 H of each
+family. Therefore D_i = lambda^{i-j} d + E_i with |E_i| <= 5/4 u / (1 - lambda), and by the triangle
+inequality over cells and B releases, in units of sigma / a,
 
     sqrt(2 rho) <= ||d / sigma|| + r sqrt(sum_f 1 / sigma_f^2),
     r = (5/4) u sqrt(2 H (B - 1) (1 + lambda) / (1 - lambda)),
 
 as a / (1 - lambda) = sqrt((1 + lambda) / (1 - lambda)). The e_i may depend on earlier releases (through the
-data of later users). The bound on the sum of squares holds for all of them, and then zCDP composes: exp of
+data of later users). The bound on the sum of squares holds for all of them. Then zCDP composes: exp of
 (alpha - 1) times (the loss so far - alpha times the sum of squares / 2) is a supermartingale for every order
-alpha, step by step. B is the length of the schedule, which is finite, and no stream has more than B
-measurements: one is kept in the same indivisible step that makes its release, and a release without new users
-is the previous one. After an interrupt before that step, S and x are unchanged, and the next release rounds
+alpha, step by step. B is the length of the schedule, which is finite. No stream has more than B measurements:
+one is kept in the same indivisible step that makes its release, and a release without new users is the
+previous one. After an interrupt before that step, S and x are unchanged, and the next release rounds
 the same sums with other noise (the first draw was never used). An interrupt after that step finds the
 release made. The second term is about 1e-4 of the first; the scales are widened by it.
 """

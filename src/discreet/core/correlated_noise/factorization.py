@@ -1,12 +1,12 @@
 """Common interface of factorization mechanisms: continual releases "exact prefix sum + correlated noise".
 
-"Walk" is their name in code. Let x be the leaves' sums (a leaf: the users between two scheduled releases, or
-one user), A the lower triangular matrix of ones and z independent noise. The mechanism releases A x + B z,
-and A = B C for a matrix C, its strategy. Replacing one user moves one entry of x, so an adversary sees z
-shifted by at most a column of C, times the user's own change. ``levels`` is the largest l1 norm of a column:
-epsilon = levels * (one draw's) for (discrete) Laplace noise. Its square root is the largest l2 norm (columns
-of zeros and ones; or both are 1, if the strategy is scaled to that), so mu = sqrt(levels) * (one draw's) for
-Gaussian noise.
+``Walk`` is their name in code, and ``leaf`` that of a time step: the users between two scheduled releases, or
+one user. Let x be the sums of the time steps, A the lower triangular matrix of ones and z independent noise.
+The mechanism releases A x + B z, and A = B C for a matrix C, its strategy. Replacing one user moves one entry
+of x, so an adversary sees z shifted by at most a column of C, times the user's own change. ``levels`` is the
+largest l1 norm of a column: epsilon = levels * (one draw's) for (discrete) Laplace noise. Its square root is
+the largest l2 norm (columns of zeros and ones; or both are 1, if the strategy is scaled to that), so mu =
+sqrt(levels) * (one draw's) for Gaussian noise.
 
 The program that makes B z draw by draw is in :mod:`discreet.core.correlated_noise.factorization_kernels`.
 """
@@ -30,13 +30,13 @@ class Form(NamedTuple):
     """Program of noise in public numbers: the room it takes, and its parameters."""
 
     registers: int  # number of noises kept at a time
-    operations: int  # largest number for one leaf
+    operations: int  # largest number for one time step
     ints: Sequence[int] = ()
     floats: Sequence[float] | Floats = ()
 
 
 class Walk(ABC):
-    """Public constants of a factorization over ``leaves`` leaves, the last of which is never released.
+    """Public constants of a factorization over ``leaves`` time steps; the last one is never released.
 
     code : of its program (-1: it has none). weighted : B has entries other than -1, 0 and 1; sums are then
     not integers.
@@ -68,7 +68,7 @@ class Walk(ABC):
 
 
 def program(walk: Walk) -> walks.Program:
-    """Return the arguments of the factorization's kernels, with room for the operations of a leaf."""
+    """Return the arguments of the factorization's kernels, with room for one time step's operations."""
     form = walk.form
     links, weights = np.zeros((form.operations, 6), np.int64), np.zeros((form.operations, 4))
     ints, floats = np.array(form.ints, np.int64), np.array(form.floats, np.float64)
@@ -82,12 +82,13 @@ def prefix_noise(
     registers: Mapping[int, Floats],
     draw: Callable[[int, float, int], Floats],
 ) -> tuple[Floats, Ints, dict[int, Floats]]:
-    """Return the noise of the first leaves' sum, the labels of the registers, and the registers.
+    """Return the noise of the sum over the first time steps, the labels of the registers, and the registers.
 
-    held : (registers + 1,) labels of the registers, and the last leaf made. draw : maps (i, scale, j) to the
-    draw at
-    address (i, j). The program works on copies, which the caller assigns in one statement: an interrupt
-    leaves no register half a step ahead of the others. A draw that it loses was in no release.
+    held : (registers + 1,) labels of the registers, and the last time step made.
+    draw : maps ``(i, scale, j)`` to the draw at address (i, j).
+
+    The program works on copies, which the caller assigns in one statement: an interrupt leaves no register
+    half a step ahead of the others. A draw that it loses was in no release.
     """
     code, ints, floats, links, weights = program(walk)
     held, made = held.copy(), dict(registers)

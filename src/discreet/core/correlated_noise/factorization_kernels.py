@@ -1,21 +1,21 @@
 """Noise of factorization mechanisms: a public program of linear operations on registers.
 
-A factorization mechanism ("walk" in code) adds correlated noise to exact prefix sums in a continual release.
-Its program says which independent draws there are and how each prefix's noise is computed from them. One
+A factorization mechanism (``walk`` in code) adds correlated noise to exact prefix sums in a continual
+release. Its program defines the independent draws and how each prefix's noise is computed from them. One
 operation is
 
     register[target] = c1 register[source1] + c2 register[source2] + cd draw(i, j; scale),      (1)
 
 where source -1 is zero, and cd = 0 draws nothing. A draw fills every cell with independent noise of ``scale``
-times the base scales. Each address (i, j) is drawn at most once in a stream's life, so draws from a source
-that cannot be repeated can replace seeded ones: a value that is needed later stays in a register. The program
-depends only on public numbers (code, parameters, leaf). The stepwise session and the fused driver read it
-from here and evaluate (1) in the same order, cell by cell: equal bits.
+times the base scales. Each address (i, j) is drawn at most once in a stream. Draws from a source that cannot
+be repeated can therefore replace seeded ones: a value that is needed later stays in a register. The program
+depends only on public numbers (code, parameters, time step). The stepwise session and the fused driver read
+it from here and evaluate (1) in the same order, cell by cell: equal bits.
 
 ``held`` (registers + 1,): label of each register's content, as far as the program needs it (the tree: the
-prefix of the noise), and the last leaf made. Codes, integer and float parameters:
+prefix of the noise), and the last time step made. Codes, integer and float parameters:
 
-- ``TREE`` (epochs, gaussian): the binary tree; leaves may be skipped.
+- ``TREE`` (epochs, gaussian): the binary tree; time steps may be skipped.
 - ``OPTIMAL_TREE`` (levels,), (v_0, v_1, ...): the same nodes under the optimal estimate.
 - ``SIGNED_DIGITS`` (arity, levels).
 - ``TOEPLITZ`` (buffers,), (b_0, then lambda_k, then w_k): a buffered linear Toeplitz matrix.
@@ -42,7 +42,7 @@ C1, C2, CD, SCALE = range(4)  # columns of `weights`
 
 
 class Program(NamedTuple):
-    """Code and parameters of a factorization, and room for the operations of one leaf."""
+    """Code and parameters of a factorization, and room for the operations of one time step."""
 
     code: int
     ints: Ints
@@ -126,7 +126,7 @@ def _optimal_register(ints: Ints, leaf: int) -> int:
 
 @inlined
 def digit_position(arity: int, level: int, leaf: int) -> int:
-    """Return p_level: the leaf rounded, level by level, to arity^level, in units of it."""
+    """Return p_level: ``leaf`` rounded, level by level, to arity^level, in units of it."""
     below = (arity + 1) // 2 - 1
     for _ in range(level):
         leaf = (leaf + below) // arity
@@ -158,7 +158,7 @@ def _digit_ops(ints: Ints, leaf: int, links: Ints, weights: Floats) -> int:
     for level in range(moved - 1, -1, -1):
         position, first = digit_position(arity, level, leaf), level * (below + 1)
         top = level == levels - 1
-        if not top and level + 1 < moved:  # a new base, ahead of the leaf: its last blocks are drawn now
+        if not top and level + 1 < moved:  # a new base, ahead of ``leaf``: its last blocks are drawn now
             base = arity * ((position + below) // arity)
             source = _digit_register(arity, levels, level + 1, leaf)
             for block in range(below):
@@ -214,7 +214,7 @@ def walk_ops(
 
 @inlined
 def walk_next(code: int, held: Ints, leaf: int) -> int:
-    """Return the next leaf to make, at most ``leaf``; only the plain tree can skip leaves."""
+    """Return the next time step to make, at most ``leaf``; only the plain tree can skip some."""
     return leaf if code == TREE else held[held.shape[0] - 1] + 1
 
 
@@ -234,7 +234,7 @@ def walk_register(code: int, ints: Ints, leaf: int) -> int:
 def next_ops(
     code: int, ints: Ints, floats: Floats, held: Ints, leaf: int, links: Ints, weights: Floats
 ) -> tuple[int, int]:
-    """Return (next leaf to make, at most ``leaf``; number of its operations)."""
+    """Return (next time step to make, at most ``leaf``; number of its operations)."""
     at = walk_next(code, held, leaf)
     return at, walk_ops(code, ints, floats, held, at, links, weights)
 

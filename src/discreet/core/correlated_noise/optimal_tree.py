@@ -11,9 +11,9 @@ measurements of complete subtrees exist, and nodes of a prefix share none of the
 estimates from the tree this one therefore has the least variance at every release.
 
 Privacy. Measurements are exact node sums with independent noise, and the estimates are a function of them.
-Complete nodes end at n <= N - 1 for N leaves, so there are nodes of L = bit_length(N - 1) levels. One leaf is
-in at most one node of each level, and the first leaf in all L. The loss is that of the plain tree, and the
-noise is 1.3 to 1.4 times smaller.
+Complete nodes end at n <= N - 1 for N time steps, so there are nodes of L = bit_length(N - 1) levels. One
+time step is in at most one node of each level, and the first one in all L. The loss is that of the plain
+tree, and the noise is 1.3 to 1.4 times smaller.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def node_variances(levels: int) -> tuple[float, ...]:
 class OptimalTree(Walk):
     """Binary tree with least-squares estimates of the nodes (Honaker 2015); same loss as the plain tree.
 
-    leaves : N >= 1, batches of users or users; the last one is never released. Raises ``ValueError`` below 1.
+    ``leaves`` is N >= 1 batches of users or users; the last one is never released. Raises ``ValueError``
+    below 1.
     """
 
     __repr__ = brief
@@ -56,7 +57,7 @@ class OptimalTree(Walk):
 
     @property
     def levels(self) -> int:
-        """L: number of nodes that one leaf can be in."""
+        """L: number of nodes that one time step can be in."""
         return max(1, (self.leaves - 1).bit_length())
 
     @property

@@ -16,13 +16,14 @@ advance by assignments, never by visits or arrivals. One user's record is in at 
 one batch of that row that was open when the user was assigned. It moves the row's later measurements by the
 column of the decaying stream. Replacing the user moves at most two rows a step, in each family, by the same
 amounts as on the common schedule. The joint sensitivity over all steps and families is therefore unchanged,
-and each coordinate's noise is fresh: epsilon = Delta_1 / b for Laplace noise (decay 0), mu = Delta_2 / sigma
-for Gaussian noise, as before. The proof needs the following conditions (enforced by the part in brackets):
+and each coordinate's noise is fresh. As before, epsilon = Delta_1 / b for Laplace noise (decay 0), and mu =
+Delta_2 / sigma for Gaussian noise. The proof needs the following conditions (enforced by the part in
+brackets):
 
 - the scale comes from the joint sensitivity, never from one row's (the privatizer);
 - the policy of a user is fixed before the user starts, from earlier releases (order of calls of a session);
-- a row that is not measured must contain nothing of the user: a record whose action the public policy could
-  not play contributes 0 (the session drops it); every action of positive probability counts as played;
+- a row that is not measured must contain nothing of the user. A record whose action the public policy could
+  not play contributes 0 (the session drops it). Every action of positive probability counts as played;
 - only replacement: the set of participants is public.
 """
 

@@ -8,18 +8,18 @@ buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that approximate
     b_0 = 1,   b_j = sum_k w_k lambda_k^j  (j >= 1),    S_k <- lambda_k (S_k + z_{n-1}),
     noise(n) = b_0 z_n + sum_k w_k S_k.
 
-Weights and nodes. binom(2j, j) 4^{-j} is the j-th moment of the arcsine distribution on (0, 1). With
-lambda = 1/(1 + e^{-u}) it is (1/pi) int lambda^{j+1/2} (1 - lambda)^{1/2} du, an analytic integrand: the
+Weights and nodes. binom(2j, j) 4^{-j} is the j-th moment of the arcsine distribution on (0, 1). With lambda =
+1/(1 + e^{-u}) it is (1/pi) int lambda^{j+1/2} (1 - lambda)^{1/2} du. The integrand is analytic, so the
 trapezoidal rule with step h = 3/2 has a relative error of about 2 exp(-pi^2/h) < 1 %. The last node contains
 the distribution's mass up to 1.
 
 Privacy does not depend on the quality of that fit. The strategy is C = B^{-1} A, Toeplitz with the column
 c(x) = 1 / ((1-x) b(x)), computed up to the number M of releases. Then b is multiplied by the l2 norm of (c_0,
-.., c_{M-1}), so every column of the strategy has l2 norm at most 1. The release is B (C x + z): C is lower
+.., c_{M-1}), so every column of the strategy has l2 norm at most 1. The release is B (C x + z). C is lower
 triangular and z_n is fresh at release n, so the sequence in brackets is (Delta_2/sigma)-GDP whatever later
-users do (:mod:`discreet.core.correlated_noise`, b), and multiplying by the known B is post-processing.
-Rounding: the computed c solves B c = 1 up to residuals of about 1e-15 each, and B^{-1} has l1 norm at most 2
-c_0 (c decreases). This changes the norm by less than 1e-14 sqrt(M); 1e-9 of it is added.
+users do (:mod:`discreet.core.correlated_noise`, b). Multiplying by the known B is post-processing. Rounding:
+the computed c solves B c = 1 up to residuals of about 1e-15 each, and B^{-1} has l1 norm at most 2 c_0 (c
+decreases). This changes the norm by less than 1e-14 sqrt(M); 1e-9 of it is added.
 
 Gaussian noise only: columns have a large l1 norm.
 """
@@ -67,7 +67,7 @@ def _program(releases: int) -> Floats:
 
 @dataclass(frozen=True)
 class Toeplitz(Walk):
-    """Factorization over N leaves with columns of l2 norm at most 1; the last leaf is never released."""
+    """Factorization over N time steps with columns of l2 norm at most 1; the last is never released."""
 
     __repr__ = brief
 
@@ -96,7 +96,7 @@ class SquareRoot(Toeplitz):
 
     Prefix sums at release n have noise of std about sqrt(1.07 + ln(n) / pi) times that of one draw.
 
-    leaves : N, batches of users, from 1 to 10^7; the last one is never released. Raises ``ValueError``
+    ``leaves`` is N, batches of users, from 1 to 10^7; the last one is never released. Raises ``ValueError``
     outside this range.
     """
 

@@ -14,25 +14,24 @@ binary digits of x = sum_i d_i 2^i into prod_i e^{-d_i 2^i / b} / (1 + e^{-2^i /
 independent, digit i being 1 with probability 1/(1 + e^{2^i / b}). The digits i < B of G given G < 2^B are
 also independent, with the same distribution.
 
-*No truncation.* G is memoryless: given G >= 2^B, G - 2^B is distributed as G. The algorithm is: flip a coin
-with P = e^{-2^B / b}; while it succeeds add 2^B and flip again; when it fails add the B digits. B is any
-integer; we use the least with 2^B >= 4b, so the coin succeeds less than once in 54 times. Values above 2^61
+*No truncation.* G is memoryless: given G >= 2^B, G - 2^B is distributed as G. The algorithm repeats a
+Bernoulli trial with P = e^{-2^B / b}. While it succeeds, add 2^B; when it fails, add the B digits. B is any
+integer; we use the least with 2^B >= 4b, so a trial succeeds less than once in 54 times. Values above 2^61
 end in :class:`OverflowError` instead of wrapping round; their probability is e^{-2^61 / b} <= e^{-2^21}, as b
 <= 2^40.
 
 *Two sides.* With a fair sign s and all outcomes (s = -, G = 0) rejected, P(x) is proportional to
 e^{-|x|/b} for every integer x, zero included once.
 
-*A coin of probability p from bytes.* U uniform in [0, 1) written in base 256 is an endless row of independent
+*A bit of probability p from bytes.* U uniform in [0, 1) written in base 256 is an endless row of independent
 uniform bytes. U < p is decided by the first byte in which U and p differ (p is irrational, so it has one
-expansion, and U differs from p with probability one). Bytes are drawn only as far as needed: one for 255
-coins in 256. p to 64 bits, floor(2^64 p), is computed in integers with an error interval that is refined
-until both ends agree (Ziv). This ends because e^r is irrational for every rational r other than 0 (Lambert).
-If all eight bytes agree (probability 2^-64 a coin) the comparison continues in Python, 64 more digits at a
-time.
+expansion, and U differs from p with probability one). Only the necessary bytes are drawn: one byte for 255 of
+256 bits. In integers, p to 64 bits, floor(2^64 p), is computed with an error interval that is refined until
+both ends agree (Ziv). This ends because e^r is irrational for every rational r other than 0 (Lambert). If all
+eight bytes agree (probability 2^-64 per bit) the comparison continues in Python, 64 more digits at a time.
 
-*Low bits.* Far below the scale the digits are nearly fair coins. With m of them, 2^m <= b/8, write G = 2^m h
-+ r. Draw h from the geometric distribution of scale b/2^m, as above, and r uniform among 2^m integers, and
+*Low bits.* Far below the scale the digits are nearly fair bits. With m of them, 2^m <= b/8, write G = 2^m h +
+r. Draw h from the geometric distribution of scale b/2^m, as above, and r uniform among 2^m integers, and
 accept with probability e^{-r/b} >= e^{-1/8}. The accepted value has P(x) proportional to e^{-2^m h/b}
 e^{-r/b} = e^{-x/b}. A Gaussian's acceptance test (below) includes this factor.
 
@@ -40,11 +39,11 @@ e^{-r/b} = e^{-x/b}. A Gaussian's acceptance test (below) includes this factor.
 Laplace distribution of scale t and accept it with probability exp(-(|x| - sigma^2/t)^2 / (2 sigma^2)). Then
 P(x accepted) is proportional to exp(-|x|/t - x^2/(2 sigma^2) + |x|/t - const) = exp(-x^2/(2 sigma^2)) const'.
 With low bits r the proposal has e^{-(|x| - r)/t} instead of e^{-|x|/t}, and e^{-r/t} is a further factor of
-the acceptance. The coin is U < p again. A float evaluation of p, with an error below 2^-49, decides when U,
+the acceptance. The test is U < p again. A float evaluation of p, with an error below 2^-49, decides when U,
 to 8 or 64 bits, is at least 2^-45 away from it. Otherwise (probability 2^-44 a draw) integers decide, on the
 same U. Error of the float: with d = |x| - sigma^2/t and a = d^2/(2 sigma^2), rounding changes a by at most
-(5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma; r/t <= 1/8 and the sum add (a + 1/2) 2^-53. Therefore p = e^-a
-changes by at most 4 * 2^-53. The exponential itself uses only +, -, *, / and is within 2^-50.
+(5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma. The term r/t <= 1/8 and the sum add (a + 1/2) 2^-53. Therefore p
+= e^-a changes by at most 4 * 2^-53. The exponential itself uses only +, -, *, / and is within 2^-50.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ class _Bytes:
 
 @lru_cache(maxsize=256)
 def _coins(scale: Fraction) -> tuple[tuple[Fraction, ...], NDArray[np.uint64]]:
-    """Return exponents 2^B/b, 2^0/b, .., 2^(B-1)/b of a geometric draw's coins, and their thresholds."""
+    """Return exponents 2^B/b, 2^0/b, .., 2^(B-1)/b of a geometric draw's bits, and their thresholds."""
     digits = max(0, math.ceil(4 * scale) - 1).bit_length()  # least B with 2^B >= 4 b
     exponents = (Fraction(2**digits) / scale, *(Fraction(2**i) / scale for i in range(digits)))
     table = np.array([_prefix(x, i > 0, _WORD) for i, x in enumerate(exponents)], np.uint64)

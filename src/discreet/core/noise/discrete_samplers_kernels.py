@@ -18,7 +18,7 @@ POSITION, INDEX, PHASE, VALUE, NEGATIVE, FORCED, LOW = 0, 1, 2, 3, 4, 5, 6
 STATE_WORDS = 7
 # reasons for returning
 DONE, NEED_BYTES, TIE, NEAR, OVERFLOW, OUTSIDE = 0, 1, 2, 3, 4, 5
-# phases: the sign; the event G >= 2^B; digit i at phase i + 1; the low bits, if any; the acceptance test
+# phases: the sign; the event G >= 2^B; digit i at phase i + 1; the low bits; the acceptance test
 SIGN, EVENT = -1, 0
 
 LARGEST = 1 << 61
@@ -61,6 +61,8 @@ def exact_draws(
 ) -> int:
     """Continue drawing into ``out`` from ``state``; return the reason for stopping.
 
+    Parameters
+    ----------
     data : random bytes, unused from index state[POSITION].
     thresholds : (1 + B,) floor(2^64 p) of the event G >= 2^B and of the digits 0..B-1.
     low_bits : uniform bits r below the digits; 0 to 64.

@@ -5,10 +5,13 @@ number of threads or processes, in any order, also after a resume, therefore giv
 distributions use only +, -, *, /, sqrt and comparisons (with a separate logarithm and inverse normal),
 because the last bit of libm differs between machines.
 
-Sources: Salmon et al. 2011 (Philox4x64-10), Blackman and Vigna 2021 (xoshiro256++), Wichura 1988
-(AS 241), Hormann 1993 (BTRS), Marsaglia and Tsang 2000 (gamma), fdlibm (logarithm).
+Sources:
 
-These streams are for simulation only. Noise that protects real users comes from
+* Salmon et al. 2011 (Philox4x64-10), Blackman and Vigna 2021 (xoshiro256++);
+* Wichura 1988 (AS 241), Hormann 1993 (BTRS), Marsaglia and Tsang 2000 (gamma);
+* fdlibm (logarithm).
+
+These streams are for simulation only. Noise for real users is drawn by
 :mod:`discreet.core.noise.discrete_samplers`.
 """
 
@@ -26,8 +29,8 @@ from discreet.core.compile import inlined, kernel
 
 # Roles: the second coordinate of an address. Never reuse a number.
 ROLE_ENVIRONMENT = 0  # i = episode
-ROLE_BATCH = 1  # i = first user of a sub-batch: environment by batches
-ROLE_POLICY = 2  # i = episode: actions of stochastic policies
+ROLE_BATCH = 1  # i = first user of a sub-batch: environment by batches.
+ROLE_POLICY = 2  # Here i = episode: actions of stochastic policies.
 ROLE_TIES = 3  # i = replan, j = sub-batch
 ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub-batch
 ROLE_AUDIT = 5

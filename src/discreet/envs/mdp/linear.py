@@ -1,8 +1,8 @@
 """Linear MDPs: P_h(s' | s, a) = phi(s, a)^T mu_h(s') and r_h(s, a) = phi(s, a)^T theta_h.
 
-Jin, Yang, Wang and Jordan 2020, assumption A. What the constructor certifies: the norms of phi
+Jin, Yang, Wang and Jordan 2020, assumption A. The constructor checks the norms of phi
 (:class:`~discreet.mechanisms.features.Features`), that every row phi^T mu_h is a distribution, and that every
-mean reward lies in [0, 1]. :meth:`LinearMDP.to_tabular` is the same MDP as a table.
+mean reward is in [0, 1]. :meth:`LinearMDP.to_tabular` is the same MDP as a table.
 """
 
 from __future__ import annotations

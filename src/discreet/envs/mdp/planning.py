@@ -14,7 +14,9 @@ Ints = NDArray[np.int64]
 
 
 def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
-    """Return V* (H + 1, S), Q* (H, S, A) and an optimal policy (H, S) of ``mdp``, by backward induction.
+    """Return ``V* (H + 1, S)``, ``Q* (H, S, A)`` and an optimal policy (H, S) of ``mdp``.
+
+    The method is backward induction.
 
     Exact except for rounding. Values are in units of reward, V*_h in [0, H - h]. The policy takes the first
     maximiser; Q* is -inf at inadmissible pairs.
@@ -28,7 +30,7 @@ def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
 
 
 def evaluate_policy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """Return V^pi (H + 1, S), V^pi[H] = 0, of a (H, S) or stochastic (H, S, A) policy in ``mdp``.
+    """Return ``V^pi (H + 1, S)``, V^pi[H] = 0, of a (H, S) or stochastic (H, S, A) policy in ``mdp``.
 
     Raises ``ValueError`` on a policy of another shape, or one that plays an inadmissible action.
     """
@@ -48,7 +50,7 @@ def policy_value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
 
 
 def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """Return d_h(s, a) = P(S_h = s, A_h = a), (H, S, A), of a policy in ``mdp``; every step sums to 1.
+    """Return ``d_h(s, a) = P(S_h = s, A_h = a)``, (H, S, A), of a policy in ``mdp``; steps sum to 1.
 
     policy : (H, S) int or (H, S, A) probabilities. Raises ``ValueError`` as :func:`evaluate_policy` does.
     """

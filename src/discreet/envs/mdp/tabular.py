@@ -271,7 +271,7 @@ class TabularMDP(Sized):
             stays = (np.diff(self.row_ptr)[at] == 1) & (self.successor[self.row_ptr[at]] == s)
             if not stays.all() or np.ptp(self.row_rewards[:, rows]) > 0 or self._random_reward(rows, at):
                 raise ValueError(
-                    f"terminal state {s}: must stay in itself with one constant reward under every action"
+                    f"terminal state {s}: must be absorbing, with one constant reward under every action"
                 )
         return tuple(found)
 
@@ -359,7 +359,7 @@ def _reward_table(
     probabilities: ArrayLike | None,
     sizes: tuple[int, int, int],
 ) -> tuple[Floats, bool, Floats | None]:
-    """Return the (T, S, A[, S][, M]) table, True if it is per successor, and the support if discrete.
+    """Return the ``(T, S, A[, S][, M])`` table, True if it is per successor, and the support if discrete.
 
     ``sizes``: the number of steps (1 while it is not known), S, A.
     """

@@ -17,8 +17,8 @@ random numbers at the same step. A stochastic policy takes one word per step fro
 Speed. Helpers that take arrays have no branches and no loops: Numba counts references (atomically)
 around every other call, which costs more than the draw. This is also why the body of ``flow`` is long.
 
-Source of the flow: users in one state move independently and are exchangeable, so their
-counts are multinomial; induct on the steps.
+Source of the flow: users in the same state move independently and are exchangeable, so their counts are
+multinomial; induct on the steps.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class World(NamedTuple):
     row_ptr: NDArray[np.int64]  # (T R + 2,)
     successor: NDArray[np.int64]  # (entries,)
     probability: NDArray[np.float64]  # (entries,)
-    ratio: NDArray[np.float64]  # (entries,) p_j / sum_{i >= j} p_i
-    threshold: NDArray[np.uint64]  # (entries,) of the alias column
+    ratio: NDArray[np.float64]  # (entries,) p_j / sum_{i >= j} p_i.
+    threshold: NDArray[np.uint64]  # (entries,) of the alias column.
     alias: NDArray[np.int64]  # (2 entries,) the two entries that share the alias column
     mean_reward: NDArray[np.float64]  # (T R,)
     reward_value: NDArray[np.float64]  # (T R,) or (entries,)
@@ -254,7 +254,7 @@ def flow(
     step_visits: NDArray[np.float64],
     work: NDArray[np.int64],
 ) -> None:
-    """Add the counts of ``n <= 1e10`` users of one policy, drawn from their exact joint distribution.
+    """Add the counts of ``n <= 1e10`` users with the same policy, drawn from their exact joint distribution.
 
     ``visits (T, R)``, ``transitions (T, R, S)``, ``reward_sums (T, R)``, T = H or 1 (pooled), and
     ``starts (S,)`` are added to; ``transitions`` may have no slot (T = 0): it is then left out.
@@ -302,7 +302,7 @@ def flow(
                 m = np.int64(step_visits[h, row]) if h >= 0 else users
                 if m == 0:
                     continue
-                # N(s, a, .) ~ Multinomial(m, P(. | s, a)), user by user or by conditional binomials:
+                # `N(s, a, .) ~ Multinomial(m, P(. | s, a))`, user by user or by conditional binomials:
                 # the choice looks only at m and k, so the distribution is the same.
                 i = h * move_stride + row if h >= 0 else row_ptr.shape[0] - 2
                 ptr, end = row_ptr[i], row_ptr[i + 1]

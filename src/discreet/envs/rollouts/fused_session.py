@@ -65,7 +65,7 @@ def handed_over(session: CountSession) -> SessionKernel:
     with session._call():
         session._check_open()
         if session._query.steered:
-            raise RuntimeError("kernel: group returns and cut rewards are not part of the fused simulation")
+            raise RuntimeError("kernel: the fused simulation has no group returns or clipped rewards")
         if session._plans or session._number or session._key is None or session._schedule.users is None:
             raise RuntimeError(
                 "kernel: only a fresh, seeded session with a known number of users can be fused"

@@ -28,7 +28,7 @@ def report_flow(
     world: World, n: int, stochastic: bool, policy_rows: Ints, probabilities: Floats, steps: int,
     share: float, state: Words, moves: Ints, bits: Ints, starts: Floats, step_visits: Floats, work: Ints,
 ) -> None:  # fmt: skip
-    """Overwrite moves (H, R, S) and bits (H, R, 2), the reported records of n users of one policy.
+    """Overwrite moves (H, R, S) and bits (H, R, 2), the reported records of n users with the same policy.
 
     ``bits`` counts rewards rounded at random to 0 or 1. ``starts (S,)`` is added to, ``step_visits
     (H, R)`` is overwritten with the visits of all users. ``work``: ``work_size`` int64.
@@ -42,7 +42,7 @@ def report_flow(
     here = work[: (steps + 1) * size].reshape((steps + 1, size))
     after = work[(steps + 1) * size : 2 * (steps + 1) * size].reshape((steps + 1, size))
     drawn = work[2 * (steps + 1) * size : 2 * (steps + 1) * size + size]
-    split = work[2 * (steps + 1) * size + size :]  # (R,) users of one place by row
+    split = work[2 * (steps + 1) * size + size :]  # (R,) users in the same state, by row
     moves[:] = 0
     bits[:] = 0
     step_visits[:] = 0.0

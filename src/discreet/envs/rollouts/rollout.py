@@ -55,7 +55,7 @@ def batch_counts(
     *,
     pooled: bool = False,
 ) -> dict[str, NDArray[np.float64]]:
-    """Draw the counts of ``n <= 1e10`` users of one policy from their exact joint distribution.
+    """Draw the counts of ``n <= 1e10`` users with the same policy from their exact joint distribution.
 
     The cost does not grow with n. Returns ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``,
     ``reward_sums (T, S, A)``, with T = 1 if ``pooled`` else H; ``step_visits (H, S, A)``; and

@@ -1,14 +1,17 @@
 """Sums that many simulated users submit to a session at once, for all trust models.
 
 A user's record is drawn from the true model. The user's message is a function of the record and of random
-numbers. Sums over n users of one policy have a joint distribution that is drawn without playing single users:
+numbers. Sums over n users with the same policy have a joint distribution that is drawn without playing single
+users:
 
 ====================  ================================  ===========================================
 trusted party         drawn here, exactly               added by the session
 ====================  ================================  ===========================================
 the server, or none   counts of the flow of n users     its noise
 a device, counters    counts of the flow                the sum of n devices' noise, exactly
+
 a device, reports     which records are reported        the reports' randomizers, exactly
+
 a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' random bits
 a shuffler, reports   which records are reported        the reports' randomizers
 ====================  ================================  ===========================================
@@ -67,7 +70,7 @@ __all__ = ["Crowd", "count_crowd", "crowd_of", "played_counts", "reports_of"]
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """One batch of simulated users of one policy.
+    """Batch of simulated users with the same policy.
 
     sums : argument of ``session.submit_sum``. starts : (S,) users by first state. visits : (H, R) number of
     users in each row at each step.

@@ -1,1 +1,1 @@
-"""Engines that are packages of their own: each module is imported only when its engine is asked for."""
+"""Engines that need extra packages: each module is imported only when its engine is opened."""

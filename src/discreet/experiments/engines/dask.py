@@ -1,4 +1,4 @@
-"""Dask: a scheduler that runs somewhere, and its workers (``pip install 'discreet[dask]'``)."""
+"""Engine on a running Dask scheduler and its workers (``pip install 'discreet[dask]'``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS = 10
 
 
 class _Dask(Engine):
-    """A client's executor."""
+    """Executor of a Dask client."""
 
     deaths = (BrokenExecutor, KilledWorker, CommClosedError)
 
@@ -45,7 +45,7 @@ class _Dask(Engine):
 
 
 def open_engine(address: str, workers: int | None) -> Engine:
-    """``HOST:PORT`` of a scheduler."""
+    """Connect to the scheduler at ``HOST:PORT``."""
     if not address:
         raise ValueError("engine = 'dask': must be dask://HOST:PORT, the address of a scheduler")
     try:

@@ -1,4 +1,4 @@
-"""Ray: a cluster, or one that is started on this machine (``pip install 'discreet[ray]'``)."""
+"""Engine on a Ray cluster, running or started on this machine (``pip install 'discreet[ray]'``)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = ["open_engine"]
 _DEATHS = (WorkerCrashedError, NodeDiedError, OutOfMemoryError, ObjectLostError)
 
 
-@ray.remote(max_retries=0)  # the seam counts the tries
+@ray.remote(max_retries=0)  # the queue of `engine.results` counts the tries
 def _called(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
 def _first(error: BaseException) -> str:
-    """Ray's errors are pages."""
+    """Return the first line of an error, because Ray's errors fill pages."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class _Task(Future[Any]):
-    """A task of a cluster; its own error is raised as on this machine."""
+    """Task of a cluster; its own error is raised as on this machine."""
 
     def __init__(self, task: Any) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class _Task(Future[Any]):
                 self.set_exception(error)
 
     def cancel(self) -> bool:
-        """Also on the cluster."""
+        """Cancel the task on the cluster too."""
         cancelled = super().cancel()
         if cancelled:
             with suppress(RayError, ConnectionError):
@@ -67,7 +67,7 @@ class _Task(Future[Any]):
 
 
 class _Executor(Executor):
-    """Tasks of a cluster as futures."""
+    """Executor that returns tasks of a cluster as futures."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         if named:
@@ -104,7 +104,10 @@ class _Ray(Engine):
 
 
 def open_engine(address: str, workers: int | None) -> Engine:
-    """``HOST:PORT`` of a cluster's client server; empty: ``RAY_ADDRESS``, or a cluster on this machine."""
+    """Connect to a cluster's client server at ``HOST:PORT``.
+
+    An empty address means ``RAY_ADDRESS``, or a cluster on this machine.
+    """
     try:
         ray.init(
             f"ray://{address}" if address else None, ignore_reinit_error=True, log_to_driver=False,

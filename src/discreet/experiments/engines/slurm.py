@@ -1,11 +1,11 @@
-"""SLURM, through submitit: a job a worker, each with its share of the runs.
+"""Engine on SLURM, through submitit: one job per worker, each with its share of the runs.
 
 Needs ``pip install 'discreet[slurm]'``.
 
-Jobs wait in a queue, so that all items are dealt at once, in as many jobs as there are workers. What jobs
-write of themselves lies under ``discreet-jobs`` in the folder in which the command is called, which all nodes
-must see. ``slurm://partition=short,timeout_min=60,mem_gb=4`` passes options on; ``cluster=local`` runs jobs
-as processes of this machine.
+Jobs wait in a queue, so all items are divided at once into as many jobs as workers. Log files of jobs are
+written to ``discreet-jobs`` in the current folder of the command; all nodes must see this folder.
+``slurm://partition=short,timeout_min=60,mem_gb=4`` passes options on; ``cluster=local`` runs jobs as
+processes of this machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _POLL = 0.5
 
 
 def _called(function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
-    """In a job: (did it end well?, what it gives or raises), since submitit keeps the text of errors only."""
+    """Run the function in a job; return (True, result) or (False, error).
+
+    The error is returned as a value because submitit keeps only the text of errors.
+    """
     try:
         return True, function(*args)
     except Exception as error:
@@ -39,12 +42,15 @@ def _called(function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
 
 
 def _given(job: submitit.Job[Any]) -> Any:
-    """What a job gives; raises what it raised, ``UncompletedJobError`` where it was killed or timed out."""
+    """Return the result of a job, or raise its error.
+
+    Raises ``UncompletedJobError`` if the job was killed or timed out.
+    """
     try:
         well, found = job.result()
     except FailedJobError as error:
         text = str(error)
-        if UncompletedJobError.__name__ in text:  # raised within the job when its time is over
+        if UncompletedJobError.__name__ in text:  # raised in the job when its time is over
             raise UncompletedJobError(f"job {job.job_id} ran out of its time") from None
         lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
         last = next((line for line in reversed(lines) if not line.startswith(("You can", "-", "See"))), "")
@@ -57,14 +63,14 @@ def _given(job: submitit.Job[Any]) -> Any:
 
 
 class _Job(Future[Any]):
-    """A job; who gives it up cancels it, running or not."""
+    """Future of a job; cancelling it cancels the job, running or not."""
 
     def __init__(self, job: submitit.Job[Any]) -> None:
         super().__init__()
         self.job = job
 
     def cancel(self) -> bool:
-        """Also in the queue."""
+        """Cancel the job in the queue too."""
         cancelled = super().cancel()
         if cancelled:
             self.job.cancel()
@@ -72,7 +78,7 @@ class _Job(Future[Any]):
 
 
 class _Executor(Executor):
-    """Jobs as futures: one thread looks which are done."""
+    """Executor that returns jobs as futures; one thread polls which are done."""
 
     def __init__(self, jobs: submitit.AutoExecutor) -> None:
         self._jobs, self._open = jobs, set[_Job]()
@@ -126,7 +132,10 @@ class _Slurm(Engine):
 
 
 def open_engine(options: str, workers: int | None) -> Engine:
-    """``KEY=VALUE,...`` of submitit's ``update_parameters``, and ``cluster=slurm | local``."""
+    """Open an executor.
+
+    options : ``KEY=VALUE,...`` of submitit's ``update_parameters``, and ``cluster=slurm | local``.
+    """
     given: dict[str, Any] = {}
     for part in filter(None, options.split(",")):
         name, equals, value = part.partition("=")
@@ -137,7 +146,7 @@ def open_engine(options: str, workers: int | None) -> Engine:
     try:
         jobs = submitit.AutoExecutor(folder=_FOLDER, cluster=cluster)
         jobs.update_parameters(**{"name": "discreet", "cpus_per_task": 1, **given})
-    except NameError as error:  # what submitit says to a parameter that it does not know
+    except NameError as error:  # from submitit: an unknown parameter
         raise ValueError(f"engine = 'slurm://{options}': {str(error).splitlines()[0]}") from None
     except (RuntimeError, ValueError, TypeError) as error:
         raise EngineError(f"engine = 'slurm://{options}': {error}") from None

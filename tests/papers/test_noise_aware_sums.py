@@ -5,7 +5,7 @@ import pytest
 
 import discreet as dr
 from discreet.experiments.simulate import Setup
-from discreet.learners.online.noise_aware_sums import NoiseAwareOnSums
+from papers.price_of_privacy.noise_aware_sums import NoiseAwareOnSums
 
 
 def test_without_noise_it_is_the_learner_inside() -> None:

@@ -1,0 +1,85 @@
+"""Two examples for the end of each command's help."""
+
+from __future__ import annotations
+
+__all__ = ["EXAMPLES", "examples_of"]
+
+EXAMPLES = {
+    "list": ("discreet list", "discreet list --json"),
+    "describe": ("discreet describe noise-aware", "discreet describe riverswim"),
+    "run": (
+        "discreet run --privatizer central --epsilon 1 --delta 1e-6 --seeds 2",
+        "discreet run --learner dp-ucbvi --privatizer central --epsilon 10 --set bonus_scale=0.1",
+    ),
+    "estimate": (
+        "discreet estimate --privatizer central --epsilon 1 --delta 1e-6",
+        "discreet estimate --schema SCHEMA.toml --users 30000 --epsilon 1 --delta 1e-6",
+    ),
+    "merge": ("discreet merge one two --out both", "discreet merge results-* --out all"),
+    "sweep": ("discreet sweep showcase.toml", "discreet sweep showcase.toml --list"),
+    "compare": ("discreet compare results/showcase", "discreet compare results/showcase --format markdown"),
+    "plot": ("discreet plot results/showcase", "discreet plot results/showcase --out regret.pdf"),
+    "schema": (
+        "discreet schema --init records",
+        "discreet schema --init people.parquet --out SCHEMA.toml",
+    ),
+    "prepare": (
+        "discreet prepare records --schema declaration.toml --out ward",
+        "discreet prepare records --decimal , --schema declaration.toml --out ward",
+    ),
+    "discretize": (
+        "discreet discretize estimate --schema P.toml --users 20000 --centres 20 --epsilon 1",
+        "discreet discretize fit records --schema P.toml --centres 20 --epsilon 1 --out fitted",
+    ),
+    "learn": (
+        "discreet learn people.parquet --schema SCHEMA.toml --epsilon 1 --delta 1e-6 --out policy",
+        "discreet learn people.parquet --schema SCHEMA.toml --epsilon 1 --learner dp-apvi --out policy",
+    ),
+    "dry-run": (
+        "discreet dry-run SCHEMA.toml --users 30000 --epsilon 1 --delta 1e-6 --out dry",
+        "discreet dry-run SCHEMA.toml --users 1000 --rho 0.5 --out dry",
+    ),
+    "replan": (
+        "discreet replan policy/release.parquet --unsupported behaviour --out careful",
+        "discreet replan policy/release.parquet --set support=6 --out other",
+    ),
+    "aggregate": (
+        "discreet aggregate --new-key run.key",
+        "discreet aggregate may.parquet --schema SCHEMA.toml --key run.key --out may.tally",
+    ),
+    "power": (
+        "discreet power --schema SCHEMA.toml --target-gain 0.1 --epsilon 3 --delta 1e-6",
+        "discreet power --schema SCHEMA.toml --world icu-sepsis --users 20000 --epsilon 3",
+    ),
+    "verify": ("discreet verify policy", "discreet verify policy --public-key officer.key.pub"),
+    "ledger": (
+        "discreet ledger",
+        "discreet ledger --dataset ward --limit 5 --delta 1e-6",
+    ),
+    "ledger recover": ("discreet ledger recover", "discreet ledger recover runs --finish"),
+    "simulate-data": (
+        "discreet simulate-data random --users 6000 --out people.parquet",
+        "discreet simulate-data icu-sepsis --policy expert --users 200000 --out icu.parquet",
+    ),
+    "keys": ("discreet keys new officer.key", "discreet keys show officer.key"),
+    "sign": (
+        "discreet sign policy --key officer.key",
+        "discreet sign policy --key officer.key --name Officer",
+    ),
+    "serve": ("discreet serve study.toml --check", "discreet serve study.toml --dry-run 1000 --stay 30"),
+    "shuffler": (
+        "discreet shuffler shuffle.toml --key",
+        "discreet shuffler shuffle.toml --service https://study.example --service-key KEY",
+    ),
+    "check-plugin": ("discreet check-plugin", "discreet check-plugin my_module"),
+    "audit": (
+        "discreet audit --privatizer central --epsilon 1 --delta 1e-6",
+        "discreet audit --all --epsilon 1 --out audits.md",
+    ),
+    "warmup": ("discreet warmup", "discreet warmup --json"),
+}
+
+
+def examples_of(name: str) -> str | None:
+    """Return the last lines of a command's help, or None for commands of other programs."""
+    return "\n\n".join(("Examples:", *EXAMPLES[name])) if name in EXAMPLES else None

@@ -1,0 +1,79 @@
+"""Commands and options of version 0.2.0 are answered with their new names; examples of every help parse."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import call
+from typer.main import get_command
+
+from discreet import cli
+from discreet.cli.examples import EXAMPLES, examples_of
+from discreet.cli.renamed import COMMANDS, MOVED, OPTIONS
+
+ALL: dict[str, Any] = dict(get_command(cli.app).commands)  # type: ignore[attr-defined]
+ALL |= {f"{group} {name}": one for group in ("ledger",) for name, one in ALL[group].commands.items()}
+
+
+@pytest.mark.parametrize("old", COMMANDS)
+def test_an_old_command_ends_with_the_new_one(old: str) -> None:
+    refused = call(old, "--schema", "S.toml", code=2)
+    assert refused.stdout == ""
+    assert refused.stderr == f"discreet {old} was renamed in 0.3.0: {COMMANDS[old]}\n"
+    for new in COMMANDS[old].split(", or "):
+        assert new.startswith("python -m ") or new.removeprefix("discreet ") in ALL
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("learn", "--algorithm", "apvi"), "--algorithm was renamed in 0.3.0: --learner"),
+        (("serve", "study.toml", "--rehearse", 5), "--rehearse was renamed in 0.3.0: --dry-run"),
+        (("learn", "--from-release", "a"), "--from-release: use discreet replan"),
+        (("learn", "--rewards=a.csv"), "--rewards: use discreet replan"),
+        (("learn", "--synthetic"), "--synthetic: use discreet dry-run"),
+        (("estimate", "--target-gain", 1), "--target-gain: use discreet power"),
+        (("replan", "a", "--world", "riverswim"), "--world: use discreet power"),
+        (("learn", "--share", 0.2), "--share: use discreet estimate"),
+        (("learn", "--first-seed", 2), "--first-seed: use discreet run"),
+    ],
+)
+def test_an_old_option_ends_with_the_new_one(words: tuple[Any, ...], said: str) -> None:
+    assert call(*words, code=2).stderr == f"discreet: {said}\n"
+
+
+def test_new_names_exist() -> None:
+    assert {one.removeprefix("discreet ") for one in MOVED.values()} <= set(ALL)
+    offered = {option for one in ALL.values() for param in one.params for option in param.opts}
+    assert set(OPTIONS.values()) <= offered
+    assert not offered & set(OPTIONS)
+
+
+def test_option_is_an_alias_of_set() -> None:
+    for name in ("--set", "--option"):
+        assert "must be KEY=VALUE" in call("run", name, "bonus_scale", code=2).stderr
+        assert "typo" in call("run", f"{name}=typo=1", code=2).stderr
+    assert "--option" not in call("run", "--help").stdout
+
+
+def test_options_of_the_ledger_stand_after_its_command(tmp_path: Path, own_ledger: Path) -> None:
+    assert "must be given after `recover`" in call("ledger", "--json", "recover", code=2).stderr
+    assert "0 found" in call("ledger", "recover", tmp_path).stdout
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_help_ends_with_two_examples_that_parse(name: str) -> None:
+    assert ALL[name].epilog == examples_of(name)
+    assert len(EXAMPLES[name]) == 2
+    for line in EXAMPLES[name]:
+        words = shlex.split(line)
+        assert words[: 1 + len(name.split())] == ["discreet", *name.split()]
+        ALL[name].make_context(name, words[1 + len(name.split()) :])
+
+
+def test_examples_are_of_commands_that_exist() -> None:
+    assert set(EXAMPLES) == set(ALL)
+    assert examples_of("papers list") is None
