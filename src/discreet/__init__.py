@@ -22,6 +22,23 @@ from typing import Any
 __version__ = "0.2.0"
 
 
+class PublicNameError(AttributeError):
+    """A package has no such public name. The message gives the new name of a name of version 0.2.0."""
+
+    def __init__(self, package: str, name: str) -> None:
+        super().__init__(package, name, name=name, obj=sys.modules[package])
+
+    def __str__(self) -> str:
+        # looked up when printed: an import of a submodule asks for its name, too, and ignores the error
+        from discreet.utils.renamed import renamed
+
+        package, name = self.args
+        new = renamed(f"{package}.{name}")
+        if new is None:
+            return f"module {package!r} has no attribute {name!r}"
+        return f"{package}.{name} was renamed in 0.3.0: {new}"
+
+
 def public_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose stub lists its public names.
 
@@ -39,13 +56,7 @@ def public_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 
     def load(name: str) -> Any:
         if name not in homes:
-            from discreet.utils.renamed import renamed
-
-            new = renamed(f"{package}.{name}")
-            said = f"module {package!r} has no attribute {name!r}"
-            if new is not None:
-                said = f"{package}.{name} was renamed in 0.3.0: {new}"
-            raise AttributeError(said, name=name, obj=module)
+            raise PublicNameError(package, name)
         home = homes[name]
         value = import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)
         setattr(module, name, value)

@@ -55,7 +55,7 @@ from discreet.pipeline import learn as pipeline
 from discreet.pipeline import learned_files as planning
 folder, schema = Path(sys.argv[1]), read_schema(Path(sys.argv[1]) / "schema.toml")
 STEPS = {
-    "release": (planning._Counts, "release"), "policy": (planning, "write_policy"),
+    "release": (planning._CountLearning, "release"), "policy": (planning, "write_policy"),
     "statement": (pipeline, "write_statement"), "name": (folders, "_sync"), "mark": (Ledger, "mark"),
 }
 for step in sys.argv[2:]:

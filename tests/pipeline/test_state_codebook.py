@@ -23,7 +23,7 @@ from discreet.ledger.ledger import BudgetError, Ledger
 from discreet.ledger.signatures import new_key, read_private_key
 from discreet.mechanisms.linear.per_user_means import GRID, PersonSums, guaranteed, noisy
 from discreet.pipeline.approve import sign
-from discreet.pipeline.codebook_sums import Asked
+from discreet.pipeline.codebook_sums import CodebookQuery
 from discreet.pipeline.state_codebook import budget_of, estimate_codebook, fit_codebook, verify_codebook
 from discreet.reports.codebook_page import write_codebook_pages
 
@@ -456,7 +456,7 @@ def test_people_at_the_limit_are_fitted_and_one_more_costs_nothing(
     Draws are beyond 12 sigma with probability below 2 exp(-72) each, of which there are four: 2.2e-31.
     """
     schema = read_prepare_config(declared, fitting=True).schema
-    sigma = Asked.of(schema, {"x": (-10.0, 10.0)}, None, number=2, bins=2).sums.sigma(0.5, 1)
+    sigma = CodebookQuery.of(schema, {"x": (-10.0, 10.0)}, None, number=2, bins=2).sums.sigma(0.5, 1)
     limit = 8 * (GRID + 1) + 12 * sigma
     monkeypatch.setattr("discreet.mechanisms.linear.per_user_means.MOST_UNITS", limit)
     monkeypatch.setattr(
@@ -780,7 +780,7 @@ def test_each_round_asks_by_what_was_released_alone(
         randomness=Seeded(7), anyway=True,
     )  # fmt: skip
     facts = json.loads((out / "codebook.json").read_text("utf-8"))
-    asked = Asked.read(facts["query"], facts["forecast"], facts["episodes_per_user"])
+    asked = CodebookQuery.read(facts["query"], facts["forecast"], facts["episodes_per_user"])
     centres = asked.read_start((out / "start.csv").read_text())
     released = asked.read_sums((out / "sums.csv").read_text())
     assert len(asked_by) == len(released) == 4

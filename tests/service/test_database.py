@@ -16,7 +16,7 @@ from serving import stopped as time
 from discreet.core.rng import Seeded
 from discreet.service import database as stores
 from discreet.service import release_worker as turns
-from discreet.service.database import Answer, Place, StaleWriter, Store, hashed
+from discreet.service.database import ReservationRequest, StaleWriter, Store, TicketMessage, hashed
 from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of, device_of
 from discreet.service.study_config import Study
 
@@ -42,7 +42,7 @@ def test_a_ticket_answers_once_and_the_same_message_gets_the_same_answer(tmp_pat
     study = a_study()
     store = begun(study, tmp_path / "a.db")
     first, other = store.new_tickets(2)
-    ask = Place(hashed(first))
+    ask = ReservationRequest(hashed(first))
     (plan,) = placed(store, [first])
     assert placed(store, [first]) == [plan]  # asked again: the same place
     admission = CentralAdmission(study.layout)
@@ -52,7 +52,7 @@ def test_a_ticket_answers_once_and_the_same_message_gets_the_same_answer(tmp_pat
     second = admission.answer(central(first, plan, 8))  # another message with her ticket
     stolen = admission.answer(central(other, plan, 7))  # her bytes with another ticket
     stranger = admission.answer(central("nobody", plan, 9))
-    found = store.admit([second, stolen, stranger, ask, Place(hashed("nobody"))], now, 60.0)
+    found = store.admit([second, stolen, stranger, ask, ReservationRequest(hashed("nobody"))], now, 60.0)
     assert [one.status for one in found] == ["spent", "replayed", "foreign", "spent", "foreign"]
     assert [one["came"] for one in store.plans()] == [1]
     assert len(store.messages(plan)) == 1
@@ -65,8 +65,12 @@ def test_who_has_no_place_is_not_counted_and_a_full_plan_takes_nobody(tmp_path: 
     admission = CentralAdmission(study.layout)
     early = admission.answer(central(one, 1, 1))
     assert store.admit([early], time.time(), 60.0)[0].status == "placeless"
-    assert store.admit([Place(hashed(one)), early], time.time(), 60.0)[1].status == "counted"
-    late = [Place(hashed(two)), admission.answer(central(two, 1, 2)), admission.answer(central(two, 9, 3))]
+    assert store.admit([ReservationRequest(hashed(one)), early], time.time(), 60.0)[1].status == "counted"
+    late = [
+        ReservationRequest(hashed(two)),
+        admission.answer(central(two, 1, 2)),
+        admission.answer(central(two, 9, 3)),
+    ]
     found = store.admit(late, time.time(), 60.0)  # release 0 is followed by one person
     assert [one.status for one in found] == ["full", "placeless", "late"]
 
@@ -89,17 +93,17 @@ def test_who_does_not_answer_in_time_is_absent_and_her_place_is_nobodys(tmp_path
     placed(store, [slow])
     assert store.expire(now + 59, None) == 0
     assert store.expire(now + 61, None) == 1
-    assert store.admit([Place(hashed(quick))], now + 62, 60.0)[0].status == "full"
+    assert store.admit([ReservationRequest(hashed(quick))], now + 62, 60.0)[0].status == "full"
     answer = CentralAdmission(study.layout).answer(central(slow, 1, 1))
     assert store.admit([answer], now + 62, 60.0)[0].status == "late"
     writer = a_writer(study, store)
     assert writer.step()
     assert json.loads(store.release(1)[0])["users"] == 1  # type: ignore[index]
     # the next plan is closed with nobody in it; who comes just before has no longer than it is open
-    (last,) = store.admit([Place(hashed(quick))], time.time() + 3590, 60.0, 3600.0)
+    (last,) = store.admit([ReservationRequest(hashed(quick))], time.time() + 3590, 60.0, 3600.0)
     assert last.status == "placed"
     assert 0.0 < last.seconds <= 10.0
-    assert store.expire(time.time() + 3601, 3600.0) == 1
+    assert store.mark_expired(time.time() + 3601, 3600.0) == 1
     assert writer.step()
 
 
@@ -111,8 +115,8 @@ def test_time_stands_still_while_nobody_holds_the_lease(tmp_path: Path) -> None:
     assert token == 1
     assert store.lease("two", now + 5, 10.0) is None  # it is held
     assert store.lease("two", now + 1010, 10.0) == 2  # the machine was off for 1 000 seconds
-    assert store.expire(now + 1010, 3600.0) == 0
-    assert store.expire(now + 1061, 3600.0) == 1
+    assert store.mark_expired(now + 1010, 3600.0) == 0
+    assert store.mark_expired(now + 1061, 3600.0) == 1
     assert not store.keep(1, now + 1011, 10.0)
     assert store.keep(2, now + 1011, 10.0)
 
@@ -200,7 +204,7 @@ def test_a_study_ends_after_its_people(tmp_path: Path) -> None:
         a_batch(study, store)
         assert writer.step()
     late = store.new_tickets(1)[0]
-    assert store.admit([Place(hashed(late))], time.time(), 60.0)[0].status == "over"
+    assert store.admit([ReservationRequest(hashed(late))], time.time(), 60.0)[0].status == "over"
     assert not writer.step()
 
 
@@ -222,10 +226,10 @@ def test_a_lease_that_ran_out_is_taken_anew_so_that_times_stand_still(tmp_path: 
     [ticket] = store.new_tickets(1)
     token = store.lease("one", now, 10.0)
     assert token is not None
-    store.admit([Place(hashed(ticket))], now, 60.0)
+    store.admit([ReservationRequest(hashed(ticket))], now, 60.0)
     assert not store.keep(token, now + 3600.0, 10.0)  # the machine was paused for an hour
     assert store.lease("one", now + 3600.0, 10.0) == token + 1
-    assert store.expire(now + 3600.0, 3600.0) == 0
+    assert store.mark_expired(now + 3600.0, 3600.0) == 0
 
 
 def test_other_databases_are_refused() -> None:

@@ -49,14 +49,14 @@ def test_a_lease_in_the_future_stops_nobody_and_takes_nobodys_time(tmp_path: Pat
     tickets = store.new_tickets(1)
     ahead = NOW + 3600.0
     assert store.lease("one", ahead, 5.0) == 1
-    store.admit([Place(hashed(tickets[0]))], ahead, 600.0)
+    store.admit([ReservationRequest(hashed(tickets[0]))], ahead, 600.0)
     assert store.lease("two", ahead + 4.0, 5.0) is None  # it is held
     assert store.lease("two", ahead - 4.0, 5.0) is None  # and whoever waited for the lock has an old time
     assert store.lease("two", NOW, 5.0) == 2  # killed, and the clock was set right
     count, due = store.waiting()
     assert (count, due) == (1, pytest.approx(NOW + 595.0))  # 600 s later, but for the lease
-    assert store.expire(NOW + 590.0, None) == 0
-    assert store.expire(NOW + 596.0, None) == 1
+    assert store.mark_expired(NOW + 590.0, None) == 0
+    assert store.mark_expired(NOW + 596.0, None) == 1
 
 
 def test_a_clock_that_is_set_back_under_a_holder_is_noticed(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_clock_that_is_set_back_under_a_holder_is_noticed(tmp_path: Path) -> N
     clock = [NOW + 3600.0]
     writer = Writer(a_study(), store, "one", lambda: clock[0])
     assert writer.hold()
-    store.admit([Place(hashed(store.new_tickets(1)[0]))], clock[0], 600.0)
+    store.admit([ReservationRequest(hashed(store.new_tickets(1)[0]))], clock[0], 600.0)
     clock[0] = NOW
     assert writer.hold()
     assert writer.token == 2

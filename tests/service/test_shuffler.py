@@ -16,7 +16,7 @@ import pytest
 from serving import a_key, a_study, over_http, same_plans, simulated
 from waiting import wait_until
 
-from discreet.device.http_client import Client, Place, Turned
+from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.service import database as stores
 from discreet.service.app import Door, Service, application
 from discreet.service.batch_sums import Batches, form_of_bytes
@@ -78,7 +78,7 @@ class Parties:
 
     def killed(self) -> None:
         """It dies, and another one goes on."""
-        self.forwarder.let_go()
+        self.forwarder.release_lease()
         self.shuffler.store.close()
         self.start()
 
@@ -98,11 +98,11 @@ class Parties:
         plans = {one["number"]: one for one in book["plans"]}
         for i, (ticket, place) in enumerate(zip(tickets[:free], placed, strict=False)):
             if answers(i):
-                message = Place(ticket, 60.0, plans[place.plan], book).message(*RECORD)
+                message = PlanReservation(ticket, 60.0, plans[place.plan], book).message(*RECORD)
                 answer = self.shuffler.admission.answer(dict(message.table))
                 assert [one.status for one in store.admit([answer], time.time(), 3600.0)] == ["counted"]
                 sent.append(answer.body)
-        assert store.expire(time.time() + 7200.0, None) == free - len(sent)
+        assert store.mark_expired(time.time() + 7200.0, None) == free - len(sent)
         return sent
 
     def turn(self) -> None:
@@ -140,7 +140,7 @@ def test_only_sums_reach_the_service_and_no_message_outlives_its_batch(parties: 
     numbers = [(int(one["number"]), int(one["users"])) for one in parties.shuffler.store.plans()]
     assert all(parties.shuffler.store.messages(number) == [] for number, _ in numbers)
     form = form_of_bytes(base64.b64decode(json.loads(parties.shuffler.shown[0])["content"]["form"]))
-    shuffler = Batches(parties.study, form.session).shuffler(1)
+    shuffler = ShuffledBatches(parties.study, form.session).shuffler(1)
     for number, users in numbers:  # plans of one batch: each message is to one of them
         shuffler.open(number, users)
         shuffler.receive_many(sent)
@@ -216,7 +216,7 @@ def test_of_two_shuffler_processes_one_is_heard(parties: Parties) -> None:
 
     def taken() -> None:
         parties.forwarder.before_commit = lambda: None
-        parties.shuffler.store.let_go(token, time.time() - 1)
+        parties.shuffler.store.release_lease(token, time.time() - 1)
         assert parties.shuffler.store.lease("another", time.time(), 5.0)
 
     parties.forwarder.before_commit = taken
@@ -334,7 +334,7 @@ def test_what_a_shuffler_refuses(parties: Parties) -> None:
     parties.adopted()
     admission = parties.shuffler.admission
     book = json.loads(parties.shuffler.shown[0])["content"]
-    sent = Place("t", 1.0, book["plans"][0], book).message(*RECORD).table
+    sent = PlanReservation("t", 1.0, book["plans"][0], book).message(*RECORD).table
     body = bytearray(base64.b64decode(sent["message"]))
     good = admission.answer(dict(sent))
     assert (good.plan, good.body) == (1, bytes(body))

@@ -35,7 +35,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -46,7 +46,7 @@ from discreet.accounting.noise_distributions.binomial import BinomialLaw
 from discreet.audit import local_output_law as audit_reports
 from discreet.audit import shuffle_likelihood as audit_shuffle
 from discreet.audit.noise_model import (  # fmt: skip
-    Asked,
+    AnsweredQuery,
     AuditQuery,
     Noise,
     Readings,
@@ -76,7 +76,8 @@ from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.query_queue import Response
 
 __all__ = [
-    "Bound", "Evidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",
+    "Bound", "BlackBoxEvidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless",
+    "epsilon_bound",
     "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
     "reactive", "respond",
 ]  # fmt: skip
@@ -326,7 +327,7 @@ class Transcript:
     plans: tuple[NDArray[Any], ...]
     message: Floats
     read: Readings | None = None
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[AnsweredQuery, ...] = ()
     measured: tuple[Measurement, ...] = ()
     contexts: tuple[Mapping[str, Any], ...] = ()
     cuts: tuple[float, ...] = ()
@@ -400,53 +401,77 @@ def play(
     query = learner.query(spec)
     session = start(query, learner.schedule(spec), randomness)
     state, user = learner.begin(spec, Seeded(0).keys.ties), 1
-    values: list[Floats] = []
-    public: list[Floats] = []
-    plans: list[NDArray[Any]] = []
-    contexts: list[Mapping[str, Any]] = []
-    cuts: list[float] = []
-    asked: list[Asked] = []
-    message, before, due = np.zeros(0), np.zeros(0), restart
-    releases: list[Release] = []
+    seen, due = _Seen(query), restart
+    message, before = np.zeros(0), np.zeros(0)
 
     def ask(question: Response) -> Estimate:
         found = session.answer(question)
-        asked.append(Asked(question, user - 1, found))
+        seen.asked.append(AnsweredQuery(question, user - 1, found))
         return found
 
     while user <= people.users:
         release = session.release()
-        if release.number and _is_new(public, release):
-            values.append(noisy_numbers(release, query))
-            releases.append(release)
+        seen.look_at(release)
         if release.number and due is not None and user > people.target:
             session, due = due(session), None
-            values.append(noisy_numbers(session.release(), query))
-        public.append(public_numbers(release))
+            seen.values.append(noisy_numbers(session.release(), query))
+        seen.public.append(public_numbers(release))
         plan, state = learner.plan(state, release, ask)
         encoder = session.begin(plan)
         for _ in range(plan.users):
             plan = session.open_plan if hasattr(session, "open_plan") else plan
             life = people.life(user, world, plan.policy)
             report = encoder(life, plan, SeededRng(randomness.keys.noise, user - 1))
-            plans.append(np.array(plan.policy))
-            contexts.append({name: np.array(array) for name, array in plan.context.items()})
-            cuts.append(float(getattr(session, "cut", 0.0)))
+            seen.follow(plan, float(getattr(session, "cut", 0.0)))
             if user == people.target:
-                message = _numbers(report.message)
-                answers = _numbers([one.answer.value for one in asked])
-                before = np.concatenate(
-                    [_numbers(values), _numbers(public), _numbers(plans), _numbers(contexts), answers]
-                )
+                message, before = _numbers(report.message), seen.everything()
             session.submit(report)
             user += 1
-    stds = [one.answer.law.std() for one in asked]
-    shown = np.concatenate([_numbers(public), _numbers(plans), _numbers(contexts), _numbers(stds)])
-    measured = tuple(one.measurement for one in releases if one.measurement is not None)
-    return Transcript(
-        np.array(values), shown, before, tuple(plans), message, readings(query, releases), tuple(asked),
-        measured, tuple(contexts), tuple(cuts),
-    )  # fmt: skip
+    return seen.transcript(message, before)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Everything that an adversary saw in one run so far."""
+
+    query: AuditQuery
+    values: list[Floats] = field(default_factory=list)
+    public: list[Floats] = field(default_factory=list)
+    plans: list[NDArray[Any]] = field(default_factory=list)
+    contexts: list[Mapping[str, Any]] = field(default_factory=list)
+    cuts: list[float] = field(default_factory=list)
+    asked: list[AnsweredQuery] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+
+    def look_at(self, release: Release) -> None:
+        """Add the noisy numbers of a release, if it is a new one."""
+        if release.number and _is_new(self.public, release):
+            self.values.append(noisy_numbers(release, self.query))
+            self.releases.append(release)
+
+    def follow(self, plan: Any, cut: float) -> None:
+        """Add the plan of one user, and the clipping threshold."""
+        self.plans.append(np.array(plan.policy))
+        self.contexts.append({name: np.array(array) for name, array in plan.context.items()})
+        self.cuts.append(cut)
+
+    def everything(self) -> Floats:
+        answers = _numbers([one.answer.value for one in self.asked])
+        return np.concatenate([_numbers(self.values), *self._shown(), answers])
+
+    def _shown(self) -> list[Floats]:
+        return [_numbers(self.public), _numbers(self.plans), _numbers(self.contexts)]
+
+    def transcript(self, message: Floats, before: Floats) -> Transcript:
+        """Return the run. before : everything at the target's message."""
+        stds = [one.answer.law.std() for one in self.asked]
+        shown = np.concatenate([*self._shown(), _numbers(stds)])
+        measured = tuple(one.measurement for one in self.releases if one.measurement is not None)
+        return Transcript(
+            np.array(self.values), shown, before, tuple(self.plans), message,
+            readings(self.query, self.releases), tuple(self.asked), measured, tuple(self.contexts),
+            tuple(self.cuts),
+        )  # fmt: skip
 
 
 def _is_new(public: Sequence[Floats], release: Release) -> bool:
@@ -661,7 +686,7 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 
 # ------------------------------------------------------------------------------------ the black box
 @dataclass(frozen=True)
-class Evidence:
+class BlackBoxEvidence:
     """Results of a black box. ``bounds``: the best of each statistic; claims are the guarantee's."""
 
     __repr__ = brief
@@ -748,7 +773,7 @@ def black_box(
     alarm: float = ALARM,
     people: Game | None = None,
     restart: Restart | None = None,
-) -> Evidence:
+) -> BlackBoxEvidence:
     """Return lower bounds on epsilon and mu from ``runs`` runs under each of two hypotheses.
 
     Parameters
@@ -783,7 +808,7 @@ def black_box(
         seen = 0 if name == "likelihood ratio" else cut // 2  # runs that fitted a score choose no threshold
         chosen, judged = [zero[seen:cut], one[seen:cut]], [zero[cut:], one[cut:]]
         bounds.append(bounds_of(name, chosen, judged, delta, alarm / len(scores), kinds))
-    return Evidence(guarantee, runs, alarm, tuple(bounds))
+    return BlackBoxEvidence(guarantee, runs, alarm, tuple(bounds))
 
 
 def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:

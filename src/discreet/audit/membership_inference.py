@@ -459,7 +459,7 @@ class _Game(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Bench:
+class _MembershipBench:
     """Test bench: runs of a learner on counts, through an ordinary session."""
 
     world: TabularMDP
@@ -510,7 +510,7 @@ class _Bench:
         return _Seen(actions.ravel().astype(np.float64), q.ravel(), numbers)
 
 
-def _play(bench: _Bench, game: _Game, inside: bool, runs: int, first: int) -> list[_Seen]:
+def _play(bench: _MembershipBench, game: _Game, inside: bool, runs: int, first: int) -> list[_Seen]:
     """Return runs of one kind; ``first`` numbers them, so that no two share random numbers."""
     out = []
     for run in range(first, first + runs):
@@ -537,7 +537,7 @@ def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
     return found
 
 
-def _likelihood(bench: _Bench, game: _Game, release: Release) -> Score:
+def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score:
     """Return ln of the ratio of densities, known others; without noise: which of the two it is."""
     assert game.others is not None
     assert game.outside is not None
@@ -561,7 +561,7 @@ def _likelihood(bench: _Bench, game: _Game, release: Release) -> Score:
     return ratio
 
 
-def _scales(bench: _Bench, release: Release) -> tuple[Floats, bool] | None:
+def _scales(bench: _MembershipBench, release: Release) -> tuple[Floats, bool] | None:
     """Return (cells,) b or sigma of the release's noise, and whether it is Laplace; None without noise."""
     laws = [release.estimates[name].law for name in bench.query.row_families]
     kinds = {law.family for law in laws}
@@ -574,7 +574,7 @@ def _scales(bench: _Bench, release: Release) -> tuple[Floats, bool] | None:
     return np.repeat(each, np.diff(bench.query.offsets)), laplace
 
 
-def _exchanges(bench: _Bench, release: Release) -> tuple[tuple[numerical.Coordinate, ...], ...]:
+def _exchanges(bench: _MembershipBench, release: Release) -> tuple[tuple[numerical.Coordinate, ...], ...]:
     """Return every way to exchange a user under Laplace noise, one record a step."""
     patterns, found = calibration.shift_patterns(bench.query, 1), _scales(bench, release)
     if patterns is None or found is None or not found[1]:
@@ -587,7 +587,7 @@ def _exchanges(bench: _Bench, release: Release) -> tuple[tuple[numerical.Coordin
     return calibration.exchanges(patterns, "laplace", scales)
 
 
-def _normal_ratio(bench: _Bench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
+def _normal_ratio(bench: _MembershipBench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
     """Return the score for unknown others, with sums taken as normal."""
     drawn = np.array([bench.cells(life) for life in bench.drawn(people, 2**40)])
     mean, centred = drawn.mean(axis=0), drawn - drawn.mean(axis=0)
@@ -663,11 +663,9 @@ def membership_attack(
     world : TabularMDP
         Small: a release has at most 20 000 cells (H S^2 A and some), since learners run 2 x games x
         (shadows + trials) times, some milliseconds each.
-    learner : OfflineLearner
-        APVI, DPAPVI.
+    learner : APVI, DPAPVI
     privatizer : NoPrivacy, or Central with Gaussian or Laplace noise
-    users : n, at least 2
-    behaviour : of the users; uniform by default
+    users, behaviour : n, at least 2; policy of the users, uniform by default
     target : "drawn" or "canary"
         x is a draw from the population in each game, or the rarest trajectory (:func:`rarest`). x' is another
         draw, or the most likely trajectory that shares no pair with the canary (:func:`most_likely`).
@@ -682,8 +680,7 @@ def membership_attack(
     Raises
     ------
     ValueError
-        On a value out of range, an MDP too large, or a privatizer whose release is not a sum with Gaussian or
-        Laplace noise.
+        On a value out of range, too large an MDP, or a release that is no sum with Gaussian or Laplace noise.
     """
     users, seed = checks.integer("users", users, 2), checks.integer("seed", seed, 0)
     checks.choice("target", target, get_args(Target))
@@ -691,25 +688,69 @@ def membership_attack(
     games = checks.integer("games", games, 4)
     shadows, trials = checks.integer("shadows", shadows, 1), checks.integer("trials", trials, 1)
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
-    rows = policy_rows(world.layout, uniform_policy(world) if behaviour is None else behaviour)
-    known = world.rewards if checks.flag("known_rewards", known_rewards) else None
-    spec = ProblemSpec(world.layout, users, known_rewards=None if known is None else np.array(known))
-    bench = _Bench(world, rows, learner, privatizer, spec, users, seed)
-    if bench.query.cells > _MOST_CELLS:
-        raise ValueError(
-            f"world: a release has {bench.query.cells} cells, must be at most {_MOST_CELLS} to be attacked"
-        )
+    bench = _bench(world, learner, privatizer, users, behaviour, known_rewards, seed)
     first = bench.release(bench.others(0) + bench.cells(bench.drawn(1, 0)[0]), 0)
     claim = first.guarantee if claim is None else claim
     if knows == "everything" and privatizer.trust == "none":
         shadows = trials = 1
-    release_score = None if knows == "everything" else _normal_ratio(bench, first)
-    found: dict[Adversary, dict[str, list[tuple[Floats, Floats]]]] = {name: {} for name in ADVERSARIES}
-    realised: list[float] = []
-    each = 2 * (shadows + trials)
-    for number in range(games):
-        game = _game(bench, target, knows, number)
-        at = 1 + number * each
+    played = _Games(bench, first, target, knows, shadows, trials)
+    rocs = played.play(games)
+    return AttackResult(
+        world.name, type(learner).__name__, type(privatizer).__name__, users, target, knows, games, shadows,
+        trials, seed, claim, max(played.realised, default=None), _exchanges(bench, first), alarm, rocs,
+    )  # fmt: skip
+
+
+def _bench(
+    world: TabularMDP, learner: OfflineLearner, privatizer: Privatizer, users: int,
+    behaviour: ArrayLike | PolicyRows | None, known_rewards: bool, seed: int,
+) -> _MembershipBench:  # fmt: skip
+    """Return the setting of all games; raise ``ValueError`` if its release has too many cells."""
+    rows = policy_rows(world.layout, uniform_policy(world) if behaviour is None else behaviour)
+    known = world.rewards if checks.flag("known_rewards", known_rewards) else None
+    spec = ProblemSpec(world.layout, users, known_rewards=None if known is None else np.array(known))
+    bench = _MembershipBench(world, rows, learner, privatizer, spec, users, seed)
+    if bench.query.cells > _MOST_CELLS:
+        raise ValueError(
+            f"world: a release has {bench.query.cells} cells, must be at most {_MOST_CELLS} to be attacked"
+        )
+    return bench
+
+
+class _Games:
+    """Games of one attack: each adversary's scores with and without the target."""
+
+    def __init__(
+        self, bench: _MembershipBench, first: Any, target: Target, knows: Knowledge, shadows: int, trials: int
+    ) -> None:
+        self.bench, self.first, self.target, self.knows = bench, first, target, knows
+        self.shadows, self.trials = shadows, trials
+        self.release_score = None if knows == "everything" else _normal_ratio(bench, first)
+        self.found: dict[Adversary, dict[str, list[tuple[Floats, Floats]]]] = {
+            name: {} for name in ADVERSARIES
+        }
+        self.realised: list[float] = []
+
+    def play(self, games: int) -> tuple[Roc, ...]:
+        """Play all games; return each adversary's curve, by its best score."""
+        for number in range(games):
+            self._add(number)
+        return tuple(
+            _judged(
+                adversary,
+                {
+                    name: (np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
+                    for name, pairs in self.found[adversary].items()
+                },
+            )
+            for adversary in ADVERSARIES
+        )
+
+    def _add(self, number: int) -> None:
+        """Play the number-th game."""
+        bench, shadows, trials = self.bench, self.shadows, self.trials
+        game = _game(bench, self.target, self.knows, number)
+        at = 1 + number * 2 * (shadows + trials)
         shadow = [_play(bench, game, kind, shadows, at + shadows * (1 - kind)) for kind in (True, False)]
         at += 2 * shadows
         trial = [_play(bench, game, kind, trials, at + trials * (1 - kind)) for kind in (True, False)]
@@ -717,32 +758,17 @@ def membership_attack(
             ones, zeros = (_stack(seen, adversary) for seen in trial)
             if adversary != "release":
                 scores = _learned(*(_stack(seen, adversary) for seen in shadow))
-            elif release_score is None:
-                scores = {"likelihood ratio": _likelihood(bench, game, first)}
+            elif self.release_score is None:
+                scores = {"likelihood ratio": _likelihood(bench, game, self.first)}
             else:
-                scores = {"normal likelihood ratio": release_score(game)}
+                scores = {"normal likelihood ratio": self.release_score(game)}
             for name, score in scores.items():
-                found[adversary].setdefault(name, []).append((score(ones), score(zeros)))
-        change = _change(bench, game, first)
-        realised += [] if change is None else [change]
-    rocs = tuple(
-        _judged(
-            adversary,
-            {
-                name: (np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
-                for name, pairs in found[adversary].items()
-            },
-        )
-        for adversary in ADVERSARIES
-    )
-    return AttackResult(
-        world.name, type(learner).__name__, type(privatizer).__name__, users, target, knows, games, shadows,
-        trials, seed, claim, max(realised, default=None),
-        _exchanges(bench, first), alarm, rocs,
-    )  # fmt: skip
+                self.found[adversary].setdefault(name, []).append((score(ones), score(zeros)))
+        change = _change(bench, game, self.first)
+        self.realised += [] if change is None else [change]
 
 
-def _game(bench: _Bench, target: Target, knows: Knowledge, number: int) -> _Game:
+def _game(bench: _MembershipBench, target: Target, knows: Knowledge, number: int) -> _Game:
     """Return the number-th target, its exchange and the other users; draws that no run uses."""
     if target == "canary":
         life = rarest(bench.world, bench.behaviour)
@@ -754,7 +780,7 @@ def _game(bench: _Bench, target: Target, knows: Knowledge, number: int) -> _Game
     return _Game(bench.cells(life), bench.cells(other), bench.others(2**41 + number))
 
 
-def _change(bench: _Bench, game: _Game, release: Release) -> float | None:
+def _change(bench: _MembershipBench, game: _Game, release: Release) -> float | None:
     """Return the exchange's change over the scales: l2 for Gaussian, l1 for Laplace noise."""
     scales = _scales(bench, release)
     if scales is None or game.outside is None:

@@ -24,7 +24,7 @@ from typing import Any
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.audit import black_box as core
 from discreet.audit import linear_games as audit_linear
-from discreet.audit.black_box import Evidence, Game, People, Restart, Start
+from discreet.audit.black_box import BlackBoxEvidence, Game, People, Restart, Start
 from discreet.audit.replay_audit import replay_box
 from discreet.audit.secure_noise import secure_box
 from discreet.audit.white_box import Identity, white_box
@@ -72,7 +72,7 @@ class Audit:
     privatizer: str
     learner: str
     guarantee: Guarantee
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[BlackBoxEvidence, ...]
     identities: tuple[Identity, ...]
     power: float | None
     runs: int
@@ -291,8 +291,8 @@ def audit_privatizer(
     seed : of all sessions
     alarm : in (0, 0.5], probability of a false alarm; half of it is the black box's
     layout : size of the white box; S = 6, A = 2, H = 20 by default; not for learners with linear features
-    restart : gets a session and returns its successor; by default, a session of the library is saved to a
-        file and restored, in the white box; a given one is tried in the long game too
+    restart : gets a session and returns its successor, in the white box and in the long game; by default, a
+        session of the library is saved to a file and restored, in the white box only
     names : of privatizer and learner, as shown
 
     Raises
@@ -302,59 +302,63 @@ def audit_privatizer(
     """
     runs, begin = checks.integer("runs", runs, 800), time.perf_counter()
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
-    if getattr(learner, "known_initial", False):
-        raise ValueError(
-            f"learner = {names[1] or learner!r}: must not explore in stages, whose people are more than an "
-            "audit plays; each of its batches is a session of the privatizer, which can be audited alone"
-        )
-    check_role("privatizer", privatizer, "privatizer")
-    if learner is not None:
-        check_role("learner", learner, "learner")
+    _check_audited(privatizer, learner, names[1])
     start = privatizer.start
     plays = learner or core.reactive(start)
     budget = getattr(privatizer, "budget", None)
     linear = audit_linear.game_of(plays, 16, budget, horizon=4)
     full = ProblemSpec(layout or Layout(6, 2, 20), 16) if linear is None else linear.spec
-    short_spec = _games(start, plays, budget)[1].spec
-    fixed, mechanisms, notes = as_asked(privatizer, plays, full, short_spec)
+    fixed, mechanisms, notes = as_asked(privatizer, plays, full, _games(start, plays, budget)[1].spec)
     asks, short, long = _games(fixed.start, plays, budget)
-    evidence = [
-        core.black_box(fixed.start, asks, runs, seed, alarm / 4, short),
-        core.black_box(fixed.start, plays, runs // 4, seed + 1, alarm / 8, long, restart),
-    ]
-    games = ["one release", "five releases"]
-    if linear is None:
-        unknown = core.endless(start)
-        if isinstance(unknown, str):
-            notes.append(f"No game with an unknown number of users: {unknown}")
-        else:
-            bits = evidence[0].guarantee.trust == "shuffle"
-            people = People(LONG, bits=bits)
-            evidence.append(core.black_box(start, unknown, runs // 4, seed + 2, alarm / 8, people))
-            games.append("unknown number of users")
+    games = {
+        "one release": core.black_box(fixed.start, asks, runs, seed, alarm / 4, short),
+        "five releases": core.black_box(fixed.start, plays, runs // 4, seed + 1, alarm / 8, long, restart),
+    }
+    guarantee = games["one release"].guarantee
+    unknown = None if linear is not None else core.endless(start)
+    if isinstance(unknown, str):
+        notes.append(f"No game with an unknown number of users: {unknown}")
+    elif unknown is not None:
+        people = People(LONG, bits=guarantee.trust == "shuffle")
+        found = core.black_box(start, unknown, runs // 4, seed + 2, alarm / 8, people)
+        games["unknown number of users"] = found
     power = core.half_scale_power(fixed.start, asks, short, runs, alarm / 4)
     again = restart or _restart(start, plays, short.spec)
-    identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 4, restart=again, budget=budget)
+    identities = _identities(start, plays, layout, again, seed, alarm, budget, unknown)
+    return Audit(
+        names[0] or repr(privatizer), names[1] or ("reactive counts" if learner is None else repr(learner)),
+        guarantee, tuple(games.values()), tuple(identities), power, runs, alarm,
+        time.perf_counter() - begin, short.spec.horizon, tuple(games), mechanisms, tuple(notes),
+    )  # fmt: skip
+
+
+def _identities(
+    start: Start, plays: Any, layout: Layout | None, restart: Restart | None, seed: int, alarm: float,
+    budget: Any, unknown: Any,
+) -> list[Identity]:  # fmt: skip
+    """Compare sessions with what they must equal: known noise, noise from a secure source, replays.
+
+    unknown : learner for an unknown number of users; a text or None without such a game
+    """
+    identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 4, restart=restart, budget=budget)
     identities += secure_box(start, plays, seed=seed, alarm=alarm / 8, budget=budget)
     identities.append(replay_box(start, plays, seed=seed, alarm=alarm / 16, budget=budget))
-    if len(games) == 3:
+    if unknown is not None and not isinstance(unknown, str):
         ended = replay_box(start, unknown, 48, seed, alarm / 16, budget)
         identities.append(dataclasses.replace(ended, name=f"{ended.name} (unknown number of users)"))
-    return Audit(
-        names[0] or repr(privatizer),
-        names[1] or ("reactive counts" if learner is None else repr(learner)),
-        evidence[0].guarantee,
-        tuple(evidence),
-        tuple(identities),
-        power,
-        runs,
-        alarm,
-        time.perf_counter() - begin,
-        short.spec.horizon,
-        tuple(games),
-        mechanisms,
-        tuple(notes),
-    )
+    return identities
+
+
+def _check_audited(privatizer: Any, learner: Any, name: str) -> None:
+    """Raise ``ValueError`` if an argument is not of its role, or the learner cannot be played."""
+    if getattr(learner, "known_initial", False):
+        raise ValueError(
+            f"learner = {name or learner!r}: must not explore in stages, whose people are more than an "
+            "audit plays; each of its batches is a session of the privatizer, which can be audited alone"
+        )
+    check_role("privatizer", privatizer, "privatizer")
+    if learner is not None:
+        check_role("learner", learner, "learner")
 
 
 # ------------------------------------------------------------------------------- the page's tables

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from discreet.data.row_batches import Progress, Source
     from discreet.data.schema import Schema
     from discreet.envs.mdp.tabular import TabularMDP
-    from discreet.ledger.ledger import Ledger, Totals
+    from discreet.ledger.ledger import Ledger, TotalCost
     from discreet.pipeline.learn import LearnConfig, LearnResult
     from discreet.pipeline.power_analysis import PublicMDP
-    from discreet.reports.rule_files import Rule
+    from discreet.reports.rule_files import StationaryRule
 
 
 SqlOption = Annotated[
@@ -363,7 +363,7 @@ def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
     )
 
 
-def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[Rule, ...]:
+def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[StationaryRule, ...]:
     """Read the rules that the policy is compared with, by the schema beside the release."""
     if not compare:
         return ()
@@ -375,7 +375,7 @@ def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[Rule, 
     return _rules(compare, read_schema(path))
 
 
-def _rules(compare: list[Path] | None, public: Schema) -> tuple[Rule, ...]:
+def _rules(compare: list[Path] | None, public: Schema) -> tuple[StationaryRule, ...]:
     """Read the rules that the policy is compared with, before anything is spent."""
     if not compare:
         return ()
@@ -1211,7 +1211,7 @@ def ledger(
 ledger_app.callback(epilog=examples_of("ledger"))(guarded(ledger))
 
 
-def _spent(totals: Totals) -> str:
+def _spent(totals: TotalCost) -> str:
     """Return a sentence on the total privacy loss of a population's releases."""
     from discreet.accounting.text.guarantee_sentences import up
 

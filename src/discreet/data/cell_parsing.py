@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from discreet.data.cell_texts import NOTHING, SENTINELS, positions
 from discreet.data.near_duplicate_ids import JOINT, folded
 from discreet.data.number_parsing import parsed
-from discreet.data.prepare_config import UNITS, Declaration, Time, Value
-from discreet.data.sources import EMPTY, MISSING, Broken, Place, TextFile, instead, whole_names
+from discreet.data.prepare_config import UNITS, ColumnValue, Declaration, Time
+from discreet.data.sources import EMPTY, MISSING, Broken, TableSource, TextFile, instead, whole_names
 from discreet.utils.system import optional as of_extra
 
 Flags = NDArray[np.bool_]
@@ -83,7 +83,7 @@ def stamp(time: Any) -> str:
 class Reader:
     """Reader of all sources, as a declaration specifies."""
 
-    def __init__(self, declaration: Declaration, places: Sequence[Place]) -> None:
+    def __init__(self, declaration: Declaration, places: Sequence[TableSource]) -> None:
         self.declaration, self.places = declaration, places
         self.offences = Offences()
         self.counts: Counter[str] = Counter()
@@ -95,7 +95,7 @@ class Reader:
         self.own = [self._columns(place) for place in places]
         self._check_columns()
 
-    def _columns(self, place: Place) -> list[str]:
+    def _columns(self, place: TableSource) -> list[str]:
         """Return the columns of a source that are read."""
         declared = self.declaration
         wanted = [*declared.user, *declared.episode, *declared.columns]
@@ -204,7 +204,7 @@ class Reader:
                     ],
                 )
 
-    def _watch(self, name: str, value: Value, found: Floats) -> None:
+    def _watch(self, name: str, value: ColumnValue, found: Floats) -> None:
         """Record the lowest number of a value without a declared range."""
         if value.categories is not None or value.within == "count" or value.low > -np.inf:
             return
@@ -214,10 +214,35 @@ class Reader:
         rest = found[~codes & ~np.isnan(found)]
         self._lows[name] = min(least, float(rest.min(initial=np.inf))), seen
 
-    def _table(self, number: int, place: Place, raw: pa.Table, first: int) -> pa.Table:
-        declared, size = self.declaration, raw.num_rows
+    def _table(self, number: int, place: TableSource, raw: pa.Table, first: int) -> pa.Table:
+        size = raw.num_rows
         cells = {name: flat(raw[name]) for name in raw.column_names}
-        bad, drop = np.zeros(size, bool), np.zeros(size, bool)
+        comma = isinstance(place, TextFile) and place.text.decimal == ","
+        rows = self._named_rows(place, cells, first, size)
+        dated = self._dated(list(cells))
+        begin, then = self._read_clock(rows, number, dated, comma)
+        for name, which, column in self._written_otherwise(cells):
+            rows.note(f"{name}: text of where, written otherwise", which, column)
+        columns = self._read_values(rows, comma)
+        table = pa.table(
+            {
+                "user": rows.user,
+                "episode": rows.episode,
+                "time": rows.stamps,
+                "begin": begin,
+                "then": then,
+                "dated": np.full(size, dated),
+                "place": np.full(size, number, np.int32),
+                "row": np.arange(first, first + size),
+                "bad": rows.bad,
+                **columns,
+            }
+        )
+        return table.filter(pa.array(~rows.drop)) if rows.drop.any() else table
+
+    def _named_rows(self, place: TableSource, cells: dict[str, Any], first: int, size: int) -> _Rows:
+        """Return the rows with their users and episodes; rows without a name are dropped."""
+        declared = self.declaration
         user = _joined([cells[name] for name in declared.user], declared)
         named = all(name in cells for name in declared.episode)
         if not declared.episode:
@@ -226,84 +251,94 @@ class Reader:
             episode = _joined([cells[name] for name in declared.episode], declared)
         else:
             episode = pa.nulls(size, pa.large_string())
-        stamps = np.full(size, NEVER)
-
-        def note(reason: str, which: Flags, column: str) -> None:
-            rows = np.flatnonzero(which)
-            if not len(rows):
-                return
-            bad[rows] = True
-            taken = pa.array(rows)
-            held = [None] * len(rows)
-            shown = cells[column].take(taken).to_pylist() if column in cells else held
-            self.offences.add(
-                reason,
-                zip(
-                    [place.name] * len(rows), (rows + first).tolist(), user.take(taken).to_pylist(),
-                    episode.take(taken).to_pylist(), stamps[rows].tolist(), [column] * len(rows), shown,
-                    strict=True,
-                ),
-            )  # fmt: skip
-
+        rows = _Rows(self.offences, place, cells, first, user, episode)
         empty = np.asarray(user.is_null().to_numpy(zero_copy_only=False))
-        note("person without a name", empty, declared.user[0])
-        drop |= empty
+        rows.note("person without a name", empty, declared.user[0])
+        rows.drop |= empty
         if declared.episode and named:
             empty = np.asarray(episode.is_null().to_numpy(zero_copy_only=False))
-            note("episode without a name", empty & ~drop, declared.episode[0])
-            drop |= empty
+            rows.note("episode without a name", empty & ~rows.drop, declared.episode[0])
+            rows.drop |= empty
+        return rows
+
+    def _read_clock(self, rows: _Rows, number: int, dated: bool, comma: bool) -> tuple[Ints, Floats]:
+        """Set the rows' times; return the begin of their episodes and the values of ``then``."""
+        declared, cells, size, name = self.declaration, rows.cells, len(rows.bad), rows.place.name
         time, begin = declared.time, np.full(size, NEVER)
-        comma = isinstance(place, TextFile) and place.text.decimal == ","
-        dated = self._dated(list(cells))
         if time is None:
-            stamps = (number << 40) + np.arange(first, first + size)  # sources in their order
+            rows.stamps = (number << 40) + np.arange(rows.first, rows.first + size)  # sources in their order
         elif dated:
-            stamps, fault = times(place.name, cells[time.column], time, False, comma, declared.empty)
+            rows.stamps, fault = times(name, cells[time.column], time, False, comma, declared.empty)
             if time.unreadable == "leave out":
                 self.counts["rows without a readable time, left out"] += int(np.count_nonzero(fault))
             else:
                 for code, said in WRONG.items():
-                    note(f"time that {said}", fault == code, time.column)
+                    rows.note(f"time that {said}", fault == code, time.column)
         if time is not None and declared.begin is not None and declared.begin in cells:
-            begin, fault = times(place.name, cells[declared.begin], time, True, comma, declared.empty)
+            begin, fault = times(name, cells[declared.begin], time, True, comma, declared.empty)
             for code, said in WRONG.items():
-                note(f"begin that {said}", fault == code, declared.begin)
+                rows.note(f"begin that {said}", fault == code, declared.begin)
         then = np.full(size, np.nan)
         if time is not None and time.then is not None and time.then in cells:
             then, unread = _number(time.then, cells[time.then], comma, declared.empty)
-            note(f"{time.then}: number that cannot be read", unread & dated, time.then)
-        columns: dict[str, Any] = {}
-        for name, which, column in self._written_otherwise(cells):
-            note(f"{name}: text of where, written otherwise", which, column)
+            rows.note(f"{time.then}: number that cannot be read", unread & dated, time.then)
+        return begin, then
+
+    def _read_values(self, rows: _Rows, comma: bool) -> dict[str, Floats]:
+        """Return the columns of the declared values."""
+        columns: dict[str, Floats] = {}
         for name, value in self.values.items():
-            found, wrong, outside = _value(value, cells, size, comma)
+            found, wrong, outside = _value(value, rows.cells, len(rows.bad), comma)
             if value.unreadable == "missing":
                 self.counts[f"{name}: cells that cannot be read, missing"] += int(wrong.sum())
             elif wrong.any():
                 reason = "number that cannot be read" if value.categories is None else "unknown category"
-                note(f"{name}: {reason}", wrong, value.column)
+                rows.note(f"{name}: {reason}", wrong, value.column)
             if value.outside == "missing":
                 self.counts[f"{name}: outside of its range, missing"] += int(outside.sum())
             elif outside.any():
-                note(f"{name}: outside of its range", outside, value.column)
+                rows.note(f"{name}: outside of its range", outside, value.column)
             self._watch(name, value, found)
             self.found[name] += int(np.count_nonzero(~np.isnan(found)))
             columns[f"v.{name}"] = found
-        table = pa.table(
-            {
-                "user": user,
-                "episode": episode,
-                "time": stamps,
-                "begin": begin,
-                "then": then,
-                "dated": np.full(size, dated),
-                "place": np.full(size, number, np.int32),
-                "row": np.arange(first, first + size),
-                "bad": bad,
-                **columns,
-            }
-        )
-        return table.filter(pa.array(~drop)) if drop.any() else table
+        return columns
+
+
+class _Rows:
+    """Table with a source's rows, and the marks that reading gives them."""
+
+    def __init__(
+        self,
+        offences: Offences,
+        place: TableSource,
+        cells: dict[str, Any],
+        first: int,
+        user: Any,
+        episode: Any,
+    ) -> None:
+        self.offences, self.place, self.cells, self.first = offences, place, cells, first
+        self.user, self.episode = user, episode
+        size = len(user)
+        self.bad, self.drop = np.zeros(size, bool), np.zeros(size, bool)
+        self.stamps: Ints = np.full(size, NEVER)
+
+    def note(self, reason: str, which: Flags, column: str) -> None:
+        """Mark rows as bad and add them to the offences."""
+        rows = np.flatnonzero(which)
+        if not len(rows):
+            return
+        self.bad[rows] = True
+        taken = pa.array(rows)
+        held = [None] * len(rows)
+        shown = self.cells[column].take(taken).to_pylist() if column in self.cells else held
+        self.offences.add(
+            reason,
+            zip(
+                [self.place.name] * len(rows), (rows + self.first).tolist(),
+                self.user.take(taken).to_pylist(), self.episode.take(taken).to_pylist(),
+                self.stamps[rows].tolist(), [column] * len(rows), shown, strict=True,
+            ),
+        )  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------- cells
@@ -385,7 +420,9 @@ def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
     return found | (positions(trimmed, more) >= 0) if more else found
 
 
-def _value(value: Value, cells: Mapping[str, Any], size: int, comma: bool) -> tuple[Floats, Flags, Flags]:
+def _value(
+    value: ColumnValue, cells: Mapping[str, Any], size: int, comma: bool
+) -> tuple[Floats, Flags, Flags]:
     """Return a value's column of a batch, and masks of unreadable cells and of cells outside the range."""
     nothing = np.zeros(size, bool)
     if value.column not in cells or any(name not in cells for name in value.where):
@@ -495,6 +532,11 @@ def times(
         raise Broken(
             f"{name}: {time.column!r} holds {kind}: must be times or text, or declare prepare.time.numbers"
         )
+    return _read_times(column, time, optional, empty)
+
+
+def _read_times(column: Any, time: Time, optional: bool, empty: Sequence[str]) -> tuple[Ints, Ints]:
+    """Return clock times and codes of faults of text, as :func:`times`; every text is read once."""
     text = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
     coded = text.dictionary_encode()
     words = coded.dictionary

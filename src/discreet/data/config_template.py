@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from discreet.data.schema import quoted
-from discreet.data.sources import Broken, Place, Text, TextFile, places_of
+from discreet.data.sources import Broken, TableSource, Text, TextFile, places_of
 
 __all__ = ["schema_template"]
 
@@ -121,7 +121,7 @@ def schema_template(
     return _declaration(columns, list(dict.fromkeys(left)))
 
 
-def _columns(place: Place) -> dict[str, str]:
+def _columns(place: TableSource) -> dict[str, str]:
     """Return names and known types of columns. A column at an end of a line of text may have no name."""
     names = place.names()
     if isinstance(place, TextFile):
@@ -273,20 +273,13 @@ def _declaration(columns: Mapping[str, str], left: Sequence[str]) -> str:
     rest = [name for name in columns if name not in taken]
     actions = _like("action", columns, taken)
 
-    def guess(found: Sequence[str]) -> str:
-        return quoted(found[0]) if found else '"FILL IN"'
-
-    def mark(found: Sequence[str]) -> str:
-        others = f"; or {', '.join(found[1:4])}?" if len(found) > 1 else ""
-        return f"   # guessed: confirm{others}" if found else ""
-
     lines = [
         _TOP.format(sizes=""),
         "[prepare]                    # how records become states, actions and rewards: docs/prepare.md",
         *([f"# Left out, since they number rows: {', '.join(left)}"] if left else []),
-        f"user = {guess(users)}{mark(users)}",
-        f"{'' if episodes else '# '}episode = {guess(episodes)}{mark(episodes)}",
-        f"time = {{ column = {guess(times)} }}{mark(times) or '   #'}; format, zone, numbers",
+        f"user = {_guess(users)}{_mark(users)}",
+        f"{'' if episodes else '# '}episode = {_guess(episodes)}{_mark(episodes)}",
+        f"time = {{ column = {_guess(times)} }}{_mark(times) or '   #'}; format, zone, numbers",
         'step = "FILL IN"             # as "4 hours"; left out: every row is a step',
         '# decision = "1 hour"        # with before = "action": the limit in steps without an action',
         'long = "refuse"              # episodes of more than `horizon` steps: "refuse", "cut", "end"',
@@ -297,17 +290,7 @@ def _declaration(columns: Mapping[str, str], left: Sequence[str]) -> str:
     for name in rest:
         value = _name(name, used)
         used[value] = name
-        lines += [
-            f"[prepare.values.{value}]     # {columns[name]}",
-            f"column = {quoted(name)}",
-            'within = "FILL IN"           # of several in one step: last, first, mean, min, max, sum, count',
-            '# range = [0, 0]             # what is possible; outside = "missing" or "refuse"',
-            '# before = "action"          # only readings before the first action of a step; needs decision',
-            "# carry = 0                  # steps for which a value stands in for missing ones",
-            'missing = "refuse"           # or "category", or { value = 0 }',
-            '# cuts = [0]                 # public cut points, or: categories = ["a", "b"]',
-            "",
-        ]
+        lines += _value_lines(value, name, columns[name])
     made = [value for value, name in used.items() if name not in actions]
     lines += [
         "[prepare.states]             # or rules, or a public codebook",
@@ -319,7 +302,7 @@ def _declaration(columns: Mapping[str, str], left: Sequence[str]) -> str:
         f"product = {json.dumps([value for value, name in used.items() if name in actions])}   # FILL IN",
         "",
         "[prepare.end]                # the outcome of an episode",
-        f"column = {guess(ends)}{mark(ends)}",
+        f"column = {_guess(ends)}{_mark(ends)}",
         'states = { "FILL IN" = "FILL IN" }   # text of the file = label of a terminal state',
         '# censored = ["transferred", ""]      # texts of people whose outcome is not known; "": none',
         "",
@@ -330,6 +313,29 @@ def _declaration(columns: Mapping[str, str], left: Sequence[str]) -> str:
     if rewards:
         lines.append(f"# perhaps of the column {rewards[0]}")
     return "\n".join(lines) + "\n" + _SOURCES
+
+
+def _guess(found: Sequence[str]) -> str:
+    return quoted(found[0]) if found else '"FILL IN"'
+
+
+def _mark(found: Sequence[str]) -> str:
+    others = f"; or {', '.join(found[1:4])}?" if len(found) > 1 else ""
+    return f"   # guessed: confirm{others}" if found else ""
+
+
+def _value_lines(value: str, column: str, kind: str) -> list[str]:
+    return [
+        f"[prepare.values.{value}]     # {kind}",
+        f"column = {quoted(column)}",
+        'within = "FILL IN"           # of several in one step: last, first, mean, min, max, sum, count',
+        '# range = [0, 0]             # what is possible; outside = "missing" or "refuse"',
+        '# before = "action"          # only readings before the first action of a step; needs decision',
+        "# carry = 0                  # steps for which a value stands in for missing ones",
+        'missing = "refuse"           # or "category", or { value = 0 }',
+        '# cuts = [0]                 # public cut points, or: categories = ["a", "b"]',
+        "",
+    ]
 
 
 def _name(column: str, used: Mapping[str, str]) -> str:

@@ -33,11 +33,11 @@ from discreet.core import checks
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import NEVER, Offences, Reader
 from discreet.data.near_duplicate_ids import Alike
-from discreet.data.prepare_config import Declaration, Partition, Value, read_prepare_config
+from discreet.data.prepare_config import ColumnValue, Declaration, Partition, read_prepare_config
 from discreet.data.remedies import remedy
 from discreet.data.row_batches import BATCH_ROWS, Progress, open_source
 from discreet.data.schema import Schema, quoted, read_schema, write_schema
-from discreet.data.sources import Place, Text, local_files, places_of
+from discreet.data.sources import TableSource, Text, local_files, places_of
 from discreet.data.validate import DataError, check, partition_of
 from discreet.ledger.owner_rules import NAME as RULE
 from discreet.ledger.owner_rules import check_dataset, rules_over
@@ -88,7 +88,7 @@ class Refused(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedFolder:
     """Folder that was made: ``rows.parquet``, ``schema.toml``, the declaration and its files.
 
     Counts and notes are PRIVATE, like the rows.
@@ -126,29 +126,25 @@ def prepare(
     memory: int = MEMORY,
     scratch: str | Path | None = None,
     progress: Progress | None = None,
-) -> Prepared:
+) -> PreparedFolder:
     """Make trajectory rows and a finished schema from records, as declared.
 
     Parameters
     ----------
     where, sql, reads, delimiter, decimal, encoding : as for :func:`discreet.data.row_batches.open_source`
-        Several files may have different columns. A file without the time column holds facts about users or
-        episodes.
+        Files may have different columns; one without the time column holds facts about users or episodes.
     declaration : Declaration, or the file that holds it
-    out : folder
-        Must not exist, or be empty.
-    offending : file, optional
-        File for offending rows (mode 0600); default ``OUT.offending.csv``.
+    out : folder that does not exist or is empty
+    offending : file for offending rows (mode 0600); default ``OUT.offending.csv``
     memory, scratch : bytes that a partition of the records may take, and the folder for temporary files (as
         large as the records), if there is more than one partition
     progress : callable, optional
 
     Raises
     ------
-    Refused
-        If records break the declaration; all of them are in the private file.
-    ValueError
-        If a file cannot be read, or lacks a column, or an argument is not allowed.
+    Refused, ValueError
+        If records break the declaration (all of them are in the private file); if a file cannot be read, or
+        lacks a column, or an argument is not allowed.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -157,43 +153,61 @@ def prepare(
     checks.integer("memory", memory, 1)
     declared = declaration if isinstance(declaration, Declaration) else read_prepare_config(declaration)
     places = places_of(where, Text(delimiter, decimal, encoding), sql, reads)
-    rules = rules_over(local_files(places))
-    for path, rule in rules.items():
-        check_dataset(path, rule, declared.schema.dataset)
-    if len(set(rules.values())) > 1:
-        raise ValueError(f"{next(iter(rules))}: the owner's rules for these records differ")
+    rule = _owner_rule(places, declared.schema.dataset)
     reader = Reader(declared, places)
     maker = Maker(declared, reader)
     with aside(out) as hidden:
-        for path in [*rules][:1]:  # the rows stay under it
-            shutil.copyfile(path, hidden / RULE)
-        with _writer(hidden / ROWS) as writer:
-            for table in parts(reader, memory, scratch, progress):
-                made = maker(table)
-                if made is not None:
-                    writer.write_table(made.cast(_COLUMNS))
+        if rule is not None:  # the rows stay under it
+            shutil.copyfile(rule, hidden / RULE)
+        _write_rows(hidden / ROWS, map(maker, parts(reader, memory, scratch, progress)))
         if reader.offences.counts:
             refuse(reader.offences, private)
         maker.refuse_late()
         if not maker.people:
             raise ValueError("records: must hold a row of at least one user")
-        write_schema(declared.schema, hidden / SCHEMA)
-        _say_origin(hidden / SCHEMA, declared)
-        (hidden / DECLARATION).write_text(declared.text, "utf-8")
-        for path in declared.files:
-            shutil.copyfile(path, hidden / path.name)
         counts = {**reader.counts, **maker.counts}
         counts = {name: int(count) for name, count in counts.items() if count}
-        text = json.dumps(counts, indent=2, ensure_ascii=False) + "\n"
-        write_aside(hidden / COUNTS, text.encode(), 0o600)
-        schema = read_schema(hidden / SCHEMA)
-        try:
-            check(open_source(hidden / ROWS, schema), progress=progress)
-        except DataError as error:
-            raise ValueError(f"the prepared rows break their own schema, nothing was kept: {error}") from None
+        schema = _write_documents(hidden, declared, counts)
+        _check_rows(hidden / ROWS, schema, progress)
     maker.warn()
     notes = (*_rule_of_ends(declared), *_censored_ends(maker, schema))
-    return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
+    return PreparedFolder(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
+
+
+def _write_rows(path: Path, tables: Iterable[pa.Table | None]) -> None:
+    with _writer(path) as writer:
+        for table in tables:
+            if table is not None:
+                writer.write_table(table.cast(_COLUMNS))
+
+
+def _check_rows(path: Path, schema: Schema, progress: Progress | None) -> None:
+    try:
+        check(open_source(path, schema), progress=progress)
+    except DataError as error:
+        raise ValueError(f"the prepared rows break their own schema, nothing was kept: {error}") from None
+
+
+def _owner_rule(places: Sequence[TableSource], dataset: str) -> Path | None:
+    """Return a file with the owner's rule over the records; raise ``ValueError`` if rules differ."""
+    rules = rules_over(local_files(places))
+    for path, rule in rules.items():
+        check_dataset(path, rule, dataset)
+    if len(set(rules.values())) > 1:
+        raise ValueError(f"{next(iter(rules))}: the owner's rules for these records differ")
+    return next(iter(rules), None)
+
+
+def _write_documents(folder: Path, declared: Declaration, counts: Mapping[str, int]) -> Schema:
+    """Write schema, declaration and counts beside the rows. Return the schema that was written."""
+    write_schema(declared.schema, folder / SCHEMA)
+    _say_origin(folder / SCHEMA, declared)
+    (folder / DECLARATION).write_text(declared.text, "utf-8")
+    for path in declared.files:
+        shutil.copyfile(path, folder / path.name)
+    text = json.dumps(counts, indent=2, ensure_ascii=False) + "\n"
+    write_aside(folder / COUNTS, text.encode(), 0o600)
+    return read_schema(folder / SCHEMA)
 
 
 def _rule_of_ends(declared: Declaration) -> Iterator[str]:
@@ -320,7 +334,7 @@ class Maker:
     def __init__(self, declared: Declaration, reader: Reader) -> None:
         self.declared, self.reader = declared, reader
         self.offences: Offences = reader.offences
-        self.places: Sequence[Place] = reader.places
+        self.places: Sequence[TableSource] = reader.places
         self.alike = Alike()
         self.counts: Counter[str] = Counter()
         self.people = self.episodes = self.steps = self.acted_steps = self.censored = 0
@@ -510,7 +524,7 @@ class Maker:
     def _begins(self, first: Ints) -> Ints:
         """Return the start times of episodes, by the declared column; their first row if it is an offence."""
         column = _plain(self.table, "begin")
-        value = Value("begin", str(self.declared.begin), of="episode", within="same")
+        value = ColumnValue("begin", str(self.declared.begin), of="episode", within="same")
         found = self._fact(value, np.where(column == NEVER, np.nan, column.astype(np.float64)))
         gone = np.isnan(found)
         self._note_episodes("episode without a begin", np.flatnonzero(gone & self.dated), value.column)
@@ -550,7 +564,7 @@ class Maker:
                 own = np.where(there, -1, _NONE)
             self.first = np.minimum(self.first, own)
 
-    def _found(self, value: Value, order: Ints, cell: Ints) -> tuple[Floats, Floats]:
+    def _found(self, value: ColumnValue, order: Ints, cell: Ints) -> tuple[Floats, Floats]:
         """Return (cells,) values of steps, and (cells,) values of all rows that later steps may carry on."""
         column, size = _plain(self.table, f"v.{value.name}")[order], int(self.start[-1])
 
@@ -578,7 +592,7 @@ class Maker:
         more[np.setdiff1d(np.arange(size), cell[~early])] = False  # all of their rows are early
         return found, np.where(more, gathered(more[cell]), found)
 
-    def _watch_late(self, value: Value, column: Floats, found: Floats, cell: Ints) -> None:
+    def _watch_late(self, value: ColumnValue, column: Floats, found: Floats, cell: Ints) -> None:
         """Mark the cells of a state's value with a reading later than the step's first action."""
         if self.declared.step is None or value.lag or value not in self.declared.states.reads:
             return
@@ -600,7 +614,7 @@ class Maker:
         return gone & (source >= begin) & (here - source <= carry), source
 
     # ------------------------------------------------------------------------------------- values
-    def _fact(self, value: Value, column: Floats) -> Floats:
+    def _fact(self, value: ColumnValue, column: Floats) -> Floats:
         """Return (episodes,) one value each, from rows with a time and facts of the episode or its user."""
         which = self.order[~np.isnan(column[self.order])]
         group = self.episode[which]
@@ -617,7 +631,7 @@ class Maker:
         return self._gathered(value, column[which], group, self.moment[which], which, len(self.owner))
 
     def _gathered(
-        self, value: Value, column: Floats, group: Ints, time: Ints, rows: Ints, size: int
+        self, value: ColumnValue, column: Floats, group: Ints, time: Ints, rows: Ints, size: int
     ) -> Floats:
         """Return (size,) one value per group; ``column``, ``rows`` are in the order of group and time."""
         good = ~np.isnan(column)
@@ -645,7 +659,7 @@ class Maker:
             self._at_one_time(value, x, group, time, rows, at, out)
         return out
 
-    def _note_facts(self, reason: str, rows: Ints, group: Ints, value: Value) -> None:
+    def _note_facts(self, reason: str, rows: Ints, group: Ints, value: ColumnValue) -> None:
         """Note rows that may include facts of a user who has several episodes."""
         column = _plain(self.table, f"v.{value.name}") if value.name in self.reader.values else None
         own = self.episode[rows] >= 0
@@ -656,7 +670,7 @@ class Maker:
         self._note_episodes(reason, group[~own], value.column)
 
     def _at_one_time(
-        self, value: Value, x: Floats, group: Ints, time: Ints, rows: Ints, at: Ints, out: Floats
+        self, value: ColumnValue, x: Floats, group: Ints, time: Ints, rows: Ints, at: Ints, out: Floats
     ) -> None:
         """Set the first or last value of each group; the tie rule combines several at that one time."""
         change = np.concatenate([[True], (group[1:] != group[:-1]) | (time[1:] != time[:-1])])
@@ -685,7 +699,7 @@ class Maker:
                 )  # fmt: skip
                 self._note_episodes(f"{value.name}: two values at one time", at[clash][~good], value.column)
 
-    def _filled(self, value: Value, found: Floats, whole: Floats) -> Floats:
+    def _filled(self, value: ColumnValue, found: Floats, whole: Floats) -> Floats:
         """Return (cells,) values: lagged, carried on from ``whole``, then the constant if missing."""
         if value.lag:
             source = np.arange(len(found)) - value.lag

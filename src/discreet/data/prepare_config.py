@@ -120,7 +120,7 @@ class Time:
 
 
 @dataclass(frozen=True)
-class Value:
+class ColumnValue:
     """One number or category for every step, made of the cells of one column.
 
     Parameters
@@ -194,15 +194,15 @@ class Partition:
     __repr__ = brief
 
     labels: tuple[str, ...]
-    reads: tuple[Value, ...]
-    product: tuple[Value, ...] | None = None
+    reads: tuple[ColumnValue, ...]
+    product: tuple[ColumnValue, ...] | None = None
     rules: tuple[Condition | None, ...] | None = None
     centres: Floats | None = None
     shift: Floats | None = None
     scale: Floats | None = None
 
     @property
-    def needs(self) -> tuple[Value, ...]:
+    def needs(self) -> tuple[ColumnValue, ...]:
         """Values that must not be missing if an index is needed."""
         if self.rules is None:
             return self.reads
@@ -262,8 +262,8 @@ class Declaration:
     step : microseconds, None: every row is a step; begin : column of an episode's time 0, None: its first row
     before, duplicates, long : treatment of rows before it, of equal rows, of steps after the last
     values : by name; states, actions : Partition
-    end : Value of an episode's outcome, with terminal labels; end_missing : the label of no outcome, None
-        refuses
+    end : ColumnValue of an episode's outcome, with terminal labels; end_missing : the label of no outcome,
+        None refuses
     reward : name of a value, or None; on : reward on arrival at a label
     ruled : whether the schema's ``outcomes`` were made of ``on``, which pays at ends only
     decision : microseconds after the start of a step at which a step without an action counts as decided,
@@ -284,10 +284,10 @@ class Declaration:
     before: str
     duplicates: str
     long: str
-    values: Mapping[str, Value]
+    values: Mapping[str, ColumnValue]
     states: Partition
     actions: Partition
-    end: Value | None
+    end: ColumnValue | None
     end_states: tuple[int, ...]
     end_missing: int | None
     reward: str | None
@@ -347,18 +347,7 @@ def parse_declaration(
 ) -> Declaration:
     """Return the declaration in a parsed TOML document; files that it names are looked up in ``folder``."""
     folder = Path(folder)
-    if "prepare" not in content:
-        raise ValueError("prepare is missing: must be a section [prepare] that says how records are prepared")
-    asked = table_of("prepare", content["prepare"])
-    check_keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
-    for key in _MADE:
-        if key in content:
-            raise ValueError(f"{key}: must be left out, [prepare] makes it")
-    if "groups" in content:
-        raise ValueError(
-            "groups: must be left out, [prepare] makes no column of groups; add the column to the prepared "
-            "rows, and [groups] to their schema"
-        )
+    asked = _section(content)
     empty = _texts("prepare.empty", asked["empty"]) if "empty" in asked else ()
     values = {
         name: _value(name, one, "step" in asked, empty)
@@ -377,29 +366,12 @@ def parse_declaration(
     twice = sorted({label for label in end_labels if label in states.labels})
     if twice:
         raise ValueError(f"prepare.end.states: {twice[0]!r} is a state already: must be another label")
-    plain = {key: value for key, value in content.items() if key != "prepare"}
-    given = plain.get("actions", {})
-    check_keys("actions.", table_of("actions", given), ("mask",), ())
-    plain["states"] = {"labels": list(labels)}
-    plain["actions"] = {"labels": list(actions.labels), **given}
-    plain["terminal"] = _terminal(plain.get("terminal", []), end_labels)
-    if not _listed(plain["terminal"]):
-        del plain["terminal"]
-    if censored:
-        if "censored" in plain:
-            raise ValueError("censored: must be left out if prepare.end.censored names the state")
-        plain["censored"] = CENSORED
+    plain = _schema_content(content, labels, actions.labels, end_labels, censored)
     ruled = _rule_of_ends(asked.get("reward"), plain)
     schema = parse_schema({**plain, **ruled}, folder)
     reward, on = _reward(asked.get("reward"), values, labels, schema, plain)
     folded = checks.choice("prepare.names", asked.get("names", "as written"), ("as written", "folded"))
-    time = _time(asked["time"]) if "time" in asked else None
-    step = _length("prepare.step", asked["step"]) if "step" in asked else None
-    if step is not None and time is None:
-        raise ValueError("prepare.step: must be given with prepare.time")
-    begin = None if "begin" not in asked else text_of("prepare.begin", asked["begin"])
-    if begin is not None and step is None:
-        raise ValueError("prepare.begin: must be given with prepare.step")
+    time, step, begin = _clock(asked)
     decision = _decision(asked, values, actions, step)
     long = checks.choice("prepare.long", asked.get("long", "refuse"), ("refuse", "cut", "end"))
     if long == "end" and end is None:
@@ -411,37 +383,70 @@ def parse_declaration(
         named = [("person", user), ("episode", episode), ("time", clock)]
         told = _told([*named, ("begin", () if begin is None else (begin,))], values, end)
         schema = replace(schema, declared={**schema.declared, "columns": told})
+    before = checks.choice("prepare.before", asked.get("before", "refuse"), ("refuse", "leave out"))
+    twins = checks.choice("prepare.duplicates", asked.get("duplicates", "remove"), ("remove", "refuse"))
     return Declaration(
-        schema=schema,
-        user=user,
-        episode=episode,
-        folded=folded == "folded",
-        time=time,
-        step=step,
-        begin=begin,
-        before=checks.choice("prepare.before", asked.get("before", "refuse"), ("refuse", "leave out")),
-        duplicates=checks.choice(
-            "prepare.duplicates", asked.get("duplicates", "remove"), ("remove", "refuse")
-        ),
-        long=long,
-        values=values,
-        states=states,
-        actions=actions,
-        end=end,
-        end_states=tuple(range(len(states.labels), len(labels))),
-        end_missing=end_missing,
-        reward=reward,
-        on=on,
-        empty=empty,
-        decision=decision,
-        strict=checks.flag("prepare.strict", asked.get("strict", False)),
-        ruled=bool(ruled),
-        files=tuple(files),
-        text=text,
-    )
+        schema=schema, user=user, episode=episode, folded=folded == "folded", time=time, step=step,
+        begin=begin, before=before, duplicates=twins, long=long, values=values, states=states,
+        actions=actions, end=end, end_states=tuple(range(len(states.labels), len(labels))),
+        end_missing=end_missing, reward=reward, on=on, empty=empty, decision=decision,
+        strict=checks.flag("prepare.strict", asked.get("strict", False)), ruled=bool(ruled),
+        files=tuple(files), text=text,
+    )  # fmt: skip
 
 
-def _told(named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, Value], end: Value | None) -> str:
+def _section(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the section [prepare]; raise ``ValueError`` on keys of a schema that it makes itself."""
+    if "prepare" not in content:
+        raise ValueError("prepare is missing: must be a section [prepare] that says how records are prepared")
+    asked = table_of("prepare", content["prepare"])
+    check_keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
+    for key in _MADE:
+        if key in content:
+            raise ValueError(f"{key}: must be left out, [prepare] makes it")
+    if "groups" in content:
+        raise ValueError(
+            "groups: must be left out, [prepare] makes no column of groups; add the column to the prepared "
+            "rows, and [groups] to their schema"
+        )
+    return asked
+
+
+def _schema_content(
+    content: Mapping[str, Any], states: Sequence[str], actions: Sequence[str], ends: Sequence[str],
+    censored: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the schema's document, without rewards that follow from the declaration."""
+    plain = {key: value for key, value in content.items() if key != "prepare"}
+    given = plain.get("actions", {})
+    check_keys("actions.", table_of("actions", given), ("mask",), ())
+    plain["states"] = {"labels": list(states)}
+    plain["actions"] = {"labels": list(actions), **given}
+    plain["terminal"] = _terminal(plain.get("terminal", []), ends)
+    if not _listed(plain["terminal"]):
+        del plain["terminal"]
+    if censored:
+        if "censored" in plain:
+            raise ValueError("censored: must be left out if prepare.end.censored names the state")
+        plain["censored"] = CENSORED
+    return plain
+
+
+def _clock(asked: Mapping[str, Any]) -> tuple[Time | None, int | None, str | None]:
+    """Return time, step and begin."""
+    time = _time(asked["time"]) if "time" in asked else None
+    step = _length("prepare.step", asked["step"]) if "step" in asked else None
+    if step is not None and time is None:
+        raise ValueError("prepare.step: must be given with prepare.time")
+    begin = None if "begin" not in asked else text_of("prepare.begin", asked["begin"])
+    if begin is not None and step is None:
+        raise ValueError("prepare.begin: must be given with prepare.step")
+    return time, step, begin
+
+
+def _told(
+    named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, ColumnValue], end: ColumnValue | None
+) -> str:
     """Return a line for readers with the columns of the records that identify a user."""
     parts = [f"{what}: {', '.join(columns)}" for what, columns in named if columns]
     for one in (*values.values(), *([] if end is None else [end])):
@@ -506,7 +511,7 @@ def _time(value: Any) -> Time:
 
 
 def _decision(
-    asked: Mapping[str, Any], values: Mapping[str, Value], actions: Partition, step: int | None
+    asked: Mapping[str, Any], values: Mapping[str, ColumnValue], actions: Partition, step: int | None
 ) -> int | None:
     """Check what values with ``before = "action"`` need, and return the declared time of a decision."""
     early = [value for value in values.values() if value.before is not None]
@@ -561,7 +566,7 @@ _VALUE = (
 )  # fmt: skip
 
 
-def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Value:
+def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> ColumnValue:
     where = f"prepare.values.{name}"
     given = table_of(where, asked)
     check_keys(f"{where}.", given, _VALUE, ("column",))
@@ -575,18 +580,7 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Va
         )
     within = checks.choice(f"{where}.within", given.get("within", "same"), WITHIN)
     low, high = _range(f"{where}.range", given.get("range"))
-    categories, names = _categories(f"{where}.categories", given.get("categories"))
-    if categories is not None:
-        for key in ("range", "cuts", "labels", "closed"):
-            if key in given:
-                raise ValueError(f"{where}.{key}: must be left out, a category has none")
-        if within not in ("last", "first", "same") or given.get("ties") in ("mean", "min", "max"):
-            raise ValueError(f"{where}: categories have no sum, mean or order")
-    cuts = _cuts(f"{where}.cuts", given.get("cuts"))
-    if cuts is not None:
-        names = _bins(where, name, given, cuts)
-    elif "labels" in given or "closed" in given:
-        raise ValueError(f"{where}: labels and closed must be given with cuts")
+    categories, names, cuts = _classes(where, name, given, within)
     lag = checks.integer(f"{where}.lag", given.get("lag", 0), 0)
     before = None
     if "before" in given:
@@ -601,7 +595,7 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Va
         raise ValueError(
             f"{where}.missing = 'category': must be given with cuts or categories, to be one more of them"
         )
-    return Value(
+    return ColumnValue(
         name=name,
         column=text_of(f"{where}.column", given["column"]),
         where={
@@ -627,6 +621,25 @@ def _value(name: str, asked: Any, grid: bool, empty: tuple[str, ...] = ()) -> Va
         closed=checks.choice(f"{where}.closed", given.get("closed", "left"), ("left", "right")),
         empty=tuple(dict.fromkeys((*empty, *own))),
     )
+
+
+def _classes(
+    where: str, name: str, given: Mapping[str, Any], within: str
+) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None, tuple[float, ...] | None]:
+    """Return categories, labels and cut points of a value."""
+    categories, names = _categories(f"{where}.categories", given.get("categories"))
+    if categories is not None:
+        for key in ("range", "cuts", "labels", "closed"):
+            if key in given:
+                raise ValueError(f"{where}.{key}: must be left out, a category has none")
+        if within not in ("last", "first", "same") or given.get("ties") in ("mean", "min", "max"):
+            raise ValueError(f"{where}: categories have no sum, mean or order")
+    cuts = _cuts(f"{where}.cuts", given.get("cuts"))
+    if cuts is not None:
+        names = _bins(where, name, given, cuts)
+    elif "labels" in given or "closed" in given:
+        raise ValueError(f"{where}: labels and closed must be given with cuts")
+    return categories, names, cuts
 
 
 def _range(name: str, value: Any) -> tuple[float, float]:
@@ -701,7 +714,7 @@ def _missing(
 def _partition(
     where: str,
     asked: Any,
-    values: Mapping[str, Value],
+    values: Mapping[str, ColumnValue],
     folder: Path,
     files: list[Path],
     fitting: bool = False,
@@ -717,7 +730,7 @@ def _partition(
     return _codebook(f"{where}.codebook", given["codebook"], values, folder, files, fitting)
 
 
-def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+def _product(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Partition:
     chosen = []
     for name in _texts(where, asked):
         value = values[checks.choice(where, name, values)]
@@ -736,12 +749,12 @@ def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
     return Partition(tuple(labels), tuple(chosen), product=tuple(chosen))
 
 
-def _tells(value: Value, label: str) -> bool:
+def _tells(value: ColumnValue, label: str) -> bool:
     """Return True if a label contains its value's name already, as bins named after their cuts do."""
     return value.cuts is not None and value.name in label and label != "missing"
 
 
-def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+def _rules(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Partition:
     if not isinstance(asked, list) or not asked:
         raise ValueError(f"{where} = {checks.said(asked)}: must be a list of tables with label and when")
     kinds = {name: value.labels if value.categories is not None else None for name, value in values.items()}
@@ -763,7 +776,7 @@ def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
 
 
 def _codebook(
-    where: str, asked: Any, values: Mapping[str, Value], folder: Path, files: list[Path], fitting: bool
+    where: str, asked: Any, values: Mapping[str, ColumnValue], folder: Path, files: list[Path], fitting: bool
 ) -> Partition:
     given = table_of(where, asked)
     check_keys(f"{where}.", given, ("file", "scale", "shift", "scaled"), ("file", "scale"))
@@ -807,7 +820,7 @@ def _codebook(
     return Partition(labels, reads, centres=centres, shift=shifts, scale=widths)
 
 
-def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[Value | None, tuple[str, ...], int | None]:
+def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[ColumnValue | None, tuple[str, ...], int | None]:
     """Return the outcome's value, the labels of terminal states, and the label of no outcome."""
     if asked is None:
         return None, (), None
@@ -897,7 +910,11 @@ def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
 
 
 def _reward(
-    asked: Any, values: Mapping[str, Value], labels: Sequence[str], schema: Schema, plain: Mapping[str, Any]
+    asked: Any,
+    values: Mapping[str, ColumnValue],
+    labels: Sequence[str],
+    schema: Schema,
+    plain: Mapping[str, Any],
 ) -> tuple[str | None, dict[int, float]]:
     ruled = schema.known is not None or "outcomes" in plain["reward"]
     if asked is None:

@@ -308,10 +308,12 @@ class Schema:
         return ReturnBounds(self.low, self.high, self.terminal, self.outcomes, least, most, self.censored)
 
     @property
-    def named(self) -> Named:
+    def named(self) -> PublicTableReader:
         """Reader of public tables that use its labels."""
         layout = self.layout
-        return Named(layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels)
+        return PublicTableReader(
+            layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels
+        )
 
     def spec(self, users: int | None = None) -> ProblemSpec:
         """Return the facts for a learner: layout, ``users``, known rewards, and how returns are added up."""
@@ -436,11 +438,9 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         np.save(path.with_name(name), values)
         return quoted(name)
 
-    def sizes(count: int, labels: tuple[str, ...] | None) -> str:
-        return f"count = {count}" if labels is None else f"labels = {_listed(labels)}"
-
     layout = schema.layout
-    actions = sizes(layout.actions, schema.action_labels)
+    states = _state_names(schema)
+    actions = _sizes(layout.actions, schema.action_labels)
     if layout.mask is not None:
         actions += f", mask = {array('admissible', layout.mask)}"
     reward = f"low = {float(schema.low)!r}, high = {float(schema.high)!r}"
@@ -448,10 +448,8 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         known = schema.known if len(schema.known) > 1 else schema.known[0]
         reward += f", known = {array('rewards', known)}, scaled = true"
     if schema.outcomes is not None:
-        labels = schema.state_labels
         paid = (
-            f"{quoted(str(state) if labels is None else labels[state])} = {float(earned)!r}"
-            for state, earned in schema.outcomes.items()
+            f"{quoted(str(states[state]))} = {float(earned)!r}" for state, earned in schema.outcomes.items()
         )
         reward += f", outcomes = {{ {', '.join(paid)} }}"
     lines = [
@@ -463,19 +461,17 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         f"episodes_per_user = {schema.episodes_per_user}",
         f"contribute = {quoted(schema.contribute)}",
         f"stationary = {'true' if schema.stationary else 'false'}",
-        f"states = {{ {sizes(layout.states, schema.state_labels)} }}",
+        f"states = {{ {_sizes(layout.states, schema.state_labels)} }}",
         f"actions = {{ {actions} }}",
         f"reward = {{ {reward} }}",
     ]
     if schema.terminal:
-        labels = schema.state_labels
-        ends = schema.terminal if labels is None else tuple(labels[state] for state in schema.terminal)
-        lines.append(f"terminal = {{ states = {_listed(ends)}, unfinished = {quoted(schema.unfinished)} }}")
+        ends = json.dumps([states[state] for state in schema.terminal], ensure_ascii=False)
+        lines.append(f"terminal = {{ states = {ends}, unfinished = {quoted(schema.unfinished)} }}")
     if schema.return_bound is not None:
         lines.append(f"return_bound = [{', '.join(repr(float(end)) for end in schema.return_bound)}]")
     if schema.censored is not None:
-        labels, state = schema.state_labels, schema.censored
-        lines.append(f"censored = {state if labels is None else quoted(labels[state])}")
+        lines.append(f"censored = {json.dumps(states[schema.censored], ensure_ascii=False)}")
     if schema.features is not None:
         file = array("features", schema.features)
         lines.append(f"features = {{ file = {file}, bound = {float(schema.feature_bound)!r} }}")
@@ -488,6 +484,15 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         lines += ["", "[declared]"]
         lines += [f"{name} = {quoted(said)}" for name, said in schema.declared.items()]
     path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _state_names(schema: Schema) -> Sequence[str] | Sequence[int]:
+    """Return the labels of states, or their numbers."""
+    return range(schema.layout.states) if schema.state_labels is None else schema.state_labels
+
+
+def _sizes(count: int, labels: tuple[str, ...] | None) -> str:
+    return f"count = {count}" if labels is None else f"labels = {_listed(labels)}"
 
 
 def quoted(text: str) -> str:
@@ -514,7 +519,7 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
     horizon = checks.integer("horizon", content["horizon"], 1, _LARGEST)
     states, state_labels, _ = _names("states", content["states"], ())
     actions, action_labels, more = _names("actions", content["actions"], ("mask",))
-    named = Named(horizon, states, actions, state_labels, action_labels)
+    named = PublicTableReader(horizon, states, actions, state_labels, action_labels)
     mask = None if "mask" not in more else named.mask(_file("actions.mask", more["mask"], folder))
     layout = Layout(states, actions, horizon, mask)
     terminal, unfinished = _terminal(content.get("terminal", []), states, state_labels)
@@ -725,7 +730,7 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
 
 
 @dataclass(frozen=True)
-class Named:
+class PublicTableReader:
     """Reader of public tables by (state, action), which may use labels."""
 
     horizon: int

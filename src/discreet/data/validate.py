@@ -128,27 +128,23 @@ def episodes(
 
     Parameters
     ----------
-    batch_rows : int
-        Rows read at once.
-    memory : int
-        Approximate bytes for the rows of many small files, which then are read once, or for partitions
-        while they are sorted.
-    scratch : folder, optional
-        Folder for the partitions (as large as the data); default: the system's temporary folder.
+    batch_rows : rows read at once
+    memory : approximate bytes for the rows of many small files, which then are read once, or for partitions
+        while they are sorted
+    scratch : folder for the partitions (as large as the data); default: the system's temporary folder
     key : bytes, optional
         Chooses the episodes under ``contribute = "random"``; default: fresh from the system. Anyone who
         knows the key can tell who was left out.
     progress : callable, optional
     workers : int, optional
-        Threads; default: one for each processor. The offences found and the episodes that count do not depend
-        on it. The order in which users are numbered may, if their rows are not together.
+        Threads; default: one for each processor. The order in which users are numbered may depend on it, if
+        their rows are not together.
 
     Raises
     ------
-    DataError
-        After the last row, if any broke the schema; nothing more is yielded after the first offence.
-    ValueError
-        If the source cannot be read.
+    DataError, ValueError
+        After the last row, if any broke the schema (nothing more is yielded after the first offence); if the
+        source cannot be read.
     """
     checks.integer("batch_rows", batch_rows, 1)
     checks.integer("memory", memory, 1)
@@ -156,36 +152,44 @@ def episodes(
     key = secrets.token_bytes(32) if key is None else key
     check = _Check(source.schema, key)
     _keep_freed_memory()
-    told: deque[tuple[str, int, int | None]] = deque()  # messages from threads to the caller's thread
-
-    def note(*now: Any) -> None:
-        told.append(now)
-
-    def tell() -> None:
-        while told and progress is not None:
-            progress(*told.popleft())
-
+    later = _Messages(progress)
     with ExitStack() as stack:
         pool = stack.enter_context(Pool(workers))
         many = len(source.places) - 1
         small = many > 0 and source.size < many * _SMALL and source.size * _HELD <= memory
         held: deque[_Batch] | None = deque() if small else None
         if _together(source, batch_rows, progress, pool, held):
-            again = _looked(source, batch_rows, note, "check", False, pool)
-            units = _streamed(again if held is None else _kept(held, note, source.rows))
+            again = _looked(source, batch_rows, later.add, "check", False, pool)
+            units = _streamed(again if held is None else _kept(held, later.add, source.rows))
         else:
             held = None
-            units = _partitioned(source, batch_rows, memory, scratch, stack, note, pool)
+            units = _partitioned(source, batch_rows, memory, scratch, stack, later.add, pool)
         found = in_order(pool, check.looked_at, units)
         if workers > 1:  # threads stay busy while the caller processes the yielded batch
             found = stack.enter_context(closing(ahead(found, workers + 1)))
         for unit in found:
-            tell()
+            later.tell()
             checked = check.taken(unit)
             if checked is not None:
                 yield checked
-        tell()
+        later.tell()
     check.finish(source)
+
+
+class _Messages:
+    """Messages from threads to the caller's thread."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._waiting: deque[tuple[str, int, int | None]] = deque()
+
+    def add(self, *now: Any) -> None:
+        self._waiting.append(now)
+
+    def tell(self) -> None:
+        """Pass them on; called by the caller's thread."""
+        while self._waiting and self._progress is not None:
+            self._progress(*self._waiting.popleft())
 
 
 def _keep_freed_memory() -> None:
@@ -200,7 +204,7 @@ def _keep_freed_memory() -> None:
 
 
 @dataclass(frozen=True)
-class Totals:
+class DatasetSize:
     """Results of a check: all private until declared (the number of users is public by assumption)."""
 
     users: int
@@ -208,12 +212,12 @@ class Totals:
     rows: int
 
 
-def check(source: Source, **how: Any) -> Totals:
+def check(source: Source, **how: Any) -> DatasetSize:
     """Check every row, keep nothing; parameters and errors of :func:`episodes`."""
     users = kept = rows = 0
     for part in episodes(source, **how):
         users, kept, rows = int(part.user[-1]) + 1, kept + len(part.user), part.rows
-    return Totals(users, kept, rows)
+    return DatasetSize(users, kept, rows)
 
 
 # ------------------------------------------------------------------------------------- the order of users

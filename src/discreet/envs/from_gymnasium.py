@@ -50,8 +50,7 @@ def from_gymnasium(
         or not) with two attributes: ``P[s][a] = [(probability, next state, reward, ended), ...]``, lists or
         mappings, and ``initial_state_distrib`` (S,). An action that ``P[s]`` lacks is not admissible in s. In
         a state without actions, episodes have ended.
-    horizon : int, optional
-        H; None: the environment's limit of steps, if it has one.
+    horizon : H; None: the environment's limit of steps, if it has one
     is_slippery, map_name : optional
         Passed to ``gymnasium.make`` if the environment takes them.
 
@@ -72,17 +71,8 @@ def from_gymnasium(
     env = _made(env_id, {"is_slippery": is_slippery, "map_name": map_name})
     inner: Any = env.unwrapped
     label = env_id if isinstance(env_id, str) else type(inner).__name__
-    for attribute in ("P", "initial_state_distrib"):
-        if not hasattr(inner, attribute):
-            raise ValueError(
-                f"env_id = {label!r}: must be a tabular environment with a transition table; this one has "
-                f"no attribute {attribute!r} (P[s][a] = [(probability, next state, reward, ended), ...] and "
-                "initial_state_distrib, (S,), are read)"
-            )
-    if horizon is None:
-        horizon = None if env.spec is None else env.spec.max_episode_steps
-        if horizon is None:
-            raise ValueError(f"horizon = None: must be given, since {label} has no limit of steps")
+    _check_tabular(inner, label)
+    horizon = _limit(env, label) if horizon is None else horizon
     initial = np.asarray(inner.initial_state_distrib, dtype=np.float64)
     table, states, terminal = _read(inner.P, _size(getattr(env, "observation_space", None)))
     actions = max(int(table.action.max()) + 1, _size(getattr(env, "action_space", None)))
@@ -104,6 +94,25 @@ def from_gymnasium(
         reward_map=RewardMap(scale=1.0 / width, offset=(0.0 - low) / width),
         **_rewards(table._replace(reward=(table.reward - low) / width), transitions),
     )
+
+
+def _check_tabular(env: Any, label: str) -> None:
+    """Raise ``ValueError`` unless the environment has a transition table and an initial distribution."""
+    for attribute in ("P", "initial_state_distrib"):
+        if not hasattr(env, attribute):
+            raise ValueError(
+                f"env_id = {label!r}: must be a tabular environment with a transition table; this one has "
+                f"no attribute {attribute!r} (P[s][a] = [(probability, next state, reward, ended), ...] and "
+                "initial_state_distrib, (S,), are read)"
+            )
+
+
+def _limit(env: Any, label: str) -> Any:
+    """Return the environment's limit of steps."""
+    horizon = None if env.spec is None else env.spec.max_episode_steps
+    if horizon is None:
+        raise ValueError(f"horizon = None: must be given, since {label} has no limit of steps")
+    return horizon
 
 
 def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:

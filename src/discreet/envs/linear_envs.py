@@ -15,6 +15,7 @@ from inspect import signature
 from typing import Literal, ParamSpec
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.envs.mdp.linear import LinearMDP
@@ -317,6 +318,19 @@ def wide_linear_mdp(
     phi, first = np.zeros((s, a, n * a)), level[:, None] * a
     np.put_along_axis(phi, (first + effect)[..., None], 1.0 - share[..., None], axis=2)
     np.put_along_axis(phi, (first + other)[..., None], share[..., None], axis=2)
+    mu, theta = _coordinates(draw, level, n, a, most)
+    start = (level == 0) / (level == 0).sum()
+    return LinearMDP(
+        Features(phi, l1=1.0, nonneg=True), mu[None], theta[None], start,
+        reward_law=rewards, horizon=checks.integer("horizon", horizon, 1), name=f"wide-linear-{seed}",
+    )  # fmt: skip
+
+
+def _coordinates(
+    draw: np.random.Generator, level: NDArray[np.int64], n: int, a: int, most: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return next-state distributions (n a, S) and mean rewards (n a,) of pairs of a level and an effect."""
+    s = level.size
     decks = [draw.permutation(np.flatnonzero(level == i)) for i in range(n)]
     dealt = [0] * n
     mu, theta = np.zeros((n * a, s)), np.zeros(n * a)
@@ -332,11 +346,7 @@ def wide_linear_mdp(
             mu[i, deck[cards]] += mass * draw.dirichlet(np.ones(size))
         if e == WORK:
             theta[i] = ((here + 1) / n) ** 2
-    start = (level == 0) / (level == 0).sum()
-    return LinearMDP(
-        Features(phi, l1=1.0, nonneg=True), mu[None], theta[None], start,
-        reward_law=rewards, horizon=checks.integer("horizon", horizon, 1), name=f"wide-linear-{seed}",
-    )  # fmt: skip
+    return mu, theta
 
 
 wide_linear = _as_table(

@@ -66,16 +66,7 @@ def random_mdp(
         raise ValueError(f"varies = {varies!r}: must be 'both' (the default) in a stationary MDP")
     ends = checks.integer("terminal", terminal, 0, s - 1)
     draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL)
-    transitions = np.zeros((slots, s, a, s))
-    np.put_along_axis(
-        transitions,
-        _subsets(draw, (slots, s, a), s, k),
-        draw.dirichlet(np.full(k, concentration), (slots, s, a)),
-        axis=-1,
-    )
-    means = np.zeros((slots, s * a))
-    means[:, draw.choice(s * a, pairs, replace=False)] = draw.uniform(0.3, 1.0, (slots, pairs))
-    table = means.reshape(slots, s, a)
+    transitions, table = _tables(draw, (slots, s, a), k, concentration, pairs)
     if varies == "rows":
         table[:] = table[0]
     elif varies == "rewards":
@@ -84,13 +75,22 @@ def random_mdp(
         transitions[:, state], table[:, state] = 0.0, 0.0
         transitions[:, state, :, state] = 1.0
     return TabularMDP(
-        transitions,
-        table,
-        horizon=horizon,
-        terminal=range(s - ends, s),
-        reward_law=rewards,
+        transitions, table, horizon=horizon, terminal=range(s - ends, s), reward_law=rewards,
         name=f"random-{seed}",
-    )
+    )  # fmt: skip
+
+
+def _tables(
+    draw: np.random.Generator, shape: tuple[int, int, int], k: int, concentration: float, pairs: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw transitions of ``shape + (S,)`` to k successors, and mean rewards of ``shape`` for some pairs."""
+    slots, s, a = shape
+    transitions = np.zeros((*shape, s))
+    weights = _subsets(draw, shape, s, k), draw.dirichlet(np.full(k, concentration), shape)
+    np.put_along_axis(transitions, *weights, axis=-1)
+    means = np.zeros((slots, s * a))
+    means[:, draw.choice(s * a, pairs, replace=False)] = draw.uniform(0.3, 1.0, (slots, pairs))
+    return transitions, means.reshape(shape)
 
 
 def _subsets(draw: np.random.Generator, shape: tuple[int, ...], n: int, k: int) -> NDArray[np.int64]:

@@ -378,32 +378,53 @@ def _added_at_once(setup: Setup, session: Session) -> bool:
 
 
 def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) -> tuple[Floats, Floats]:
-    from discreet.envs.mdp.tabular_kernels import work_size
     from discreet.experiments import fused_driver_kernels as drivers
-    from discreet.learners.estimation.model_kernels import REWARD_ABSENT, REWARD_CENTERED, REWARD_SUMS
 
-    learner, spec, query, layout = setup.compiled, setup.spec, setup.query, setup.mdp.layout
-    horizon, rows, states = layout.horizon, layout.rows, layout.states
     session = setup.start(randomness)
     assert isinstance(session, CountSession)
-    measures = setup.schedule.reads == "measurements"
     arrays = fused.handed_over(session)
-    family = (
-        REWARD_ABSENT if query.known_rewards else REWARD_CENTERED if query.center_rewards else REWARD_SUMS
-    )
-    known = np.zeros((0, 0))
-    if spec.known_rewards is not None:
-        known = layout.to_rows(spec.known_rewards)
     stream = drivers.Stream(
         arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,
         arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
         arrays.decay, arrays.gain, arrays.clock_growth, arrays.row_of, arrays.pending, arrays.counted,
         np.zeros(arrays.pending.size), arrays.program, arrays.reports, arrays.release_scales,
     )  # fmt: skip
+    side = _fused_side(setup, randomness)
+    scratch = _fused_scratch(setup, arrays.stream)
+    size = setup.recorded.size
+    record = drivers.Record(
+        setup.recorded, np.zeros(size), np.zeros(size), np.zeros(2), np.zeros(1, np.int64)
+    )
+    truth = drivers.Truth(setup.mdp.world, setup.start_values, setup.gaps)
+    releases, done, chunk = setup.times.size - 1, 0, 8
+    while done < releases:
+        begin = time.perf_counter()
+        until = min(releases, done + chunk)
+        drivers.run_releases(
+            truth, stream, side, scratch, record, randomness.keys.environment, done, until, setup.batched
+        )
+        done = until
+        report(int(setup.times[done]))
+        seconds = time.perf_counter() - begin
+        chunk = max(1, min(4 * chunk, int(chunk * _CHUNK_SECONDS / max(seconds, 1e-6))))
+    return record.regret, record.gap_regret
+
+
+def _fused_side(setup: Setup, randomness: Seeded) -> Any:
+    """Return the learner's side of the compiled loop: what it knows, and its state."""
+    from discreet.experiments import fused_driver_kernels as drivers
+    from discreet.learners.estimation.model_kernels import REWARD_ABSENT, REWARD_CENTERED, REWARD_SUMS
+
+    learner, spec, query, layout = setup.compiled, setup.spec, setup.query, setup.mdp.layout
+    horizon, rows, states = layout.horizon, layout.rows, layout.states
+    family = (
+        REWARD_ABSENT if query.known_rewards else REWARD_CENTERED if query.center_rewards else REWARD_SUMS
+    )
+    known = np.zeros((0, 0)) if spec.known_rewards is None else layout.to_rows(spec.known_rewards)
     error_ends, errors = setup.error_steps
-    side = drivers.Side(
+    return drivers.Side(
         kernel=learner.kernel(spec),
-        measures=measures,
+        measures=setup.schedule.reads == "measurements",
         stochastic=bool(learner.stochastic),
         tie_batches=int(learner.tie_batches),
         state_ptr=layout.state_ptr,
@@ -421,15 +442,24 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         policy_rows=np.zeros((horizon, states), np.int64),
         probabilities=np.zeros((horizon, rows)),
     )
+
+
+def _fused_scratch(setup: Setup, stream: int) -> Any:
+    """Return the compiled loop's arrays for one release. stream : kind of noise over releases."""
+    from discreet.envs.mdp.tabular_kernels import work_size
+    from discreet.experiments import fused_driver_kernels as drivers
+
+    query, layout = setup.query, setup.mdp.layout
+    horizon, rows, states = layout.horizon, layout.rows, layout.states
     per_slot, cells = (query.slots, rows), query.cells
-    world = setup.mdp.world
-    scratch = drivers.Scratch(
-        released=np.zeros(cells if measures or arrays.stream in (drivers.WALK, drivers.DECAYING) else 1),
-        noise=np.zeros(cells if arrays.stream != drivers.EXACT else 1),
+    whole = setup.schedule.reads == "measurements" or stream in (drivers.WALK, drivers.DECAYING)
+    return drivers.Scratch(
+        released=np.zeros(cells if whole else 1),
+        noise=np.zeros(cells if stream != drivers.EXACT else 1),
         visits=np.zeros(per_slot),
         transitions=np.zeros((*per_slot, states)),
         reward_sums=np.zeros(per_slot),
-        plan=np.zeros(learner.work_size(spec)),
+        plan=np.zeros(setup.compiled.work_size(setup.spec)),
         before=np.full((horizon, states), -1, np.int64),
         policy_values=np.zeros((horizon + 1, states)),
         states=np.zeros(horizon + 1, np.int64),
@@ -442,26 +472,9 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         batch_transitions=np.zeros((*per_slot, states) if query.pooled == "all" else (0, 0, 0)),
         pooled_transitions=np.zeros((0, 0, 0)),
         pooled_rewards=np.zeros((0, 0)),
-        flow=np.zeros(work_size(world), np.int64),
-        errors=np.zeros(errors.shape[1]),
+        flow=np.zeros(work_size(setup.mdp.world), np.int64),
+        errors=np.zeros(setup.error_steps[1].shape[1]),
     )
-    size = setup.recorded.size
-    record = drivers.Record(
-        setup.recorded, np.zeros(size), np.zeros(size), np.zeros(2), np.zeros(1, np.int64)
-    )
-    truth = drivers.Truth(world, setup.start_values, setup.gaps)
-    releases, done, chunk = setup.times.size - 1, 0, 8
-    while done < releases:
-        begin = time.perf_counter()
-        until = min(releases, done + chunk)
-        drivers.run_releases(
-            truth, stream, side, scratch, record, randomness.keys.environment, done, until, setup.batched
-        )
-        done = until
-        report(int(setup.times[done]))
-        seconds = time.perf_counter() - begin
-        chunk = max(1, min(4 * chunk, int(chunk * _CHUNK_SECONDS / max(seconds, 1e-6))))
-    return record.regret, record.gap_regret
 
 
 # --------------------------------------------------------------------------------- many seeds

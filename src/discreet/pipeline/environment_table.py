@@ -61,92 +61,122 @@ def read_mdp(path: str | Path, schema: Schema) -> PublicMDP:
     reads = schema.outcomes is None and schema.known is None
     allowed = (*_NEEDED, "start", "share", *(["reward"] if reads else []))
     rows = read_public_table(_NAME, file, allowed, (*_NEEDED, *(["reward"] if reads else [])))
+    table = _Table(schema, rows)
+    moves, start, share = table.transitions(), table.starts(), table.shares()
     layout = schema.layout
-    states, actions, horizon = layout.states, layout.actions, layout.horizon
-    s, a = schema.named.pair(_NAME, rows)
-    after = schema.named.index(_NAME, "next_state", rows["next_state"], states, schema.state_labels)
-    ends = list(schema.terminal)
-    live = np.setdiff1d(np.arange(states), ends)
-    named = _Words(schema)
-
-    moves = np.zeros((states, actions, states))
-    seen = np.zeros(moves.shape, bool)
-    if len(np.unique(np.ravel_multi_index((s, a, after), moves.shape))) < len(s):
-        raise ValueError(f"{_NAME}: must have one row for each state, action and next state")
-    moves[s, a, after], seen[s, a, after] = _numbers(rows, "probability", 0.0, 1.0), True
-    if seen[ends].any():
-        end = ends[int(seen[ends].any(axis=(1, 2)).argmax())]
-        raise ValueError(f"{_NAME}: {named.state(end)} is an end: must have no rows")
-    admissible = layout.row_index >= 0
-    told = seen.any(axis=2)
-    for wrong, said in ((told & ~admissible, "is not admissible"), (admissible & ~told, "has no rows")):
-        bad = np.argwhere(wrong[live])
-        if bad.size:
-            raise ValueError(f"{_NAME}: {named.pair(int(live[bad[0, 0]]), int(bad[0, 1]))} {said}")
-    moves[ends, :, ends] = 1.0
-    total = moves.sum(axis=2)
-    off = np.argwhere(admissible & (np.abs(total - 1.0) > _ONE))
-    if off.size:
-        at = int(off[0, 0]), int(off[0, 1])
-        raise ValueError(f"{_NAME}: probabilities of {named.pair(*at)} add up to {total[at]:.6g}: must be 1")
-    moves = np.where(admissible[:, :, None], moves / np.where(total > 0.0, total, 1.0)[:, :, None], 0.0)
-
-    start = np.zeros(states)
-    start[live] = 1.0
-    if "start" in rows:
-        start = _said_once(_numbers(rows, "start", 0.0, 1.0), (s,), (states,), "start", named.state)
-    if abs(start.sum() - (1.0 if "start" in rows else len(live))) > _ONE:
-        raise ValueError(f"{_NAME}: start adds up to {start.sum():.6g} over states: must be 1")
-    share = admissible.astype(np.float64)
-    if "share" in rows:
-        share = _said_once(_numbers(rows, "share", 0.0, 1.0), (s, a), share.shape, "share", named.pair)
-        share[ends] = admissible[ends]
-        bad = live[np.abs(share[live].sum(axis=1) - 1.0) > _ONE]
-        if bad.size:
-            found = share[bad[0]].sum()
-            raise ValueError(
-                f"{_NAME}: share of {named.state(int(bad[0]))} adds up to {found:.6g}: must be 1"
-            )
-    share /= share.sum(axis=1, keepdims=True)
-
-    width = schema.high - schema.low
-    if schema.outcomes is not None:
-        arrival, ends_pay = np.zeros(states), schema.returns.outcomes or {}  # a censored end pays the middle
-        arrival[list(ends_pay)] = list(ends_pay.values())
-        paid = np.repeat(np.repeat(arrival[None, None], actions, axis=1), states, axis=0)
-        paid[ends] = 0.0
-        rewards = (paid[None] - schema.low) / width
-    elif schema.known is not None:
-        if len(schema.known) > 1 and (schema.known != schema.known[:1]).any():
-            raise ValueError("reward.known: must be the same at every step, as the world is")
-        rewards = schema.known[:1].copy()
-        rewards[:, ends] = -schema.low / width
-    else:
-        value = _numbers(rows, "reward", schema.low, schema.high)
-        paid = _said_once(value, (s, a), share.shape, "reward", named.pair)
-        rewards = (np.where(admissible, paid, 0.0)[None] - schema.low) / width
-        rewards[:, ~admissible] = 0.0
-        rewards[:, ends] = -schema.low / width
     mdp = TabularMDP(
-        moves, rewards, start / start.sum(), horizon=horizon, mask=layout.mask, terminal=schema.terminal,
-        name=file.name,
+        moves, table.rewards(), start / start.sum(), horizon=layout.horizon, mask=layout.mask,
+        terminal=schema.terminal, name=file.name,
     )  # fmt: skip
-    return PublicMDP(mdp, np.repeat(share[None], horizon, axis=0), schema.returns, width)
+    behaviour = np.repeat(share[None], layout.horizon, axis=0)
+    return PublicMDP(mdp, behaviour, schema.returns, schema.high - schema.low)
 
 
-class _Words:
-    """Names of states and pairs, as in the schema."""
+class _Table:
+    """Rows of the file, with the schema's numbers of their states and actions."""
 
-    def __init__(self, schema: Schema) -> None:
-        self._labels = schema.state_labels, schema.action_labels
+    def __init__(self, schema: Schema, rows: Mapping[str, Any]) -> None:
+        layout = schema.layout
+        self._schema, self._rows = schema, rows
+        self._s, self._a = schema.named.pair(_NAME, rows)
+        self._after = schema.named.index(
+            _NAME, "next_state", rows["next_state"], layout.states, schema.state_labels
+        )
+        self._ends = list(schema.terminal)
+        self._live = np.setdiff1d(np.arange(layout.states), self._ends)
+        self._admissible = layout.row_index >= 0
 
-    def state(self, s: int) -> str:
-        labels = self._labels[0]
+    def transitions(self) -> Floats:
+        """Return the (S, A, S) transition probabilities, each sum exactly 1."""
+        states, actions = self._admissible.shape
+        moves = np.zeros((states, actions, states))
+        cells = (self._s, self._a, self._after)
+        if len(np.unique(np.ravel_multi_index(cells, moves.shape))) < len(self._s):
+            raise ValueError(f"{_NAME}: must have one row for each state, action and next state")
+        seen = np.zeros(moves.shape, bool)
+        moves[cells], seen[cells] = _numbers(self._rows, "probability", 0.0, 1.0), True
+        self._check_pairs(seen.any(axis=2))
+        moves[self._ends, :, self._ends] = 1.0
+        total = moves.sum(axis=2)
+        off = np.argwhere(self._admissible & (np.abs(total - 1.0) > _ONE))
+        if off.size:
+            at = int(off[0, 0]), int(off[0, 1])
+            raise ValueError(
+                f"{_NAME}: probabilities of {self._pair(*at)} add up to {total[at]:.6g}: must be 1"
+            )
+        scaled = moves / np.where(total > 0.0, total, 1.0)[:, :, None]
+        return np.where(self._admissible[:, :, None], scaled, 0.0)
+
+    def _check_pairs(self, told: Any) -> None:
+        """Raise ``ValueError`` unless exactly the admissible pairs of non-terminal states have rows."""
+        if told[self._ends].any():
+            end = self._ends[int(told[self._ends].any(axis=1).argmax())]
+            raise ValueError(f"{_NAME}: {self._state(end)} is an end: must have no rows")
+        admissible = self._admissible
+        for wrong, said in ((told & ~admissible, "is not admissible"), (admissible & ~told, "has no rows")):
+            bad = np.argwhere(wrong[self._live])
+            if bad.size:
+                pair = self._pair(int(self._live[bad[0, 0]]), int(bad[0, 1]))
+                raise ValueError(f"{_NAME}: {pair} {said}")
+
+    def starts(self) -> Floats:
+        """Return the (S,) shares of users by first state; sum 1, or their number if the file has none."""
+        start = np.zeros(len(self._admissible))
+        start[self._live] = 1.0
+        if "start" in self._rows:
+            value = _numbers(self._rows, "start", 0.0, 1.0)
+            start = _said_once(value, (self._s,), start.shape, "start", self._state)
+        if abs(start.sum() - (1.0 if "start" in self._rows else len(self._live))) > _ONE:
+            raise ValueError(f"{_NAME}: start adds up to {start.sum():.6g} over states: must be 1")
+        return start
+
+    def shares(self) -> Floats:
+        """Return the (S, A) behaviour policy."""
+        share = self._admissible.astype(np.float64)
+        if "share" in self._rows:
+            value = _numbers(self._rows, "share", 0.0, 1.0)
+            share = _said_once(value, (self._s, self._a), share.shape, "share", self._pair)
+            share[self._ends] = self._admissible[self._ends]
+            bad = self._live[np.abs(share[self._live].sum(axis=1) - 1.0) > _ONE]
+            if bad.size:
+                found = share[bad[0]].sum()
+                raise ValueError(
+                    f"{_NAME}: share of {self._state(int(bad[0]))} adds up to {found:.6g}: must be 1"
+                )
+        share /= share.sum(axis=1, keepdims=True)
+        return share
+
+    def rewards(self) -> Floats:
+        """Return the rewards, scaled to [0, 1]; terminal states get the reward 0 of the file's units."""
+        schema, (states, actions) = self._schema, self._admissible.shape
+        width = schema.high - schema.low
+        if schema.outcomes is not None:
+            # a censored end pays the middle
+            arrival, ends_pay = np.zeros(states), schema.returns.outcomes or {}
+            arrival[list(ends_pay)] = list(ends_pay.values())
+            paid = np.repeat(np.repeat(arrival[None, None], actions, axis=1), states, axis=0)
+            paid[self._ends] = 0.0
+            rewards: Floats = (paid[None] - schema.low) / width
+            return rewards
+        if schema.known is not None:
+            if len(schema.known) > 1 and (schema.known != schema.known[:1]).any():
+                raise ValueError("reward.known: must be the same at every step, as the world is")
+            rewards = schema.known[:1].copy()
+        else:
+            value = _numbers(self._rows, "reward", schema.low, schema.high)
+            paid = _said_once(value, (self._s, self._a), (states, actions), "reward", self._pair)
+            rewards = (np.where(self._admissible, paid, 0.0)[None] - schema.low) / width
+            rewards[:, ~self._admissible] = 0.0
+        rewards[:, self._ends] = -schema.low / width
+        return rewards
+
+    def _state(self, s: int) -> str:
+        labels = self._schema.state_labels
         return f"state {s if labels is None else labels[s]}"
 
-    def pair(self, s: int, a: int) -> str:
-        labels = self._labels[1]
-        return f"{self.state(s)}, action {a if labels is None else labels[a]}"
+    def _pair(self, s: int, a: int) -> str:
+        labels = self._schema.action_labels
+        return f"{self._state(s)}, action {a if labels is None else labels[a]}"
 
 
 def _numbers(rows: Mapping[str, Any], column: str, low: float, high: float) -> Floats:

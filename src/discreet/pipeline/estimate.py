@@ -351,35 +351,7 @@ def estimate_release(
             f"learner = {checks.said(learner)}: has no noise to forecast without a privatizer, Central(...)"
         )
     setting = _Setting(kind, users, learner, share, successors, reachable)
-    query = kind.query
-    guarantee, laws = _started(privatizer, query, randomness)
-    needed, found = setting.needed(laws), setting.support(laws)
-    most = setting.most_needed(needed)
-    layout, rewards = query.layout, 0 if query.known_rewards else query.layout.rows
-    supported = None if found is None else found.share * setting.reached * query.slots
-    return SchemaForecast(
-        **known,
-        guarantee=guarantee,
-        delta_verdict=_verdict(guarantee, users),
-        noise=tuple(_family(name, law, query) for name, law in laws.items()),
-        needed_for_transitions=needed[0],
-        needed_for_rewards=needed[1],
-        visits_needed=most,
-        users_needed=most * setting.reached / setting.visited,
-        pairs=query.slots * setting.rows,
-        threshold=None if found is None else found.threshold,
-        visits_per_pair=setting.visits,
-        supported=supported,
-        supported_share=None if found is None else found.share,
-        chance_supported=None if found is None else found.by_chance,
-        cells=query.cells,
-        memory_bytes=query.slots * (4 * layout.rows * layout.states + 8 * rewards),
-        file_bytes=round(sum(_cell_bytes(law) * _cells(name, query) for name, law in laws.items())),
-        noise_seconds=_seconds(laws, query, randomness)
-        if measure and guarantee.epsilon is not None
-        else None,
-        others=tuple(_others(setting, privatizer, guarantee, epsilons)),
-    )
+    return _of_counts(setting, privatizer, known, epsilons, randomness, measure)
 
 
 @dataclass(frozen=True)
@@ -451,6 +423,42 @@ class _Setting:
         share = float(ndtr((self.visits - threshold) / spread)) if spread else float(self.visits > threshold)
         by_chance = float(ndtr(-threshold / sigma)) if sigma else 0.0
         return _Support(threshold, share, by_chance)
+
+
+def _of_counts(
+    setting: _Setting, privatizer: Central | NoPrivacy, known: Mapping[str, Any], epsilons: Sequence[float],
+    randomness: Randomness, measure: bool,
+) -> SchemaForecast:  # fmt: skip
+    """Forecast for a learner on counts."""
+    query = setting.kind.query
+    guarantee, laws = _started(privatizer, query, randomness)
+    needed, found = setting.needed(laws), setting.support(laws)
+    most = setting.most_needed(needed)
+    layout, rewards = query.layout, 0 if query.known_rewards else query.layout.rows
+    supported = None if found is None else found.share * setting.reached * query.slots
+    return SchemaForecast(
+        **known,
+        guarantee=guarantee,
+        delta_verdict=_verdict(guarantee, setting.users),
+        noise=tuple(_family(name, law, query) for name, law in laws.items()),
+        needed_for_transitions=needed[0],
+        needed_for_rewards=needed[1],
+        visits_needed=most,
+        users_needed=most * setting.reached / setting.visited,
+        pairs=query.slots * setting.rows,
+        threshold=None if found is None else found.threshold,
+        visits_per_pair=setting.visits,
+        supported=supported,
+        supported_share=None if found is None else found.share,
+        chance_supported=None if found is None else found.by_chance,
+        cells=query.cells,
+        memory_bytes=query.slots * (4 * layout.rows * layout.states + 8 * rewards),
+        file_bytes=round(sum(_cell_bytes(law) * _cells(name, query) for name, law in laws.items())),
+        noise_seconds=_seconds(laws, query, randomness)
+        if measure and guarantee.epsilon is not None
+        else None,
+        others=tuple(_others(setting, privatizer, guarantee, epsilons)),
+    )
 
 
 def _started(

@@ -68,7 +68,7 @@ _LOG = logging.getLogger(__name__)
 _STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
 
 
-class Refusal(ValueError):
+class TaskRejected(ValueError):
     """Refusal by a site to answer a server that deviates from its plan; its text is public and sent to the
     server.
     """
@@ -186,7 +186,7 @@ def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> di
 
 
 def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
-    """Raise :class:`Refusal` unless all shares dealt to this site decrypt; Flower checks after the charge."""
+    """Raise ``TaskRejected`` unless all shares dealt to this site decrypt; Flower checks after the charge."""
     shared = flower.SecAggPlusState(**state).ss2_dict
     try:
         for source, text in zip(told["srcs"], told["ctxts"], strict=True):
@@ -195,7 +195,7 @@ def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any]
                 raise ValueError(f"it is from {names[0]} to {names[1]}")
     except Exception:
         _LOG.exception("what another site has dealt to this one cannot be opened")
-        raise Refusal(
+        raise TaskRejected(
             "secure aggregation: what another site has dealt to this one cannot be opened (it has another "
             "secret or plan, or saw other keys); nothing was charged here"
         ) from None
@@ -208,7 +208,38 @@ def _claim(stage: str, *keys: bytes) -> None:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        raise Refusal(f"secure aggregation: another process has answered {stage!r}") from None
+        raise TaskRejected(f"secure aggregation: another process has answered {stage!r}") from None
+
+
+def _answer(site: Callable[[Any], FederatedSite], message: Any, context: Any, call_next: Any) -> Any:
+    """Answer a server message; raise :class:`TaskRejected` if it deviates from the site's plan."""
+    from flwr.app import ConfigRecord
+
+    if message.metadata.message_type != "train":
+        raise TaskRejected(f"message = {message.metadata.message_type!r}: must be of secure aggregation")
+    here, records = site(context), context.state.config_records
+    told = dict(message.content.config_records["secaggplus_configs"])
+    stage = told.pop("stage", None)
+    before = dict(records.get(_RECORD, {}))
+    if before.get("run") != context.run_id:  # state of an earlier run
+        before = {"run": context.run_id}
+    own = message.metadata.dst_node_id
+    if why := refusal(here.plan, stage, told, own, before):
+        raise TaskRejected(f"secure aggregation: {why}")
+    if stage == "share_keys":
+        before["nodes"] = [int(node) for node in told]
+        before["keys"] = [part for node in told for part in told[node]]
+    before["stage"] = stage
+    nodes, seen = before.get("nodes", []), before.get("keys", [])
+    keys = [(str(node), seen[2 * i], seen[2 * i + 1]) for i, node in enumerate(nodes)]
+    flower = _own(_CLIENT, pseudo_rand_gen=mask, **_sealed(here, keys))
+    if stage == _STAGES[2]:
+        _check_shares(flower, records[flower.RECORD_KEY_STATE], told, own)
+    if stage in _STAGES[2:]:
+        _claim(stage, *(key for node, *pair in keys if node == str(own) for key in pair))
+    answer = flower.secaggplus_mod(message, context, call_next)
+    records[_RECORD] = ConfigRecord(before)
+    return answer
 
 
 def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
@@ -231,7 +262,6 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
         the site's, and any message outside the plan's secure aggregation.
     """
     _flwr()
-    from flwr.app import ConfigRecord
     from flwr.client import NumPyClient
     from flwr.clientapp import ClientApp
 
@@ -241,40 +271,13 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
 
         def fit(self, parameters: Any, config: Any) -> Any:
             if config.get("plan") != self.here.plan.digest:
-                raise Refusal("plan: the analyst's must be that of this site")
+                raise TaskRejected("plan: the analyst's must be that of this site")
             return [self.here.send().astype(np.float64)], 1, {}
-
-    def answered(message: Any, context: Any, call_next: Any) -> Any:
-        if message.metadata.message_type != "train":
-            raise Refusal(f"message = {message.metadata.message_type!r}: must be of secure aggregation")
-        here, records = site(context), context.state.config_records
-        told = dict(message.content.config_records["secaggplus_configs"])
-        stage = told.pop("stage", None)
-        before = dict(records.get(_RECORD, {}))
-        if before.get("run") != context.run_id:  # state of an earlier run
-            before = {"run": context.run_id}
-        own = message.metadata.dst_node_id
-        if why := refusal(here.plan, stage, told, own, before):
-            raise Refusal(f"secure aggregation: {why}")
-        if stage == "share_keys":
-            before["nodes"] = [int(node) for node in told]
-            before["keys"] = [part for node in told for part in told[node]]
-        before["stage"] = stage
-        nodes, seen = before.get("nodes", []), before.get("keys", [])
-        keys = [(str(node), seen[2 * i], seen[2 * i + 1]) for i, node in enumerate(nodes)]
-        flower = _own(_CLIENT, pseudo_rand_gen=mask, **_sealed(here, keys))
-        if stage == _STAGES[2]:
-            _check_shares(flower, records[flower.RECORD_KEY_STATE], told, own)
-        if stage in _STAGES[2:]:
-            _claim(stage, *(key for node, *pair in keys if node == str(own) for key in pair))
-        answer = flower.secaggplus_mod(message, context, call_next)
-        records[_RECORD] = ConfigRecord(before)
-        return answer
 
     def guard(message: Any, context: Any, call_next: Any) -> Any:
         try:
-            return answered(message, context, call_next)
-        except Refusal:
+            return _answer(site, message, context, call_next)
+        except TaskRejected:
             raise
         except Exception:  # its text may reveal users, and Flower would send it to the server
             _LOG.exception("this site does not answer")
@@ -284,6 +287,40 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
 
 
 # ------------------------------------------------------------------------------ at the analyst's
+
+
+def _sum_strategy(plan: FederationPlan) -> Any:
+    """Return a Flower strategy that asks every site once and stores the sum as ``found``."""
+    from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
+    from flwr.server.strategy import Strategy
+
+    class Sum(Strategy):
+        found: FederatedSum | None = None
+
+        def initialize_parameters(self, client_manager: Any) -> Any:
+            return ndarrays_to_parameters([np.zeros(1)])
+
+        def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
+            everybody = client_manager.sample(plan.sites)
+            if client_manager.num_available() > plan.sites:
+                raise ValueError(f"sites: more than the plan's {plan.sites} are connected")
+            return [(one, FitIns(parameters, {"plan": plan.digest})) for one in everybody]
+
+        def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
+            (mean,) = parameters_to_ndarrays(results[0][1].parameters)
+            self.found = FederatedSum(plan, len(results), np.rint(mean * len(results)).astype(np.int64))
+            return None, {}
+
+        def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
+            return []
+
+        def aggregate_evaluate(self, server_round: int, results: Any, failures: Any) -> Any:
+            return None, {}
+
+        def evaluate(self, server_round: int, parameters: Any) -> Any:
+            return None
+
+    return Sum()
 
 
 def flower_server(
@@ -318,39 +355,9 @@ def flower_server(
         When it runs, if too few sites answered to the end, or one refused, so that no sum was decrypted.
     """
     _flwr()
-    from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
     from flwr.server import LegacyContext, ServerConfig
-    from flwr.server.strategy import Strategy
     from flwr.server.workflow import DefaultWorkflow
     from flwr.serverapp import ServerApp
-
-    class Sum(Strategy):
-        """Strategy that asks every site once and stores the sum."""
-
-        found: FederatedSum | None = None
-
-        def initialize_parameters(self, client_manager: Any) -> Any:
-            return ndarrays_to_parameters([np.zeros(1)])
-
-        def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
-            everybody = client_manager.sample(plan.sites)
-            if client_manager.num_available() > plan.sites:
-                raise ValueError(f"sites: more than the plan's {plan.sites} are connected")
-            return [(one, FitIns(parameters, {"plan": plan.digest})) for one in everybody]
-
-        def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
-            (mean,) = parameters_to_ndarrays(results[0][1].parameters)
-            self.found = FederatedSum(plan, len(results), np.rint(mean * len(results)).astype(np.int64))
-            return None, {}
-
-        def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
-            return []
-
-        def aggregate_evaluate(self, server_round: int, results: Any, failures: Any) -> Any:
-            return None, {}
-
-        def evaluate(self, server_round: int, parameters: Any) -> Any:
-            return None
 
     check_free(Path(out))
     app = ServerApp()
@@ -358,7 +365,7 @@ def flower_server(
     @app.main()
     def main(grid: Any, context: Any) -> None:
         check_free(Path(out))
-        strategy = Sum()
+        strategy = _sum_strategy(plan)
         legacy = LegacyContext(context, config=ServerConfig(num_rounds=1), strategy=strategy)
         secagg = _own(_SERVER, pseudo_rand_gen=mask).SecAggPlusWorkflow(timeout=timeout, **_ranges(plan))
         DefaultWorkflow(fit_workflow=secagg)(grid, legacy)

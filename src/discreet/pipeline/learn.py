@@ -47,14 +47,14 @@ from discreet.learners.offline import apvi as tabular
 from discreet.learners.offline import linear_pevi as linear
 from discreet.learners.offline.decision_points import DecisionPoints
 from discreet.learners.offline.release_files import ReleaseFacts, read_tables
-from discreet.ledger.ledger import Ledger, spent
+from discreet.ledger.ledger import Ledger, Reservation, spent
 from discreet.ledger.owner_rules import check_rules, obeyed
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.interfaces import Floats
 from discreet.pipeline.federated import FederatedSum
 from discreet.pipeline.learned_files import (
     LearnConfig,
-    Planned,
+    PlannedPolicy,
     Privatizer,
     kind_of,
     name_of,
@@ -71,10 +71,10 @@ from discreet.reports.statement import (
     Statement,
     check_delta,
     check_encodable,
+    dry_run_ledger_facts,
     file_hash,
-    ledger_facts_in_vain,
+    make_statement,
     published_hashes,
-    statement_of,
     versions,
     write_statement,
 )
@@ -194,96 +194,132 @@ def learn(
 
     Raises
     ------
-    DataError
-        If rows break the schema; the message is private. Nothing was spent or written.
-    BudgetError
-        If the owner's limit would be passed. Nothing was spent or written.
-    ValueError
-        If anything else is not allowed, including by the owner's rule over the data
+    DataError, BudgetError, ValueError
+        If rows break the schema (the message is private), if the owner's limit would be passed, or if
+        anything else is not allowed, including by the owner's rule over the data
         (:mod:`discreet.ledger.owner_rules`). Nothing was spent or written.
     """
     settings, out = settings or LearnConfig(), Path(out)
     check_free(out)
-    if isinstance(source, PartialAggregateFile):
-        if schema is None:
-            raise ValueError("schema: must be given with a counted part")
-        _check_part(source, schema, learner)
-    elif schema is not None:
-        raise ValueError("schema: must be given with a counted part only, a source has its own")
-    elif isinstance(source, FederatedSum):
-        source.check(learner, privatizer)
-        schema = source.plan.schema
-    else:
-        schema = source.schema
+    schema = _schema_of(source, schema, learner, privatizer)
     _check_rules(source, schema, ledger)
     kind = kind_of(schema, learner, progress)
-    kind.check(settings)
-    kind.say("find the noise")
-    randomness = Secure() if randomness is None else randomness
-    session: Any = (
-        source.session(randomness) if isinstance(source, FederatedSum) else kind.start(privatizer, randomness)
-    )
-    private = session.guarantee.epsilon is not None
-    if ledger is not None and not private:
-        raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon to write down")
-    if ledger is not None and session.guarantee.randomness != "secure":
-        raise ValueError(
-            "ledger: must be None (--no-ledger) with noise from a seed, which protects nobody: an epsilon "
-            "that is written down would be a promise"
+    job = _Job(source, schema, kind, learner, privatizer, ledger, settings, out)
+    with job.start(randomness) as session:
+        job.submit(session, progress, scratch, workers)
+        reservation, statement, text = job.release(session)
+    if ledger is not None and reservation is not None:
+        ledger.mark(reservation, published_hashes(statement.document))
+    return LearnResult(out, statement, text)
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """One call of :func:`learn`, step by step."""
+
+    source: Source | PartialAggregateFile | FederatedSum
+    schema: Schema
+    kind: Any
+    learner: Any
+    privatizer: Privatizer | None
+    ledger: Ledger | None
+    settings: LearnConfig
+    out: Path
+
+    def start(self, randomness: Randomness | None) -> Any:
+        """Start a session; raise ``ValueError`` if the ledger cannot record it."""
+        self.kind.check(self.settings)
+        self.kind.say("find the noise")
+        randomness = Secure() if randomness is None else randomness
+        session: Any = (
+            self.source.session(randomness)
+            if isinstance(self.source, FederatedSum)
+            else self.kind.start(self.privatizer, randomness)
         )
-    if ledger is not None and settings.synthetic:
-        raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
-    with session:
+        if self.ledger is None:
+            return session
+        if session.guarantee.epsilon is None:
+            raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon to write down")
+        if session.guarantee.randomness != "secure":
+            raise ValueError(
+                "ledger: must be None (--no-ledger) with noise from a seed, which protects nobody: an "
+                "epsilon that is written down would be a promise"
+            )
+        if self.settings.synthetic:
+            raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
+        return session
+
+    def submit(
+        self, session: Any, progress: Progress | None, scratch: str | Path | None, workers: int | None
+    ) -> None:
+        """Check all rows and submit them to the session."""
+        source = self.source
         if isinstance(source, PartialAggregateFile):
             if not isinstance(session, OneShotSession):
-                raise ValueError(f"algorithm = {name_of(learner)!r}: cannot learn from counted parts")
+                raise ValueError(f"algorithm = {name_of(self.learner)!r}: cannot learn from counted parts")
             session.submit_tally(source.tally)
         elif not isinstance(source, FederatedSum):
             for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
-                session.submit_many(kind.told(part.trajectories, part.group), part.user)
+                session.submit_many(self.kind.told(part.trajectories, part.group), part.user)
         if not session.users:
             raise ValueError("source: holds no rows")
-        if private:
+        if session.guarantee.epsilon is not None:
             check_delta(session.guarantee.delta, session.users)
-        options: dict[str, Any] = {"learner": options_of(learner)}
-        if privatizer is not None:
-            options["privatizer"] = options_of(privatizer)
-        options |= {**settings.chosen(), **kind.asked}
-        if isinstance(source, FederatedSum):
-            options[SITES] = source.plan.told(source.sent)
-        facts = {
-            "layout": kind.layout,
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that the release and the statement name."""
+        options: dict[str, Any] = {"learner": options_of(self.learner)}
+        if self.privatizer is not None:
+            options["privatizer"] = options_of(self.privatizer)
+        options |= {**self.settings.chosen(), **self.kind.asked}
+        if isinstance(self.source, FederatedSum):
+            options[SITES] = self.source.plan.told(self.source.sent)
+        return options
+
+    def facts(self, session: Any) -> dict[str, Any]:
+        """Return the facts of the release, except for those of the run."""
+        return {
+            "layout": self.kind.layout,
             "users": session.users,
             "guarantee": session.guarantee,
             "records": tuple(record.to_dict() for record in session.records),
-            "episodes": schema.episodes_per_user,
-            "dataset": schema.dataset,
-            "schema": schema.hash,
-            "algorithm": name_of(learner),
-            "options": options,
-            **({"query": kind.asked} if kind.asked else {}),
+            "episodes": self.schema.episodes_per_user,
+            "dataset": self.schema.dataset,
+            "schema": self.schema.hash,
+            "algorithm": name_of(self.learner),
+            "options": self.options(),
+            **({"query": self.kind.asked} if self.kind.asked else {}),
         }
-        run = Run(
+
+    def run(self, session: Any) -> Run:
+        """Return the facts of the run; those of the ledger are placeholders."""
+        ledger, settings = self.ledger, self.settings
+        return Run(
             users=session.users,
             guarantee=session.guarantee,
             records=session.records,
-            ledger=None if ledger is None else ledger_facts_in_vain(ledger, schema.dataset),
+            ledger=None if ledger is None else dry_run_ledger_facts(ledger, self.schema.dataset),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             synthetic=settings.synthetic,
-            purpose=settings.purpose or f"learn, {name_of(learner)}",
+            purpose=settings.purpose or f"learn, {name_of(self.learner)}",
         )
+
+    def release(self, session: Any) -> tuple[Reservation | None, Statement, str]:
+        """Reserve the cost, draw the noise and write the folder; return also the text of its report."""
+        schema, kind, settings, ledger = self.schema, self.kind, self.settings, self.ledger
+        facts, run = self.facts(session), self.run(session)
         _rehearse(schema, facts, settings, run)
-        check_free(out)  # another process may have written there during a long read
-        _check_rules(source, schema, ledger)  # the owner may have made a rule meanwhile
+        check_free(self.out)  # another process may have written there during a long read
+        _check_rules(self.source, schema, ledger)  # the owner may have made a rule meanwhile
         reservation = None
-        with room_for(out, kind.room(session)):
+        with room_for(self.out, kind.room(session)):
             if ledger is not None:
                 reservation = ledger.reserve(
                     schema.dataset, session.records, delta=session.guarantee.delta, users=session.users,
                     purpose=run.purpose,
                 )  # fmt: skip
         book = None if ledger is None else ledger.path
-        with spent(ledger, reservation), aside(out, paid=RELEASE, ledger=book) as folder:
+        with spent(ledger, reservation), aside(self.out, paid=RELEASE, ledger=book) as folder:
             if ledger is not None and reservation is not None:
                 time = next(e.time for e in ledger.entries() if e.number == reservation.number)
                 run = replace(run, ledger=LedgerFacts.of(ledger, reservation), date=time)
@@ -291,10 +327,27 @@ def learn(
             settings.write_rules(folder)
             planned = kind.release(session, folder / RELEASE, {**facts, "run": run.told()}, settings)
             kind.say("write policy, report, figures")
-            statement, text = fill(folder, schema, planned, name_of(learner), options, settings, run)
-    if ledger is not None and reservation is not None:
-        ledger.mark(reservation, published_hashes(statement.document))
-    return LearnResult(out, statement, text)
+            algorithm, options = facts["algorithm"], facts["options"]
+            statement, text = fill(folder, schema, planned, algorithm, options, settings, run)
+        return reservation, statement, text
+
+
+def _schema_of(
+    source: Source | PartialAggregateFile | FederatedSum, schema: Schema | None, learner: Any,
+    privatizer: Privatizer | None,
+) -> Schema:  # fmt: skip
+    """Return the schema of the source; raise ``ValueError`` if the arguments do not fit it."""
+    if isinstance(source, PartialAggregateFile):
+        if schema is None:
+            raise ValueError("schema: must be given with a counted part")
+        _check_part(source, schema, learner)
+        return schema
+    if schema is not None:
+        raise ValueError("schema: must be given with a counted part only, a source has its own")
+    if isinstance(source, FederatedSum):
+        source.check(learner, privatizer)
+        return source.plan.schema
+    return source.schema
 
 
 def _check_rules(
@@ -408,7 +461,7 @@ def _check_kind(path: Path, learner: Any) -> None:
 def fill(
     folder: Path,
     schema: Schema,
-    planned: Planned,
+    planned: PlannedPolicy,
     algorithm: str,
     options: Mapping[str, Any],
     settings: LearnConfig,
@@ -432,7 +485,7 @@ def _statement(
         schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
         approval=settings.approval, verdict=verdict, **vars(run),
     )  # fmt: skip
-    return statement_of(facts)
+    return make_statement(facts)
 
 
 def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: LearnConfig, run: Run) -> None:

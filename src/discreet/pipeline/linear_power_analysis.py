@@ -29,7 +29,7 @@ from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.offline.linear_pevi import Linear, schema_features
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.policy_rows import policy_rows
-from discreet.pipeline.power_analysis import PublicMDP, least_people, share_of, synthetic_mdp
+from discreet.pipeline.power_analysis import PublicMDP, least_enough, least_people, share_of, synthetic_mdp
 
 Floats = NDArray[np.float64]
 
@@ -295,8 +295,4 @@ def synthetic_linear_mdp_from_schema(
         high *= 2.0
         if high > 100.0:
             raise ValueError(f"target_gain = {gain:g}: must be smaller, no rewards make up so much")
-    low = 0.0
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if world(middle).best < gain else (low, middle)
-    return world(high)
+    return world(least_enough(lambda strength: world(strength).best >= gain, 0.0, high, 30))

@@ -362,18 +362,14 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
 
     Parameters
     ----------
-    schema : Schema
-        Gives non-terminal states, admissible actions, horizon and bounds of returns.
-    gain : float
-        In the units of the return, above 0.
-    seed : int
-        Seed of the MDP.
+    schema : gives non-terminal states, admissible actions, horizon and bounds of returns
+    gain : above 0, in the units of the return
+    seed : seed of the MDP
 
     Raises
     ------
     ValueError
-        If no effects of actions produce this gain, or the schema has censored ends. The rate of censoring
-        then decides what can be shown, and a synthetic MDP does not know it.
+        If no effects of actions produce this gain, or the schema has censored ends, whose rate is not known.
     """
     if schema.censored is not None:
         raise ValueError(
@@ -390,19 +386,12 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
     mask[size:, 0] = True
     fame = draw.dirichlet(np.full(size, 0.7))
     end = min(0.9, max(4.0 / horizon, 0.05))
-    near = draw.choice(size, (size, actions, min(_NEAR, size)), p=fame)
-    weights = draw.dirichlet(np.ones(near.shape[2]), (size, actions))
-    moves = np.zeros((size + 2, actions, size + 2))
-    pair = np.arange(size)[:, None], np.arange(actions)[None, :]
-    for i in range(near.shape[2]):
-        np.add.at(moves, (*pair, near[:, :, i]), (1.0 - end) * weights[:, :, i])
+    moves = _local_moves(draw, fame, actions, end)
     behaviour = np.where(mask, draw.gamma(2.0, size=mask.shape), 0.0)
     behaviour /= behaviour.sum(axis=1, keepdims=True)
     base, effect = draw.uniform(0.3, 0.7, size), draw.standard_normal((size, actions))
-    initial = np.concatenate([fame, [0.0, 0.0]])
     paid = np.zeros((size + 2, actions, size + 2))
     paid[:size, :, size + 1] = 1.0
-
     alike = np.where(mask[:, :, None], (moves * behaviour[:, :, None]).sum(axis=1)[:, None], 0.0)
 
     def world(strength: float, apart: float = 1.0) -> PublicMDP:
@@ -411,19 +400,15 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
         table = alike + apart * (moves - alike)
         table[:size, :, size], table[:size, :, size + 1] = end - good, good
         table[size, :, size] = table[size + 1, :, size + 1] = 1.0
-        layout = Layout(size + 2, actions, horizon, mask)
         mdp = TabularMDP(
-            table, paid, initial, horizon=horizon, mask=layout.mask, terminal=(size, size + 1), name="made up"
-        )
+            table, paid, np.append(fame, [0.0, 0.0]), horizon=horizon,
+            mask=Layout(size + 2, actions, horizon, mask).mask, terminal=(size, size + 1), name="made up",
+        )  # fmt: skip
         returns = ReturnBounds(terminal=(size, size + 1), outcomes={size + 1: most - least})
         return PublicMDP(mdp, np.repeat(behaviour[None], horizon, axis=0), returns, most - least)
 
     if world(0.0).best > gain:  # the choice of next states alone gains more than that
-        low, high = 0.0, 1.0
-        for _ in range(30):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if world(0.0, middle).best < gain else (low, middle)
-        return world(0.0, high)
+        return world(0.0, least_enough(lambda apart: world(0.0, apart).best >= gain, 0.0, 1.0, 30))
     low, high = 0.0, 0.05
     while world(high).best < gain:
         low, high = high, 2.0 * high
@@ -431,7 +416,29 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
             raise ValueError(
                 f"target_gain = {gain:g}: must be smaller, no effects of actions make up so much"
             )
-    for _ in range(20):
+    return world(least_enough(lambda strength: world(strength).best >= gain, low, high, 20))
+
+
+def _local_moves(draw: np.random.Generator, fame: Floats, actions: int, end: float) -> Floats:
+    """Draw transitions from each pair to a few states and, with probability ``end``, to two further ends.
+
+    Returns (size + 2, actions, size + 2), without the probabilities of the ends.
+    """
+    size = len(fame)
+    near = draw.choice(size, (size, actions, min(_NEAR, size)), p=fame)
+    weights = draw.dirichlet(np.ones(near.shape[2]), (size, actions))
+    moves = np.zeros((size + 2, actions, size + 2))
+    pair = np.arange(size)[:, None], np.arange(actions)[None, :]
+    for i in range(near.shape[2]):
+        np.add.at(moves, (*pair, near[:, :, i]), (1.0 - end) * weights[:, :, i])
+    return moves
+
+
+def least_enough(enough: Callable[[float], bool], low: float, high: float, rounds: int) -> float:
+    """Return the least number that is enough, by bisection: ``low`` is taken as not enough, ``high`` as
+    enough.
+    """
+    for _ in range(rounds):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if world(middle).best < gain else (low, middle)
-    return world(high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -47,14 +47,14 @@ from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import Reader
 from discreet.data.prepare import MEMORY, Maker, parts, refuse
-from discreet.data.prepare_config import Declaration, Value, nearest, read_prepare_config
+from discreet.data.prepare_config import ColumnValue, Declaration, nearest, read_prepare_config
 from discreet.data.row_batches import Progress
 from discreet.data.schema import DECLARED, read_public_table
 from discreet.data.sources import Text, local_files, places_of
 from discreet.ledger.ledger import Ledger, LedgerError, Reservation, spent
 from discreet.ledger.owner_rules import check_rules
 from discreet.mechanisms.linear.per_user_means import GRID, guaranteed, noisy
-from discreet.pipeline.codebook_sums import START, SUMS, Asked
+from discreet.pipeline.codebook_sums import START, SUMS, CodebookQuery
 from discreet.reports.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
 from discreet.reports.document import compared_with
 from discreet.reports.signature_file import SIGNATURES_NAME, found_in
@@ -94,7 +94,7 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> 
 
 # ------------------------------------------------------------------------------------------- forecast
 @dataclass(frozen=True)
-class Fit:
+class CodebookFit:
     """Public facts of a fit: its cost, and the error that noise causes.
 
     Parameters
@@ -189,7 +189,7 @@ def _apart(number: int, size: int) -> float:
     return min(points, _CERTAIN * math.sqrt((1.0 - number ** (-2.0 / size)) / 12))
 
 
-def _ranges(values: Sequence[Value]) -> None:
+def _ranges(values: Sequence[ColumnValue]) -> None:
     for value in values:
         if value.categories is not None or not math.isfinite(value.high - value.low):
             raise ValueError(
@@ -200,7 +200,7 @@ def _ranges(values: Sequence[Value]) -> None:
 
 def _asked(
     declared: Declaration, centres: int | None, quantiles: tuple[str, int] | None, rounds: int, bins: int
-) -> Asked:
+) -> CodebookQuery:
     """Return the public sizes of the query. Raises ``ValueError`` unless it is allowed."""
     if (centres is None) == (quantiles is None):
         raise ValueError("centres, quantiles: must be given one of the two")
@@ -212,15 +212,15 @@ def _asked(
             raise ValueError("prepare.states: must be a codebook, whose centres are to be fitted")
         _ranges(chosen.reads)
         ranges = {one.name: (one.low, one.high) for one in chosen.reads}
-        return Asked.of(declared.schema, ranges, chosen.scale, number=number, rounds=rounds)
+        return CodebookQuery.of(declared.schema, ranges, chosen.scale, number=number, rounds=rounds)
     assert quantiles is not None
     value, number = _value(declared, quantiles[0]), checks.integer("quantiles", quantiles[1], 2, 1000)
     bins = checks.integer("bins", bins, number, 100_000)
     ranges = {value.name: (value.low, value.high)}
-    return Asked.of(declared.schema, ranges, None, number=number, bins=bins)
+    return CodebookQuery.of(declared.schema, ranges, None, number=number, bins=bins)
 
 
-def _fit(asked: Asked, users: int, sigma: int, delta: float) -> tuple[Fit, MechanismRecord]:
+def _fit(asked: CodebookQuery, users: int, sigma: int, delta: float) -> tuple[CodebookFit, MechanismRecord]:
     """Return the forecast of a fit with noise of sigma grid units, and its record."""
     record = asked.sums.record(asked.mechanism, sigma, asked.rounds)
     noise, number = sigma / GRID, asked.number
@@ -235,7 +235,7 @@ def _fit(asked: Asked, users: int, sigma: int, delta: float) -> tuple[Fit, Mecha
         spacing = 1.0 / number
     stated = guaranteed(record, delta, "secure")
     assert stated.epsilon is not None and stated.rho is not None
-    found = Fit(
+    found = CodebookFit(
         asked.what, asked.names, tuple((asked.high - asked.low).tolist()), users, number, asked.rounds,
         stated.rho, delta, stated.epsilon, noise, tuple(off.tolist()), spacing,
     )  # fmt: skip
@@ -253,7 +253,7 @@ def estimate_codebook(
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
-) -> Fit:
+) -> CodebookFit:
     """Forecast cost and error of a fit, from public facts, before data are read.
 
     Parameters
@@ -285,7 +285,7 @@ def _declared(declaration: Declaration | str | Path) -> Declaration:
     return read_prepare_config(declaration, fitting=True)
 
 
-def _value(declared: Declaration, name: str) -> Value:
+def _value(declared: Declaration, name: str) -> ColumnValue:
     value = declared.values[checks.choice("quantiles", name, declared.values)]
     _ranges([value])
     return value
@@ -300,7 +300,7 @@ class Fitted:
 
     folder: Path
     found: Floats
-    forecast: Fit
+    forecast: CodebookFit
     guarantee: Guarantee
 
 
@@ -367,32 +367,25 @@ def fit_codebook(
 ) -> Fitted:
     """Fit centres or cut points to users, with one release that the ledger is charged with.
 
-    The order is that of :func:`discreet.pipeline.learn.learn`: all rows are checked, the ledger reserves,
-    noise is drawn, the folder is written under a hidden name and renamed, the ledger marks it. Parameters are
-    those of :func:`estimate_codebook`, and:
+    The order is that of :func:`discreet.pipeline.learn.learn`.
 
     Parameters
     ----------
     where, how : records, and ``sql``, ``reads``, ``delimiter``, ``decimal``, ``encoding``, ``scratch``, as
         for :func:`discreet.data.prepare.prepare`
+    declaration, centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`estimate_codebook`
     out : new folder: ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which states their cost
     ledger : Ledger, or None, which records nothing (and must be None for seeded noise)
     start : file of public centres; default: a Halton sequence in the declared ranges
-    anyway : fit even if the forecast calls the fit hopeless
-    centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`estimate_codebook`
     randomness : Secure (default); Seeded for simulations
-    purpose : a line of the ledger's entry
-    progress : called with texts
+    anyway : fit even if the forecast calls the fit hopeless
+    purpose : a line of the ledger's entry. progress : called with texts
 
     Raises
     ------
-    Refused
-        If records break the declaration. Nothing was spent.
-    BudgetError
-        If the owner's limit would be passed. Nothing was spent.
-    ValueError
-        If anything else is not allowed (including by the owner's rule over the data), or the fit is hopeless.
-        Nothing was spent.
+    Refused, BudgetError, ValueError
+        If records break the declaration, the owner's limit would be passed, the fit is hopeless, or anything
+        else is not allowed, including by the owner's rule over the data. Nothing was spent.
     """
     declared, out = _declared(declaration), Path(out)
     randomness = Secure() if randomness is None else randomness
@@ -406,65 +399,95 @@ def fit_codebook(
     first = "" if asked.bins else asked.halton() if start is None else _start(asked, start)
     private = out.with_name(f"{out.name}.offending.csv")
     owner, values, people = _read(where, declared, asked.names, private, how, progress, ledger)
-    expected = estimate_codebook(declared, people, **given)
-    if expected.delta > 1 / people:
+    expected = _feasible(estimate_codebook(declared, people, **given), anyway)
+    sigma = asked.sums.sigma(budget_of(epsilon, delta, rho)[0], expected.rounds)
+    return _Release(
+        out, declared, asked, first, "halton" if start is None else "file", owner, values, sigma, expected,
+        purpose or f"codebook, {expected.what} of {', '.join(asked.names)}", ledger, randomness,
+    ).make()  # fmt: skip
+
+
+def _feasible(expected: CodebookFit, anyway: bool) -> CodebookFit:
+    """Return the forecast; raise ``ValueError`` if delta is too large or, unless ``anyway``, hopeless."""
+    if expected.delta > 1 / expected.users:
         raise ValueError(f"delta = {expected.delta:g}: must be at most 1/users, better below a tenth of it")
     if expected.hopeless and not anyway:
         raise ValueError(f"{expected.verdict} Nothing was spent (anyway = true fits all the same)")
-    sigma = asked.sums.sigma(budget_of(epsilon, delta, rho)[0], expected.rounds)
-    record = _fit(asked, people, sigma, expected.delta)[1]
-    guarantee = guaranteed(record, expected.delta, randomness.kind)
-    purpose = purpose or f"codebook, {expected.what} of {', '.join(asked.names)}"
-    reservation = None
-    rows = (expected.rounds + 2) * max(expected.number, asked.bins or 0)  # of the sums, the start, the result
-    with room_for(out, _PAGES + 32 * rows * (len(asked.names) + 2)):
-        if ledger is not None:
-            reservation = ledger.reserve(
-                declared.schema.dataset, [record], delta=expected.delta, users=people, purpose=purpose
-            )
-    with spent(ledger, reservation):
-        return _released(
-            out, declared, asked, first, "halton" if start is None else "file", owner, values, sigma,
-            expected, guarantee, purpose, ledger, reservation, randomness,
-        )  # fmt: skip
+    return expected
 
 
-def _released(
-    out: Path, declared: Declaration, asked: Asked, first: str, begun: str, owner: Ints, values: Floats,
-    sigma: int, expected: Fit, guarantee: Guarantee, purpose: str, ledger: Ledger | None,
-    reservation: Reservation | None, randomness: Randomness,
-) -> Fitted:  # fmt: skip
-    """Draw the noise and write the folder; the reservation is spent from here on."""
-    people = expected.users
-    source = os.urandom if isinstance(randomness, Secure) else np.random.default_rng(randomness.seed).bytes
-    made = _lloyd if asked.what == "centres" else _cut
-    found, released = made(asked, first, owner, values, sigma, source)
-    facts: dict[str, Any] = {
-        "format": "discreet codebook", "version": VERSION, "dataset": declared.schema.dataset,
-        "unit": declared.schema.unit, "users": people, "episodes_per_user": declared.schema.episodes_per_user,
-        "provenance": dict(declared.schema.provenance),
-        "declared": {name: declared.schema.declared.get(name) for name in DECLARED}, "purpose": purpose,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "declaration": declared.hash,
-        "query": asked.to_dict(sigma, None if asked.bins else begun), "forecast": expected.to_dict(),
-        "guarantee": guarantee.to_dict(), "statement": guarantee.statement,
-        "ledger": None if ledger is None or reservation is None else _in_ledger(ledger, reservation),
-    }  # fmt: skip
-    if ledger is None:
-        facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
-    with aside(out, paid=FACTS, ledger=None if ledger is None else ledger.path) as hidden:
-        name, table = asked.table_text(found, FACTS)
-        written = {name: table, SUMS: asked.sums_text(released)} | ({} if asked.bins else {START: first})
-        for file, content in written.items():
-            (hidden / file).write_text(content, "utf-8", newline="\n")
-        facts["shares"] = asked.shares(released[-1])
-        facts["files"] = {file: _digest(hidden / file) for file in written}
-        text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
-        write_codebook_pages(hidden, text)
-        (hidden / FACTS).write_text(text, "utf-8", newline="\n")  # last: it marks the folder as complete
-        published = hashes(hidden)
-    if ledger is not None and reservation is not None:
-        ledger.mark(reservation, published)
-    return Fitted(out, found, expected, guarantee)
+@dataclass(frozen=True, eq=False)
+class _Release:
+    """Data and public facts of one fit, before its budget is reserved."""
+
+    out: Path
+    declared: Declaration
+    asked: CodebookQuery
+    first: str  # text of the first centres
+    begun: str  # origin of these: "halton" or "file"
+    owner: Ints
+    values: Floats
+    sigma: int
+    expected: CodebookFit
+    purpose: str
+    ledger: Ledger | None
+    randomness: Randomness
+
+    def make(self) -> Fitted:
+        """Reserve the cost, draw the noise and write the folder."""
+        expected, schema = self.expected, self.declared.schema
+        record = _fit(self.asked, expected.users, self.sigma, expected.delta)[1]
+        guarantee = guaranteed(record, expected.delta, self.randomness.kind)
+        reservation = None
+        rows = (expected.rounds + 2) * max(expected.number, self.asked.bins or 0)  # sums, start and result
+        with room_for(self.out, _PAGES + 32 * rows * (len(self.asked.names) + 2)):
+            if self.ledger is not None:
+                reservation = self.ledger.reserve(
+                    schema.dataset, [record], delta=expected.delta, users=expected.users, purpose=self.purpose
+                )
+        with spent(self.ledger, reservation):
+            return self._write(guarantee, reservation)
+
+    def _write(self, guarantee: Guarantee, reservation: Reservation | None) -> Fitted:
+        """Draw the noise and write the folder; the reservation is spent from here on."""
+        asked, ledger, draws = self.asked, self.ledger, self.randomness
+        source = os.urandom if isinstance(draws, Secure) else np.random.default_rng(draws.seed).bytes
+        made = _lloyd if asked.what == "centres" else _cut
+        found, released = made(asked, self.first, self.owner, self.values, self.sigma, source)
+        facts = self._facts(guarantee, reservation)
+        book = None if ledger is None else ledger.path
+        with aside(self.out, paid=FACTS, ledger=book) as hidden:
+            name, table = asked.table_text(found, FACTS)
+            written = {name: table, SUMS: asked.sums_text(released)}
+            written |= {} if asked.bins else {START: self.first}
+            for file, content in written.items():
+                (hidden / file).write_text(content, "utf-8", newline="\n")
+            facts["shares"] = asked.shares(released[-1])
+            facts["files"] = {file: _digest(hidden / file) for file in written}
+            text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+            write_codebook_pages(hidden, text)
+            (hidden / FACTS).write_text(text, "utf-8", newline="\n")  # last: it marks the folder as complete
+            published = hashes(hidden)
+        if ledger is not None and reservation is not None:
+            ledger.mark(reservation, published)
+        return Fitted(self.out, found, self.expected, guarantee)
+
+    def _facts(self, guarantee: Guarantee, reservation: Reservation | None) -> dict[str, Any]:
+        schema, asked, ledger = self.declared.schema, self.asked, self.ledger
+        query = asked.to_dict(self.sigma, None if asked.bins else self.begun)
+        facts: dict[str, Any] = {
+            "format": "discreet codebook", "version": VERSION, "dataset": schema.dataset,
+            "unit": schema.unit, "users": self.expected.users, "episodes_per_user": schema.episodes_per_user,
+            "provenance": dict(schema.provenance),
+            "declared": {name: schema.declared.get(name) for name in DECLARED}, "purpose": self.purpose,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"), "declaration": self.declared.hash,
+            "query": query, "forecast": self.expected.to_dict(),
+            "guarantee": guarantee.to_dict(), "statement": guarantee.statement,
+            "ledger": None if ledger is None or reservation is None else _in_ledger(ledger, reservation),
+        }  # fmt: skip
+        if ledger is None:
+            facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
+        return facts
 
 
 def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
@@ -564,7 +587,7 @@ def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
         _agree(where, "forecast", {name: forecast[name] for name in told}, told)
         return _EARLIER if facts["version"] > 1 else (*_EARLIER[:-1], *_FIRST)
     try:
-        asked = Asked.read(facts["query"], forecast, facts["episodes_per_user"])
+        asked = CodebookQuery.read(facts["query"], forecast, facts["episodes_per_user"])
         sigma, begun = facts["query"]["sigma"], facts["query"]["start"]
         asked.sums.check_people(facts["users"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -668,7 +691,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _start(asked: Asked, start: str | Path) -> str:
+def _start(asked: CodebookQuery, start: str | Path) -> str:
     """Return the text of public centres from a file."""
     columns = read_public_table("start", Path(start), (*asked.names, "label"), list(asked.names))
     table = np.stack([np.asarray(columns[name], np.float64) for name in asked.names], axis=1)
@@ -679,13 +702,13 @@ def _start(asked: Asked, start: str | Path) -> str:
     return asked.start_text(table)
 
 
-def _noised(asked: Asked, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
+def _noised(asked: CodebookQuery, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
     """Return users' sums as grid units, with noise. All output of users' sums passes through here."""
     return np.rint(noisy(sums, sigma, source) * GRID).astype(np.int64)
 
 
 def _lloyd(
-    asked: Asked, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
+    asked: CodebookQuery, first: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
     """Return centres in the values' own units, and the noisy sums of each round."""
     # Ranges are declared for cells: the sum of a step's doses, or a constant for missing ones, may be
@@ -701,7 +724,7 @@ def _lloyd(
 
 
 def _cut(
-    asked: Asked, _: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
+    asked: CodebookQuery, _: str, owner: Ints, values: Floats, sigma: int, source: Callable[[int], bytes]
 ) -> tuple[Floats, Ints]:
     """Return cut points between bins of equal shares, and a noisy histogram over the declared range."""
     known = ~np.isnan(values[:, 0])

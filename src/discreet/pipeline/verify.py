@@ -1,7 +1,7 @@
 """Verification of a privacy statement: recompute everything in its folder that can be recomputed.
 
 :func:`verify` compares the facts of a statement with their sources, and the rest with what
-:func:`discreet.reports.statement.statement_of` makes of the facts:
+:func:`discreet.reports.statement.make_statement` makes of the facts:
 
 - every file's hash with the statement, and with the ledger's mark if the ledger is given; no further
   file, no link; the pages with what the statement renders to;
@@ -65,8 +65,8 @@ from discreet.reports.statement import (
     count_query,
     file_hash,
     fingerprint_of,
+    make_statement,
     published_hashes,
-    statement_of,
     versions,
 )
 from discreet.reports.statement_page import FREE, JSON_NAME, MARKDOWN_NAME
@@ -87,6 +87,9 @@ class Check:
     stated: Any
     recomputed: Any
     ok: bool
+
+
+_Part = tuple[str, Callable[[], Iterator[Check]]]
 
 
 def verify(
@@ -127,24 +130,10 @@ def verify(
         raise ValueError(
             f"folder = {str(folder)!r}: must be a folder that `discreet learn` made, with its {JSON_NAME}"
         )
-    try:
-        document = read_json(folder / JSON_NAME)
-        version = document.get("version") if isinstance(document, dict) else None
-        if type(version) is int and version < OLDEST:
-            words = (
-                f"version {version}: written by an older version of this library; must be version {OLDEST} "
-                f"to {VERSION} (verify it with the library that wrote it)"
-            )
-            return [Check(f"{JSON_NAME}: version", words, VERSION, False)]
-        broken = list(violations(document))
-    except FileNotFoundError:
-        return [Check(JSON_NAME, "a statement", "no such file in the folder", False)]
-    except _WRONG as error:
-        return [Check(JSON_NAME, JSON_NAME, str(error), False)]
-    if broken:
-        return [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
-    found: list[Check] = []
-    parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+    document, wrong = _read_statement(folder)
+    if wrong:
+        return wrong
+    parts: list[_Part] = [
         (f"{JSON_NAME}: text", lambda: _check_text(folder, document)),
         ("fingerprint", lambda: _leaves("fingerprint", document["fingerprint"], fingerprint_of(document))),
         ("files", lambda: _check_files(folder, document)),
@@ -160,6 +149,17 @@ def verify(
         parts.append(("ledger", lambda: _check_ledger(folder, document, ledger)))
     if limit_key is not None:
         parts.append(("limit's key", lambda: _check_limit_key(document, ledger, limit_key)))
+    return _run_parts(parts, progress)
+
+
+_MADE = ("release.parquet", "schema.toml", MARKDOWN_NAME)
+_WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
+"""Exceptions that a damaged or forged file can cause in the readers."""
+
+
+def _run_parts(parts: Sequence[_Part], progress: Progress | None) -> list[Check]:
+    """Return the checks of all parts; a part that cannot be read is a check that fails."""
+    found: list[Check] = []
     for done, (name, part) in enumerate(parts):
         if progress is not None:
             progress("verify", done, len(parts))
@@ -170,9 +170,23 @@ def verify(
     return found
 
 
-_MADE = ("release.parquet", "schema.toml", MARKDOWN_NAME)
-_WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
-"""Exceptions that a damaged or forged file can cause in the readers."""
+def _read_statement(folder: Path) -> tuple[Any, list[Check]]:
+    """Read the statement; also return the checks that fail if it is none that can be compared."""
+    try:
+        document = read_json(folder / JSON_NAME)
+        version = document.get("version") if isinstance(document, dict) else None
+        if type(version) is int and version < OLDEST:
+            words = (
+                f"version {version}: written by an older version of this library; must be version {OLDEST} "
+                f"to {VERSION} (verify it with the library that wrote it)"
+            )
+            return None, [Check(f"{JSON_NAME}: version", words, VERSION, False)]
+        broken = list(violations(document))
+    except FileNotFoundError:
+        return None, [Check(JSON_NAME, "a statement", "no such file in the folder", False)]
+    except _WRONG as error:
+        return None, [Check(JSON_NAME, JSON_NAME, str(error), False)]
+    return document, [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
 
 
 def _same(stated: Any, recomputed: Any) -> bool:
@@ -298,7 +312,7 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
         **{name: document["configuration"][name] for name in ("algorithm", "options")},
         **{name: document[name] for name in _FACTS},
     )
-    recomputed = statement_of(facts, document["version"]).to_dict()
+    recomputed = make_statement(facts, document["version"]).to_dict()
     kept = {key: value for key, value in document.items() if key != "fingerprint"}
     yield from _leaves("statement", kept, {key: recomputed[key] for key in recomputed if key in kept})
     yield _compared(

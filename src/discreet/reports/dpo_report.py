@@ -20,7 +20,7 @@ from discreet.reports.document import (
     Heading,
     Line,
     Link,
-    Pairs,
+    NameValueList,
     Paragraph,
     Table,
     html_lines,
@@ -93,7 +93,7 @@ def page(
     if doc["warnings"]:
         yield Bullets(tuple(doc["warnings"]))
     yield Heading(2, "What was done, for whom, with which data")
-    yield Pairs(tuple(fields))
+    yield NameValueList(tuple(fields))
     yield Heading(2, "The promise in numbers")
     yield from _promise(doc)
     if doc.get("verdict") is not None:
@@ -101,7 +101,7 @@ def page(
         yield Paragraph(verdict_line(doc["verdict"], doc["synthetic"]))
         yield Paragraph(f"{NOT_EXCLUDED}. {not_excluded(doc['verdict']['kind'])}")
     yield Heading(2, "What the words mean")
-    yield Pairs(tuple(terms))
+    yield NameValueList(tuple(terms))
     yield Heading(2, "Beside published deployments")
     yield from _compared(doc, read)
     yield Heading(2, "Points of NIST SP 800-226")
@@ -303,99 +303,86 @@ def glossary(
     release : the file of the release. statement : whether the folder has a statement, too.
     """
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
-    unit = people["unit"]
-    yield (
-        "Release",
-        (
-            "what leaves the protected place: sums over all people with random noise on them "
-            f"({release}). Everything else in the folder is computed from it."
-        ),
-    )
+    unit, episodes = people["unit"], people["episodes_per_user"]
+    yield _term("Release", release=release)
     if guarantee["epsilon"] is None:
         return
     said, never = _said(doc), never_certain(doc)
     yield from _symbols(guarantee, unit, said, never)
     if guarantee["mu"] is not None or (ledger is not None and ledger["together"]["mu"] is not None):
         yield "μ (mu), Gaussian DP", said["mu"]
-    yield (
-        "Unit of privacy, neighbours",
-        (
-            f"what is hidden: one {unit} with everything in her record, up to {people['episodes_per_user']} "
-            f"episode{'s' if people['episodes_per_user'] > 1 else ''}. Two data sets are neighbours if her "
-            "record is exchanged for another one; that the number of people is the same in both means that "
-            "it is not hidden."
-        ),
-    )
-    yield (
-        "False alarm, true alarm",
-        (
-            "an attacker who tests whether a record is that of one person or another is wrong at times (a "
-            "false alarm) and right at times (a true alarm). "
-            + (
-                "The table of the statement says how often right, at most, for a given share of false "
-                "alarms; without"
-                if statement
-                else "Without"
-            )
-            + " the release both are equal."
-        ),
-    )
+    plural = "s" if episodes > 1 else ""
+    yield _term("Unit of privacy, neighbours", unit=unit, episodes=episodes, s=plural)
+    without = "Without"
     if statement:
-        yield (
-            "Belief before, belief after",
-            (
-                "how sure an attacker was of something about one person, and how sure he can be after an "
-                "alarm. The row 1 % is of somebody who thought it unlikely: guessing 'no' is then right in "
-                "99 % of cases without any release."
-            ),
+        without = (
+            "The table of the statement says how often right, at most, for a given share of false alarms; "
+            "without"
         )
+    yield _term("False alarm, true alarm", without=without)
+    if statement:
+        yield _term("Belief before, belief after")
     if guarantee["delta"] and statement:
         yield "No bound", said["no bound"].format(none=said["no bound, none"] if never else "")
-    yield (
-        "Sensitivity, scale (sigma), standard deviation",
-        (
-            "how much one person can change a table of sums (l1: all cells added up, l2: as a length); how "
-            "wide the noise on each cell is; and by how much a noisy cell typically differs from the true "
-            "one."
-        ),
-    )
+    yield _term("Sensitivity, scale (sigma), standard deviation")
     lines = " ".join(one["description"] for one in doc["mechanisms"])
     if statement and ("sqrt(2 rho)" in lines or "mu = sqrt(" in lines):
-        yield (
-            "sqrt(2 rho) = sqrt(k) x s, mu = sqrt(k) x s",
-            (
-                "how a mechanism's line comes to its loss: s is what one person can change in all tables "
-                "together, in units of their noise; k is in how many noisy sums she is."
-            ),
-        )
-    yield (
-        "Computed again, planned again",
-        (
-            "whatever is made from the release without the raw data costs no further privacy "
-            "(post-processing)."
-        ),
-    )
+        yield _term("sqrt(2 rho) = sqrt(k) x s, mu = sqrt(k) x s")
+    yield _term("Computed again, planned again")
     if ledger is not None:
-        yield (
-            "Ledger, limit, filter",
-            (
-                "the owner's book of all releases of the same people; the most that they may cost together; "
-                "and the rule that refuses a release which would pass it, however later ones depend on "
-                "earlier ones."
-            ),
-        )
+        yield _term("Ledger, limit, filter")
     if ledger is not None and ledger["after"].get("limit_key"):
-        yield (
-            "Signed limit",
-            ("the owner's key signed it, and only its holder can change it: who runs a release cannot."),
-        )
-    yield (
-        "Fingerprint, hash",
-        (
-            "64 digits that change if anything in a file changes; who keeps the fingerprint of what was "
-            "approved can tell whether it is what lies there."
-        ),
-    )
+        yield _term("Signed limit")
+    yield _term("Fingerprint, hash")
+
+
+def _term(name: str, **parts: object) -> tuple[str, str]:
+    return name, _TERMS[name].format(**parts)
+
+
+_TERMS = {
+    "Release": (
+        "what leaves the protected place: sums over all people with random noise on them ({release}). "
+        "Everything else in the folder is computed from it."
+    ),
+    "Unit of privacy, neighbours": (
+        "what is hidden: one {unit} with everything in her record, up to {episodes} episode{s}. Two data "
+        "sets are neighbours if her record is exchanged for another one; that the number of people is "
+        "the same in both means that it is not hidden."
+    ),
+    "False alarm, true alarm": (
+        "an attacker who tests whether a record is that of one person or another is wrong at times (a false "
+        "alarm) and right at times (a true alarm). {without} the release both are equal."
+    ),
+    "Belief before, belief after": (
+        "how sure an attacker was of something about one person, and how sure he can be after an alarm. The "
+        "row 1 % is of somebody who thought it unlikely: guessing 'no' is then right in 99 % of cases "
+        "without any release."
+    ),
+    "Sensitivity, scale (sigma), standard deviation": (
+        "how much one person can change a table of sums (l1: all cells added up, l2: as a length); how wide "
+        "the noise on each cell is; and by how much a noisy cell typically differs from the true one."
+    ),
+    "sqrt(2 rho) = sqrt(k) x s, mu = sqrt(k) x s": (
+        "how a mechanism's line comes to its loss: s is what one person can change in all tables together, "
+        "in units of their noise; k is in how many noisy sums she is."
+    ),
+    "Computed again, planned again": (
+        "whatever is made from the release without the raw data costs no further privacy (post-processing)."
+    ),
+    "Ledger, limit, filter": (
+        "the owner's book of all releases of the same people; the most that they may cost together; and the "
+        "rule that refuses a release which would pass it, however later ones depend on earlier ones."
+    ),
+    "Signed limit": (
+        "the owner's key signed it, and only its holder can change it: who runs a release cannot."
+    ),
+    "Fingerprint, hash": (
+        "64 digits that change if anything in a file changes; who keeps the fingerprint of what was approved "
+        "can tell whether it is what lies there."
+    ),
+}
+"""Texts of :func:`glossary`, by term."""
 
 
 # --------------------------------------------------------------------------------------- in comparison
@@ -450,13 +437,58 @@ def _points(doc: Document, own: Mapping[str, str]) -> Iterator[Block]:
 
 def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
     """Return (point, answer of the software, question to the officer); either text may be empty."""
-    guarantee, people, delta = doc["guarantee"], doc["population"], doc["delta"]
-    private = guarantee["epsilon"] is not None
-    yield (
-        "The parameter ε",
-        _of_epsilon(doc),
-        "Is this much acceptable for what these records tell of a person?",
-    )
+    answers = (
+        _of_epsilon(doc), _of_variant(doc), _of_unit(doc), "the table above, unit beside ε.",
+        _of_releases(doc), _of_mechanisms(doc), _of_utility(doc), _BIAS, _of_queries(doc), _of_trust(doc),
+        _of_noise(doc), "", "", _of_published(doc),
+    )  # fmt: skip
+    unit = doc["population"]["unit"]
+    for (title, question), answer in zip(_QUESTIONS.items(), answers, strict=True):
+        yield title, answer, question.format(unit=unit)
+
+
+_QUESTIONS = {
+    "The parameter ε": "Is this much acceptable for what these records tell of a person?",
+    "The variant, and δ": "",
+    "The unit of privacy": (
+        "Is one {unit} one person in these records (not several under one name, nor one under several)? Is "
+        "it known otherwise who is among them, and does that tell something?"
+    ),
+    "Comparing guarantees": "",
+    "Several releases, and other kinds of release": (
+        "Were these people's data released elsewhere, with noise or without, or under another name?"
+    ),
+    "Algorithms and their correctness": "",
+    "Utility": "Is the result worth what it costs, and fit for its purpose?",
+    "Bias": "Who could be harmed by a policy that is wrong for a small group, and who looks at that?",
+    "The query model": "",
+    "Threat model and trust": (
+        "Who keeps the raw data, and who of them is trusted on which ground (staff, contract)?"
+    ),
+    "Side channels, and the mathematics in a computer": (
+        "Can people outside see how long a run takes, or its temporary files?"
+    ),
+    "Security and access to the raw data": (
+        "Who can read the raw data, the ledger and the keys? How are they stored, backed up, deleted?"
+    ),
+    "Exposure at collection": (
+        "Are only those data collected that the purpose needs, and were people told? Whatever happens before "
+        "the release is not covered by ε."
+    ),
+    "Facts that are published without noise": (
+        "Is anything in the schema, or in the lines declared above, known from these data alone?"
+    ),
+}
+"""Questions to the officer, by NIST's point; empty if there is none."""
+
+_BIAS = (
+    "noise is no smaller where people are few, so that rare states and small groups are known worst; the "
+    "report says where support is lacking. It does not know groups that the states do not name."
+)
+
+
+def _of_variant(doc: Document) -> str:
+    guarantee, delta = doc["guarantee"], doc["delta"]
     small, ratio = up(delta["delta"], 3), up(delta["ratio"], 3)
     verdict = {
         "pure": "δ = 0: pure differential privacy.",
@@ -465,89 +497,44 @@ def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
         "none": "no differential privacy.",
     }[delta["verdict"]]
     more = f" ρ = {up(guarantee['rho'])} in zCDP holds too." if guarantee["rho"] is not None else ""
-    yield "The variant, and δ", verdict + more, ""
-    yield (
-        "The unit of privacy",
-        (
-            f"{guarantee['unit']}; exchanged for any other. The number of people is "
-            f"{'public' if guarantee['users_public'] else 'not published'}."
-            if private
-            else "nobody is protected."
-        ),
-        (
-            f"Is one {people['unit']} one person in these records (not several under one name, nor one "
-            "under several)? Is it known otherwise who is among them, and does that tell something?"
-        ),
+    return verdict + more
+
+
+def _of_unit(doc: Document) -> str:
+    guarantee = doc["guarantee"]
+    if guarantee["epsilon"] is None:
+        return "nobody is protected."
+    return (
+        f"{guarantee['unit']}; exchanged for any other. The number of people is "
+        f"{'public' if guarantee['users_public'] else 'not published'}."
     )
-    yield "Comparing guarantees", "the table above, unit beside ε.", ""
-    yield (
-        "Several releases, and other kinds of release",
-        _of_releases(doc),
-        ("Were these people's data released elsewhere, with noise or without, or under another name?"),
+
+
+def _of_queries(doc: Document) -> str:
+    return (
+        "one release, asked once; nothing is answered later. "
+        f"{'It read no data: ' if doc['replanned'] else ''}Planning again costs nothing."
     )
-    yield "Algorithms and their correctness", _of_mechanisms(doc), ""
-    yield (
-        "Utility",
-        _of_utility(doc),
-        "Is the result worth what it costs, and fit for its purpose?",
+
+
+def _of_trust(doc: Document) -> str:
+    guarantee = doc["guarantee"]
+    if guarantee["epsilon"] is None:
+        return "none is met."
+    return (
+        f"trust is {guarantee['trust']}; against anybody who sees all that is released, "
+        f"{_said(doc)['threat, seeded' if guarantee['randomness'] == 'seeded' else 'threat']}."
     )
-    yield (
-        "Bias",
-        (
-            "noise is no smaller where people are few, so that rare states and small groups are known worst; "
-            "the report says where support is lacking. It does not know groups that the states do not name."
-        ),
-        "Who could be harmed by a policy that is wrong for a small group, and who looks at that?",
+
+
+def _of_published(doc: Document) -> str:
+    leaks = _leaks(doc["population"]["provenance"])
+    read = (
+        f"READ OFF THESE DATA: {', '.join(leaks)}; "
+        if leaks
+        else "none was declared as read off these data; "
     )
-    yield (
-        "The query model",
-        (
-            "one release, asked once; nothing is answered later. "
-            f"{'It read no data: ' if doc['replanned'] else ''}Planning again costs nothing."
-        ),
-        "",
-    )
-    yield (
-        "Threat model and trust",
-        (
-            f"trust is {guarantee['trust']}; against anybody who sees all that is released, "
-            f"{_said(doc)['threat, seeded' if guarantee['randomness'] == 'seeded' else 'threat']}."
-            if private
-            else "none is met."
-        ),
-        "Who keeps the raw data, and who of them is trusted on which ground (staff, contract)?",
-    )
-    yield (
-        "Side channels, and the mathematics in a computer",
-        _of_noise(doc),
-        ("Can people outside see how long a run takes, or its temporary files?"),
-    )
-    yield (
-        "Security and access to the raw data",
-        "",
-        ("Who can read the raw data, the ledger and the keys? How are they stored, backed up, deleted?"),
-    )
-    yield (
-        "Exposure at collection",
-        "",
-        (
-            "Are only those data collected that the purpose needs, and were people told? Whatever happens "
-            "before the release is not covered by ε."
-        ),
-    )
-    leaks = _leaks(people["provenance"])
-    yield (
-        "Facts that are published without noise",
-        (
-            (
-                f"READ OFF THESE DATA: {', '.join(leaks)}; "
-                if leaks
-                else "none was declared as read off these data; "
-            )
-            + "what is published exactly: the schema, and the number of people."
-        ),
-        "Is anything in the schema, or in the lines declared above, known from these data alone?",
-    )
+    return f"{read}what is published exactly: the schema, and the number of people."
 
 
 def _leaks(provenance: Mapping[str, str]) -> list[str]:

@@ -28,7 +28,7 @@ from discreet.learners.ope.count_estimates import (
     BEHAVIOUR,
     Evaluation,
     PolicyEstimate,
-    Value,
+    ValueEstimate,
     evaluate,
     uniform,
 )
@@ -47,7 +47,7 @@ VERSION = 1
 _ROWS = 10  # rows of a table
 _CLEAR = 4.0  # standard deviations above which a noisy count is called visited
 
-__all__ = ["Change", "Gap", "Report", "make_report"]
+__all__ = ["PolicyChange", "Gap", "Report", "make_report"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Change:
+class PolicyChange:
     """Frequent decision that the policy changes.
 
     Parameters
@@ -113,15 +113,15 @@ class Report(ReportPage):
     verdict: str
     better: bool
     unsupported: str
-    values: Mapping[str, Value]
-    differences: Mapping[str, Value]
+    values: Mapping[str, ValueEstimate]
+    differences: Mapping[str, ValueEstimate]
     unsupported_share: float
     unsupported_deviation: float
     unsupported_pairs: float
     gaps: tuple[Gap, ...]
     undecided_share: float
     changed_share: float
-    changes: tuple[Change, ...]
+    changes: tuple[PolicyChange, ...]
     noise: Mapping[str, float]
     users: int
     level: float
@@ -374,47 +374,78 @@ def make_report(
         If one of them does not fit the others.
     """
     checks.choice("unsupported", unsupported, ("abstain", "behaviour", "policy"))
-    layout = spec.layout
-    shape = (layout.horizon, layout.states)
+    shape = (spec.layout.horizon, spec.layout.states)
     if learned.policy.shape != shape or learned.supported.shape != shape:
         raise ValueError(f"learned.policy has shape {learned.policy.shape}: must be {shape}")
-    names = _names(labels, layout.states, layout.actions)
-    live = np.ones(layout.states, bool)
-    scale, offset = 1.0, 0.0
-    if spec.returns is not None:
-        live[list(spec.returns.terminal)] = False
-        scale, offset = spec.returns.high - spec.returns.low, layout.horizon * spec.returns.low
-    lacks = ~np.asarray(learned.supported, bool) & live
-    leaves = lacks if unsupported != "policy" else np.zeros(shape, bool)
-    candidates = {"learned": PolicyEstimate(learned.policy, leaves, chosen=True, scores=learned.q)}
-    if unsupported != "policy" and lacks.any():
-        candidates["learned everywhere"] = PolicyEstimate(learned.policy, chosen=True, scores=learned.q)
-    candidates["uniform"] = PolicyEstimate(uniform(layout))
+    names = _names(labels, spec.layout.states, spec.layout.actions)
+    deployed = _Deployed(learned, spec, unsupported)
     found = evaluate(
-        release, spec, candidates, level=level, return_bound=return_bound, episodes_per_user=episodes_per_user
-    )
+        release, spec, deployed.candidates(), level=level, return_bound=return_bound,
+        episodes_per_user=episodes_per_user,
+    )  # fmt: skip
+    return _report(release, deployed, found, names, first_step)
+
+
+class _Deployed:
+    """Deployed policy and its support, as (H, S) tables."""
+
+    def __init__(self, learned: OfflinePolicy, spec: ProblemSpec, unsupported: Unsupported) -> None:
+        self.learned, self.spec, self.unsupported = learned, spec, unsupported
+        layout = spec.layout
+        self.live = np.ones(layout.states, bool)
+        self.scale, self.offset = 1.0, 0.0
+        if spec.returns is not None:
+            self.live[list(spec.returns.terminal)] = False
+            self.scale = spec.returns.high - spec.returns.low
+            self.offset = layout.horizon * spec.returns.low
+        self.lacks = ~np.asarray(learned.supported, bool) & self.live
+        self.leaves = self.lacks if unsupported != "policy" else np.zeros_like(self.lacks)
+        top = learned.q.max(axis=-1, keepdims=True)
+        open_to_choice = ((layout.row_index >= 0).sum(axis=1) > 1) & self.live
+        self.tied = ((learned.q == top).sum(axis=-1) > 1) & open_to_choice
+
+    def candidates(self) -> dict[str, PolicyEstimate]:
+        """Return the policies to evaluate, by name."""
+        policy, scores = self.learned.policy, self.learned.q
+        candidates = {"learned": PolicyEstimate(policy, self.leaves, chosen=True, scores=scores)}
+        if self.unsupported != "policy" and self.lacks.any():
+            candidates["learned everywhere"] = PolicyEstimate(policy, chosen=True, scores=scores)
+        candidates["uniform"] = PolicyEstimate(uniform(self.spec.layout))
+        return candidates
+
+    def visits(self, found: Evaluation) -> tuple[Floats, Floats, float]:
+        """Return visits of states, those in which the policy's action was taken, and all decisions."""
+        layout, counts = self.spec.layout, found.counts.visits
+        visits = np.where(self.live, np.add.reduceat(counts, layout.state_ptr[:-1], axis=1), 0.0)
+        # the number of decisions is known if no episode can end before the last step
+        whole = found.counts.episodes * layout.horizon
+        decisions = whole if self.live.all() else max(float(visits.sum()), 1.0)
+        rows = layout.row_index[np.arange(layout.states), self.learned.policy]
+        own = np.where(self.live, counts[np.arange(layout.horizon)[:, None], rows], 0.0)
+        return visits, own, decisions
+
+
+def _report(
+    release: StepwiseRelease, deployed: _Deployed, found: Evaluation,
+    names: tuple[Sequence[str], Sequence[str]], first_step: int,
+) -> Report:  # fmt: skip
+    """Return the report of a policy and the values that were found."""
+    spec, learned, live, lacks = deployed.spec, deployed.learned, deployed.live, deployed.lacks
+    scale, offset = deployed.scale, deployed.offset
     differences = {
         f"learned less {other}": found.difference("learned", other) for other in (BEHAVIOUR, "uniform")
     }
     better = differences[f"learned less {BEHAVIOUR}"].lower > 0.0
     values = {name: value.in_units(scale, offset) for name, value in found.values.items()}
-    visits = np.where(live, np.add.reduceat(found.counts.visits, layout.state_ptr[:-1], axis=1), 0.0)
-    # the number of decisions is known if no episode can end before the last step
-    decisions = found.counts.episodes * layout.horizon if live.all() else max(float(visits.sum()), 1.0)
-    own = found.counts.visits[
-        np.arange(layout.horizon)[:, None], layout.row_index[np.arange(layout.states), learned.policy]
-    ]
-    own = np.where(live, own, 0.0)
-    top = learned.q.max(axis=-1, keepdims=True)
-    open_to_choice = ((layout.row_index >= 0).sum(axis=1) > 1) & live
-    tied = ((learned.q == top).sum(axis=-1) > 1) & open_to_choice
-    undecided = tied & ~leaves
-    sizes = np.diff(layout.state_ptr).astype(np.float64)
+    visits, own, decisions = deployed.visits(found)
+    undecided = deployed.tied & ~deployed.leaves
+    leads = ~deployed.leaves & ~undecided & live
+    sizes = np.diff(spec.layout.state_ptr).astype(np.float64)
     order = ("learned", "learned everywhere", BEHAVIOUR, "uniform")
     return Report(
         verdict=_verdict(values, found.level, better),
         better=better,
-        unsupported=unsupported,
+        unsupported=deployed.unsupported,
         values={name: values[name] for name in order if name in values},
         differences={name: value.in_units(scale, 0.0) for name, value in differences.items()},
         unsupported_share=share_of(visits[lacks].sum() / decisions),
@@ -422,10 +453,8 @@ def make_report(
         unsupported_pairs=float(lacks[:, live].mean()) if live.any() else 0.0,
         gaps=_gaps(visits, lacks, found.counts.sigma * np.sqrt(sizes), names[0], first_step),
         undecided_share=share_of(visits[undecided].sum() / decisions),
-        changed_share=share_of((visits - own)[~leaves].sum() / decisions),
-        changes=_changes(
-            found, learned, spec, visits, own, ~leaves & ~undecided & live, names, first_step, scale
-        ),
+        changed_share=share_of((visits - own)[~deployed.leaves].sum() / decisions),
+        changes=_changes(found, learned, spec, visits, own, leads, names, first_step, scale),
         noise={
             **{word: release.laws[name].std() for name, word in _FAMILIES.items() if name in release.laws},
             "visits of a state": float(found.counts.sigma * np.sqrt(sizes.mean())),
@@ -436,16 +465,16 @@ def make_report(
         bound=offset + scale * found.bound,
         guarantee=str(release.guarantee),
         support=~lacks[:, live],
-        undecided=tied[:, live],
+        undecided=deployed.tied[:, live],
         visits=visits[:, live],
         first_step=first_step,
-    )  # fmt: skip
+    )
 
 
 _FAMILIES = {VISITS: "visits", TRANSITIONS: "transitions", CENTERED_REWARDS: "rewards"}
 
 
-def _verdict(values: Mapping[str, Value], level: float, better: bool) -> str:
+def _verdict(values: Mapping[str, ValueEstimate], level: float, better: bool) -> str:
     learned, behaviour = values["learned"], values[BEHAVIOUR]
     percent = f"{100 * level:g} %"
     estimate = f"; estimate {number(learned.estimate)}" if learned.known else ""
@@ -498,7 +527,7 @@ def _gaps(
 def _changes(
     found: Evaluation, learned: OfflinePolicy, spec: ProblemSpec, visits: Floats, own: Floats,
     leads: NDArray[np.bool_], names: tuple[Sequence[str], Sequence[str]], first_step: int, scale: float,
-) -> tuple[Change, ...]:  # fmt: skip
+) -> tuple[PolicyChange, ...]:  # fmt: skip
     """Return the changed decisions that affect the most users: an action other than the usual one."""
     layout, counts = spec.layout, found.counts.visits
     table = layout.from_rows(counts, fill=-np.inf)
@@ -514,7 +543,7 @@ def _changes(
         a, b = int(usual[h, s]), int(learned.policy[h, s])
         known = bool(np.isfinite(gains[h, s]))
         changes.append(
-            Change(
+            PolicyChange(
                 int(h) + first_step,
                 names[0][s],
                 float(visits[h, s]),

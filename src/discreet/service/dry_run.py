@@ -17,7 +17,7 @@ import numpy as np
 
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Seeded
-from discreet.device.http_client import Client, Place, Turned
+from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.envs.mdp import planning
 from discreet.envs.rollouts.rollout import rollout
 from discreet.ledger.signatures import new_key, read_private_key
@@ -68,7 +68,7 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
     return (guarantee.epsilon, guarantee.delta) if guarantee.delta else guarantee.epsilon
 
 
-def people_of(study: Study, place: Place, user: int) -> tuple[Any, Any]:
+def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any]:
     """Return simulated user ``user``'s actions at their place, and their device's random generator."""
     assert isinstance(study.randomness, Seeded)
     keys = study.randomness.keys
@@ -91,9 +91,7 @@ def rehearse(
     opened : called with the address
     ended : called with the results, while the service still answers
     """
-    begun, world = time.perf_counter(), study.world
-    values: list[tuple[int, float]] = []
-    low, high = study.rewards
+    begun, world, crowd = time.perf_counter(), study.world, _Crowd(study)
     with tempfile.TemporaryDirectory(prefix="discreet-rehearsal-") as folder:
         new_key(Path(folder) / "key")
         key = read_private_key(Path(folder) / "key")
@@ -102,38 +100,8 @@ def rehearse(
             tickets = front.store.new_tickets(study.users)
             shuffler = url if study.shuffled else None
             with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
-                came, policies, last = 0, {}, None
-                while came < study.users:
-                    part = tickets[came : came + at_once]
-                    places = client.places(part)
-                    given = [one for one in places if isinstance(one, Place)]
-                    messages = []
-                    for user, place in enumerate(given, came):
-                        record, coins = people_of(study, place, user)
-                        earned = low + (high - low) * record.rewards
-                        messages.append(
-                            place.message(
-                                record.states,
-                                record.actions,
-                                earned,
-                                coins if study.trust != "joint" else None,
-                            )
-                        )
-                        if place.number not in policies:
-                            policies[place.number] = planning.policy_value(world, place.policy)
-                            values.append((0, policies[place.number]))
-                        values[-1] = values[-1][0] + 1, values[-1][1]
-                        last = np.array(place.policy)
-                    for answer in client.send_all(messages) if messages else ():
-                        if answer["status"] != "counted":
-                            raise RuntimeError(f"a message was refused: {answer['status']}")
-                    came += len(given)
-                    told(came)
-                    if len(given) < len(part):
-                        if any(isinstance(one, Turned) and one.reason != "full" for one in places):
-                            raise RuntimeError("a place was refused")
-                        if not given:
-                            time.sleep(0.01)
+                while crowd.came < study.users:
+                    crowd.come(client, tickets[crowd.came : crowd.came + at_once], told)
                 while not service.store.about()["over"]:
                     time.sleep(0.01)
                 releases = int(service.store.about()["turn"])
@@ -142,10 +110,50 @@ def rehearse(
                 study.users,
                 releases,
                 time.perf_counter() - begun,
-                values,
+                crowd.values,
                 float(world.initial @ best[0]),
                 float(planning.policy_value(world, planning.uniform_policy(world))),
-                last,
+                crowd.last,
             )
             ended(found)
     return found
+
+
+class _Crowd:
+    """Simulated users in their order, and the policies that they followed."""
+
+    def __init__(self, study: Study) -> None:
+        self.study, self.came = study, 0
+        self.values: list[tuple[int, float]] = []  # users and value of each policy
+        self.last: Any = None
+        self._policies: dict[int, float] = {}
+
+    def come(self, client: Client, tickets: Sequence[str], told: Callable[[int], None]) -> None:
+        """Let the next users ask for places, act, and send their messages; wait if no place is free."""
+        places = client.places(tickets)
+        given = [one for one in places if isinstance(one, PlanReservation)]
+        messages = [self._message(place, user) for user, place in enumerate(given, self.came)]
+        for answer in client.send_all(messages) if messages else ():
+            if answer["status"] != "counted":
+                raise RuntimeError(f"a message was refused: {answer['status']}")
+        self.came += len(given)
+        told(self.came)
+        if len(given) < len(tickets):
+            if any(isinstance(one, Turned) and one.reason != "full" for one in places):
+                raise RuntimeError("a place was refused")
+            if not given:
+                time.sleep(0.01)
+
+    def _message(self, place: PlanReservation, user: int) -> Any:
+        """Return the user's message; record the value of their policy."""
+        study, (low, high) = self.study, self.study.rewards
+        record, draws = people_of(study, place, user)
+        earned = low + (high - low) * record.rewards
+        own = draws if study.trust != "joint" else None
+        message = place.message(record.states, record.actions, earned, own)
+        if place.number not in self._policies:
+            self._policies[place.number] = planning.policy_value(study.world, place.policy)
+            self.values.append((0, self._policies[place.number]))
+        self.values[-1] = self.values[-1][0] + 1, self.values[-1][1]
+        self.last = np.array(place.policy)
+        return message

@@ -87,155 +87,198 @@ class Texts:
     """Arguments of the routes' decorators, by address."""
 
     def __init__(self, study: Study, local: bool) -> None:
-        layout, (low, high) = study.layout, study.rewards
-        ticket = {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[\\x20-\\x7e]+$"}
-        seconds = {"type": "number", "description": "Until the place is over."}
-        placed = _object(status={"const": "placed"}, plan=_NUMBER, seconds=seconds, service=_OURS)
-        counted = _object(status={"const": "counted"}, plan=_NUMBER, service=_OURS)
-        stored = _object(status={"const": "counted"}, turn=_NUMBER, service=_OURS)
-        issued = _object(tickets={"type": "array", "items": _TEXT}, service=_OURS)
-        several = _object(
-            service=_OURS,
-            results={
-                "type": "array",
-                "items": _object(("status",), status=_TEXT, plan=_NUMBER, seconds=seconds, words=_TEXT),
-            },
+        message, example = _message_form(study, local)
+        self.plan: dict[str, Any] = _plan()
+        self.places = _places(example["ticket"])
+        self.messages = _messages(message, example)
+        self.sums = _sums(study.identity)
+        self.tickets = _tickets()
+        self.releases = _releases()
+        self.statement = _statement()
+        self.health = _health()
+        self.metrics = _metrics()
+
+
+_TICKET = {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[\\x20-\\x7e]+$"}
+_SECONDS = {"type": "number", "description": "Until the place is over."}
+_MANY = {"type": "array", "minItems": 1, "maxItems": 1000}
+
+
+def _several() -> dict[str, Any]:
+    """Return the form of an answer to several requests."""
+    one = _object(("status",), status=_TEXT, plan=_NUMBER, seconds=_SECONDS, words=_TEXT)
+    return _object(service=_OURS, results={"type": "array", "items": one})
+
+
+def _message_form(study: Study, local: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the form of a message, and an example."""
+    layout, (low, high) = study.layout, study.rewards
+    if local:
+        message = _object(ticket=_TICKET, message={"type": "string", "contentEncoding": "base64"})
+        one: dict[str, Any] = {"ticket": TICKET, "message": "ZHNjcg=="}  # before a plan is open
+    else:
+        message = _object(
+            ticket=_TICKET,
+            plan={"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
+            nonce={"type": "string", "pattern": "^[0-9a-fA-F]{32}$"},
+            states=_list("integer", layout.horizon + 1, 0, layout.states - 1),
+            actions=_list("integer", layout.horizon, 0, layout.actions - 1),
+            rewards=_list("number", layout.horizon, low, high),
         )
-        if local:
-            message = _object(ticket=ticket, message={"type": "string", "contentEncoding": "base64"})
-            one: dict[str, Any] = {"ticket": TICKET, "message": "ZHNjcg=="}  # before a plan is open
-        else:
-            message = _object(
-                ticket=ticket,
-                plan={"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
-                nonce={"type": "string", "pattern": "^[0-9a-fA-F]{32}$"},
-                states=_list("integer", layout.horizon + 1, 0, layout.states - 1),
-                actions=_list("integer", layout.horizon, 0, layout.actions - 1),
-                rewards=_list("number", layout.horizon, low, high),
+        first = [0] * layout.horizon
+        if layout.mask is not None:
+            first = [int(layout.mask[0].argmax())] * layout.horizon
+        one = {
+            "ticket": TICKET,
+            "plan": 1,
+            "nonce": "00112233445566778899aabbccddeeff",
+            "states": [0] * (layout.horizon + 1),
+            "actions": first,
+            "rewards": [low] * layout.horizon,
+        }
+    return message, one
+
+
+def _plan() -> dict[str, Any]:
+    return {
+        "summary": "The plans that are open, signed; cacheable",
+        "response_model": None,
+        "responses": {
+            200: _answer("The plans.", _object(content={"type": "object"}, key=_TEXT, signature=_TEXT)),
+            304: {"description": "As it was (If-None-Match)."},
+        }
+        | _refusals(503),
+    }
+
+
+def _places(ticket: str) -> dict[str, Any]:
+    placed = _object(status={"const": "placed"}, plan=_NUMBER, seconds=_SECONDS, service=_OURS)
+    return {
+        "summary": "Take a place with a ticket, before you act",
+        "status_code": 201,
+        "response_model": None,
+        "responses": {
+            201: _answer("A place; or what became of each ticket.", {"anyOf": [placed, _several()]})
+        }
+        | _refusals(400, 403, 408, 409, 410, 413, 503),
+        "openapi_extra": _body(
+            {"anyOf": [_object(ticket=_TICKET), _object(tickets={**_MANY, "items": _TICKET})]},
+            {"one": {"ticket": ticket}, "many": {"tickets": [ticket]}},
+        ),
+    }
+
+
+def _messages(message: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+    counted = _object(status={"const": "counted"}, plan=_NUMBER, service=_OURS)
+    return {
+        "summary": "Tell what happened, once; the same message again gets the same answer",
+        "status_code": 202,
+        "response_model": None,
+        "responses": {
+            202: _answer(
+                "It counts, and is on the disk; or what became of each.", {"anyOf": [counted, _several()]}
             )
-            first = [0] * layout.horizon
-            if layout.mask is not None:
-                first = [int(layout.mask[0].argmax())] * layout.horizon
-            one = {
-                "ticket": TICKET,
-                "plan": 1,
-                "nonce": "00112233445566778899aabbccddeeff",
-                "states": [0] * (layout.horizon + 1),
-                "actions": first,
-                "rewards": [low] * layout.horizon,
-            }
-        many = {"type": "array", "minItems": 1, "maxItems": 1000}
-        self.plan: dict[str, Any] = {
-            "summary": "The plans that are open, signed; cacheable",
-            "response_model": None,
-            "responses": {
-                200: _answer("The plans.", _object(content={"type": "object"}, key=_TEXT, signature=_TEXT)),
-                304: {"description": "As it was (If-None-Match)."},
-            }
-            | _refusals(503),
         }
-        self.places: dict[str, Any] = {
-            "summary": "Take a place with a ticket, before you act",
-            "status_code": 201,
-            "response_model": None,
-            "responses": {
-                201: _answer("A place; or what became of each ticket.", {"anyOf": [placed, several]})
-            }
-            | _refusals(400, 403, 408, 409, 410, 413, 503),
-            "openapi_extra": _body(
-                {"anyOf": [_object(ticket=ticket), _object(tickets={**many, "items": ticket})]},
-                {"one": {"ticket": one["ticket"]}, "many": {"tickets": [one["ticket"]]}},
-            ),
+        | _refusals(400, 403, 408, 409, 410, 413, 503),
+        "openapi_extra": _body(
+            {"anyOf": [message, _object(messages={**_MANY, "items": message})]},
+            {"one": example, "many": {"messages": [example]}},
+        ),
+    }
+
+
+def _sums(identity: str) -> dict[str, Any]:
+    stored = _object(status={"const": "counted"}, turn=_NUMBER, service=_OURS)
+    return {
+        "summary": "The sum of a batch, signed by the shuffler; the same again gets the same answer",
+        "status_code": 202,
+        "response_model": None,
+        "responses": {
+            202: _answer("It is on the disk.", stored)
         }
-        self.messages: dict[str, Any] = {
-            "summary": "Tell what happened, once; the same message again gets the same answer",
-            "status_code": 202,
-            "response_model": None,
-            "responses": {
-                202: _answer(
-                    "It counts, and is on the disk; or what became of each.", {"anyOf": [counted, several]}
-                )
-            }
-            | _refusals(400, 403, 408, 409, 410, 413, 503),
-            "openapi_extra": _body(
-                {"anyOf": [message, _object(messages={**many, "items": message})]},
-                {"one": one, "many": {"messages": [one]}},
-            ),
-        }
-        self.sums: dict[str, Any] = {
-            "summary": "The sum of a batch, signed by the shuffler; the same again gets the same answer",
-            "status_code": 202,
-            "response_model": None,
-            "responses": {
-                202: _answer("It is on the disk.", stored)
-            }
-            | _refusals(400, 401, 408, 409, 410, 413),
-            "openapi_extra": _body(
-                _object(
-                    content=_object(
-                        identity=_TEXT, turn=_NUMBER, form=_TEXT, users=_NUMBER, absent=_NUMBER,
-                        counts={"anyOf": [{"type": "string", "contentEncoding": "base64"}, {"type": "null"}]},
-                    ),
-                    signature={"type": "string", "pattern": "^[0-9a-f]{128}$"},
+        | _refusals(400, 401, 408, 409, 410, 413),
+        "openapi_extra": _body(
+            _object(
+                content=_object(
+                    identity=_TEXT, turn=_NUMBER, form=_TEXT, users=_NUMBER, absent=_NUMBER,
+                    counts={"anyOf": [{"type": "string", "contentEncoding": "base64"}, {"type": "null"}]},
                 ),
+                signature={"type": "string", "pattern": "^[0-9a-f]{128}$"},
+            ),
+            {
+                "lost": {
+                    "content": {
+                        "identity": identity, "turn": 0, "form": "0" * 32, "users": 0, "absent": 1,
+                        "counts": None,
+                    },
+                    "signature": "0" * 128,
+                }
+            },
+        ),
+    }  # fmt: skip
+
+
+def _tickets() -> dict[str, Any]:
+    issued = _object(tickets={"type": "array", "items": _TEXT}, service=_OURS)
+    return {
+        "summary": "New one-time tickets, for an operator's system",
+        "status_code": 201,
+        "response_model": None,
+        "responses": {201: _answer("Tickets, told once.", issued)} | _refusals(400, 401, 408, 413),
+        "openapi_extra": {
+            **_body(
+                _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}),
+                {"ten": {"count": 10}},
+            ),
+            "security": [{"operator": []}],
+        },
+    }
+
+
+def _releases() -> dict[str, Any]:
+    return {
+        "summary": "What a release made public; never changes",
+        "response_model": None,
+        "responses": {200: _answer("Noisy sums.", {"type": "object"})} | _refusals(404),
+        "openapi_extra": {
+            "parameters": [
                 {
-                    "lost": {
-                        "content": {
-                            "identity": study.identity, "turn": 0, "form": "0" * 32, "users": 0, "absent": 1,
-                            "counts": None,
-                        },
-                        "signature": "0" * 128,
-                    }
-                },
-            ),
-        }  # fmt: skip
-        self.tickets: dict[str, Any] = {
-            "summary": "New one-time tickets, for an operator's system",
-            "status_code": 201,
-            "response_model": None,
-            "responses": {201: _answer("Tickets, told once.", issued)} | _refusals(400, 401, 408, 413),
-            "openapi_extra": {
-                **_body(
-                    _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}),
-                    {"ten": {"count": 10}},
-                ),
-                "security": [{"operator": []}],
-            },
-        }
-        self.releases: dict[str, Any] = {
-            "summary": "What a release made public; never changes",
-            "response_model": None,
-            "responses": {200: _answer("Noisy sums.", {"type": "object"})} | _refusals(404),
-            "openapi_extra": {
-                "parameters": [
-                    {
-                        "name": "number",
-                        "in": "path",
-                        "required": True,
-                        "schema": {"type": "integer", "minimum": 0},
-                        "example": 0,
-                    }
-                ]
-            },
-        }
-        self.statement: dict[str, Any] = {
-            "summary": "What is promised, who sees what, and what no noise hides; signed",
-            "response_model": None,
-            "responses": {200: _answer("The statement.", {"type": "object"})},
-        }
-        self.health: dict[str, Any] = {
-            "summary": "Does it work?",
-            "response_model": None,
-            "responses": {
-                200: _answer("It does.", {"type": "object"}),
-                503: _answer("It does not.", {"type": "object"}),
-            },
-        }
-        self.metrics: dict[str, Any] = {
-            "summary": "Counters, for Prometheus",
-            "response_model": None,
-            "responses": {200: _answer("Counters.", _TEXT, kind="text/plain")},
-        }
+                    "name": "number",
+                    "in": "path",
+                    "required": True,
+                    "schema": {"type": "integer", "minimum": 0},
+                    "example": 0,
+                }
+            ]
+        },
+    }
+
+
+def _statement() -> dict[str, Any]:
+    return {
+        "summary": "What is promised, who sees what, and what no noise hides; signed",
+        "response_model": None,
+        "responses": {200: _answer("The statement.", {"type": "object"})},
+    }
+
+
+def _health() -> dict[str, Any]:
+    return {
+        "summary": "Does it work?",
+        "response_model": None,
+        "responses": {
+            200: _answer("It does.", {"type": "object"}),
+            503: _answer("It does not.", {"type": "object"}),
+        },
+    }
+
+
+def _metrics() -> dict[str, Any]:
+    return {
+        "summary": "Counters, for Prometheus",
+        "response_model": None,
+        "responses": {200: _answer("Counters.", _TEXT, kind="text/plain")},
+    }
 
 
 def _list(kind: str, count: int, low: float, high: float) -> dict[str, Any]:

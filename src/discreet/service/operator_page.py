@@ -194,34 +194,12 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
     )
 
 
-def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
-    """Return the whole page."""
-    about, plans = store.about(), store.plans()
-    turn, over = int(about["turn"]), bool(about["over"])
+def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn: int, over: bool) -> str:
+    """Return how many people have taken part, and for whom the next release waits."""
     newest = store.release(turn)
     before = int(json.loads(newest[0])["users"]) if newest else 0
     came, absent, placed, users = (
         sum(int(one[name]) for one in plans) for name in ("came", "absent", "placed", "users")
-    )
-    guarantee = statement["guarantee"]
-    budget = [
-        (name, up(guarantee[name], 6))
-        for name in ("epsilon", "delta", "rho", "mu")
-        if guarantee.get(name) is not None
-    ]
-    ledger = statement["ledger"]
-    book = (
-        f"Reserved in the ledger of {ledger['dataset']}: entry {ledger['number']}."
-        if isinstance(ledger, Mapping)
-        else str(ledger)
-    )
-    state = (
-        f'<p class="bad" role="alert">No release can be made: {escape(failed)}</p>'
-        if failed
-        else f"<p>{'The study is over.' if over else _working(study, store, plans)}</p>"
-    )
-    rehearsal = (
-        "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
     )
     done = study.users if over else min(study.users, before + came + absent)
     whole = ", in batches that are whole" if study.shuffled else ""
@@ -234,15 +212,46 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
     waits = "" if over else _table("The people whom the next release waits for", ("who", "people"), counts)
     if study.shuffled:  # this service receives only whole batches
         waits = _shuffled(store, turn, users, over)
+    return (
+        f"<h2>People</h2><p>{done:,} of {_number(study.users, 'person has', 'people have')} "
+        f"taken part{whole}.</p>"
+        f'<progress aria-label="people who have taken part" max="{study.users}" value="{done}">'
+        "</progress>" + waits
+    )
+
+
+def _budget(statement: Mapping[str, Any]) -> str:
+    """Return the budget of the study, and where it is reserved."""
+    guarantee, ledger = statement["guarantee"], statement["ledger"]
+    budget = [
+        (name, up(guarantee[name], 6))
+        for name in ("epsilon", "delta", "rho", "mu")
+        if guarantee.get(name) is not None
+    ]
+    book = (
+        f"Reserved in the ledger of {ledger['dataset']}: entry {ledger['number']}."
+        if isinstance(ledger, Mapping)
+        else str(ledger)
+    )
+    return _table("The budget of the whole study", ("number", "value"), budget) + f"<p>{escape(book)}</p>"
+
+
+def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
+    """Return the whole page."""
+    about, plans = store.about(), store.plans()
+    turn, over = int(about["turn"]), bool(about["over"])
+    state = (
+        f'<p class="bad" role="alert">No release can be made: {escape(failed)}</p>'
+        if failed
+        else f"<p>{'The study is over.' if over else _working(study, store, plans)}</p>"
+    )
+    rehearsal = (
+        "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
+    )
     name = escape(study.name)
     live = {
         "state": state + rehearsal,
-        "people": (
-            f"<h2>People</h2><p>{done:,} of {_number(study.users, 'person has', 'people have')} "
-            f"taken part{whole}.</p>"
-            f'<progress aria-label="people who have taken part" max="{study.users}" value="{done}">'
-            "</progress>" + waits
-        ),
+        "people": _people(study, store, plans, turn, over),
         "policy": f"<h2>What the policy {'did last' if over else 'does now'}</h2>"
         + _policy(store.policies(turn), study, over),
         "releases": "<h2>Releases</h2>" + _releases(store, turn),
@@ -259,8 +268,8 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         '<p id="asked" role="status"></p></header><main>'
         f"{parts['state']}{parts['people']}"
         + f"<h2>What is promised</h2>{_sentences([statement['first']])}"
-        + _table("The budget of the whole study", ("number", "value"), budget)
-        + f"<p>{escape(book)}</p><h2>Who sees what</h2>"
+        + _budget(statement)
+        + "<h2>Who sees what</h2>"
         + _sentences(statement["who_sees_what"])
         + f"{parts['policy']}{parts['releases']}"
         + "<h2>What no noise hides</h2>"

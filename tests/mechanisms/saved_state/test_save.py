@@ -22,6 +22,7 @@ from discreet.core.layout import Layout
 from discreet.core.noise.seeded_rng import SeededRng
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.device.shuffle_payload import COIN, Family, SessionConfig
 from discreet.mechanisms.batch_queries import BatchSession
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Plan, Response, Schedule
@@ -574,3 +575,10 @@ def test_stored_people_live_in_one_process_and_one_place(case, tmp_path):
         assert again.users == 3
     with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
         dr.mechanisms.restore(tmp_path / "b")
+
+
+def test_a_renamed_class_keeps_its_name_in_files():
+    form = SessionConfig(2, 1, 2, (Family("visits", 2, COIN // 2),))
+    written = saved_state._encode("form", form, CLASSES, [])
+    assert list(written) == ["Form"]
+    assert saved_state._decode(written, CLASSES, []) == form

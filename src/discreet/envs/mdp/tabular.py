@@ -141,8 +141,7 @@ class TabularMDP(Sized):
             values = values.reshape(-1, *values.shape[2:])[at, successor[: row.size]]
         if support is not None:
             values = _normalised("reward_probabilities", values.reshape(-1, support.size))
-        # A mean within rounding above 1 is 1.
-        means = values if support is None else np.minimum(values @ support, 1.0)
+        means = values if support is None else np.minimum(values @ support, 1.0)  # rounding may exceed 1
         entry_means = means if by_successor else None
         if by_successor:
             weights = probability[: row.size] * means

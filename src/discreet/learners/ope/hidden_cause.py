@@ -48,13 +48,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.short_repr import brief
 from discreet.learners.ope.censored_share import ends_censored
-from discreet.learners.ope.consistency_test import Consistency, Model, model_of
+from discreet.learners.ope.consistency_test import Consistency, ProjectedModel, model_of
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.deviation_gains import Gain, Path
 from discreet.learners.ope.first_visit_query import Told
@@ -63,7 +64,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 __all__ = [
-    "LARGEST", "HiddenCause", "Loss", "hidden_cause", "largest_strength", "loss_each_step",
+    "LARGEST", "HiddenCause", "ConfoundingLoss", "hidden_cause", "largest_strength", "loss_each_step",
     "loss_one_decision", "lowest",
 ]  # fmt: skip
 
@@ -72,7 +73,7 @@ _HALVINGS = 16  # L* to 6e-5 of itself, rounded down
 
 
 @dataclass(frozen=True)
-class Loss:
+class ConfoundingLoss:
     """Loss of a gain under a hidden cause, in units of the range of returns, and its standard deviation."""
 
     value: float
@@ -116,7 +117,9 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
     )
 
 
-def largest_strength(gain: Gain, path: Path, loss: Callable[[float], Loss], most: float = LARGEST) -> float:
+def largest_strength(
+    gain: Gain, path: Path, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
+) -> float:
     """Return the largest L in [1, most] at which the interval of the gain less the loss is above 0."""
     bounds = path.told.question.bounds
     scale = bounds[1] - bounds[0]
@@ -158,7 +161,7 @@ def _recorded(path: Path, rows: Ints) -> float:
 
 
 # ---------------------------------------------------------------------------------- each step
-def loss_each_step(path: Path, count: int, strength: float, model: Model) -> Loss:
+def loss_each_step(path: Path, count: int, strength: float, model: ProjectedModel) -> ConfoundingLoss:
     """Return the loss by (1) of the policy that changes the first ``count`` states, at strength L."""
     told = path.told
     own, rows = path.order[:count], _rows(path, count)
@@ -209,7 +212,7 @@ class _OpenEnds:
         )
 
     @classmethod
-    def of(cls, told: Told, model: Model, own: Ints, rows: Ints) -> _OpenEnds | None:
+    def of(cls, told: Told, model: ProjectedModel, own: Ints, rows: Ints) -> _OpenEnds | None:
         """Return the worst outcomes without a hidden cause; None where no end is censored."""
         end = told.question.returns.censored
         if end is None:
@@ -242,82 +245,137 @@ def _visits(told: Told, chain: Floats) -> Floats:
 
 
 def _loss(
-    told: Told, own: Ints, rows: Ints, strength: float, model: Model,
+    told: Told, own: Ints, rows: Ints, strength: float, model: ProjectedModel,
     alone: _OpenEnds | None = None, ends: _OpenEnds | None = None,
-) -> tuple[Loss, Floats]:  # fmt: skip
+) -> tuple[ConfoundingLoss, Floats]:  # fmt: skip
     """Return the loss by (1), and (S + 1,) visits under the cause.
 
-    alone, ends : outcomes of censored ends without and with the cause.
+    alone, ends : outcomes of censored ends without and with the cause; both or neither.
     """
-    layout, arrival = told.layout, told.question.arrival
-    laws, share = model.moves[rows], np.clip(model.share[rows], 0.0, 1.0)[:, None]
-    policy = model.usual.copy()
-    policy[own] = laws
-    steps, states, start, count = layout.horizon, layout.states, told.question.start, own.size
+    change = _Change(told, own, rows, model, ends)
+    whole = np.zeros(told.layout.states)
+    if ends is not None and alone is not None:
+        whole = model.usual[:, ends.end] * alone.state
+        whole[own] = change.laws[:, ends.end] * alone.new
+    bounds = _lower_values(change, strength, whole)
+    reached, least, slopes = _slopes(change, bounds)
+    start = told.question.start
+    lost = float(bounds.value[0, start] - bounds.low[0, start])
+    visits = least.sum(axis=0)
+    if ends is not None and alone is not None:
+        lost += _add_open_ends(change, alone, ends, reached.sum(axis=0), visits, slopes)
+    variance = _variance(told, model, rows, slopes.usual, slopes.changed, slopes.share)
+    return ConfoundingLoss(lost, math.sqrt(variance)), visits
+
+
+class _Change:
+    """Change of a policy in some states: model, new actions, and the outcomes of censored ends."""
+
+    def __init__(
+        self, told: Told, own: Ints, rows: Ints, model: ProjectedModel, ends: _OpenEnds | None
+    ) -> None:
+        self.told, self.own, self.model, self.ends = told, own, model, ends
+        self.laws, self.share = model.moves[rows], np.clip(model.share[rows], 0.0, 1.0)[:, None]
+        self.policy = model.usual.copy()
+        self.policy[own] = self.laws
+        self.shift = np.zeros(told.layout.states)  # counterfactual part: lowest outcome of a censored end
+        self.more, self.of_new = np.zeros(told.layout.states), np.zeros(own.size)
+        if ends is not None:
+            self.shift[ends.end] = -0.5
+            self.more = model.usual[:, ends.end] * ends.state
+            self.of_new = self.laws[:, ends.end] * ends.new
+            self.more[own] = 0.0
+
+
+class _Bounds(NamedTuple):
+    """Values by step: (H + 1, S + 1) without and with the cause; its weights, and where they change."""
+
+    value: Floats
+    low: Floats
+    worst: Floats
+    border: Floats
+
+
+class _SlopesOfLoss(NamedTuple):
+    """Slopes in the distribution of a changed row, in a state's usual one, and in the action's share."""
+
+    changed: Floats
+    usual: Floats
+    share: Floats
+
+
+def _lower_values(change: _Change, strength: float, whole: Floats) -> _Bounds:
+    """Return values without the cause (plus ``whole`` in each step) and the lowest values under it."""
+    told, own, laws, share, shift = change.told, change.own, change.laws, change.share, change.shift
+    arrival, usual = told.question.arrival, change.model.usual
+    steps, states, count = told.layout.horizon, told.layout.states, own.size
     value, low = np.zeros((steps + 1, states)), np.zeros((steps + 1, states))
     worst = np.empty((steps, count, states))  # h of each step
     border = np.empty((steps, count))
-    shift = np.zeros(states)  # of the counterfactual part: the lowest outcome of a censored end
-    more, of_new = np.zeros(states), np.zeros(count)
-    whole = more
-    if ends is not None and alone is not None:
-        shift[ends.end] = -0.5
-        more, of_new = model.usual[:, ends.end] * ends.state, laws[:, ends.end] * ends.new
-        more[own] = 0.0
-        whole = model.usual[:, ends.end] * alone.state
-        whole[own] = laws[:, ends.end] * alone.new
     for h in range(steps - 1, -1, -1):
-        value[h] = policy @ (arrival + value[h + 1]) + whole
+        value[h] = change.policy @ (arrival + value[h + 1]) + whole
         y = arrival + low[h + 1]
         worst[h], border[h] = lowest(y + shift, laws, strength)
-        low[h] = model.usual @ y + more
+        low[h] = usual @ y + change.more
         low[h][own] = ((share + (1.0 - share) * worst[h]) * laws) @ y
-        if ends is not None:
-            low[h][own] += share[:, 0] * of_new + (1.0 - share[:, 0]) * ((worst[h] * laws) @ shift)
-    lost = float(value[0, start] - low[0, start])
+        if change.ends is not None:
+            low[h][own] += share[:, 0] * change.of_new + (1.0 - share[:, 0]) * ((worst[h] * laws) @ shift)
+    return _Bounds(value, low, worst, border)
 
-    # Slopes in the distribution of a changed row, in a state's usual distribution, and in the share of the
-    # action.
+
+def _slopes(change: _Change, bounds: _Bounds) -> tuple[Floats, Floats, _SlopesOfLoss]:
+    """Return visits (H, S + 1) without and with the cause, and slopes of the loss except in open ends."""
+    told, own, laws, share, shift = change.told, change.own, change.laws, change.share, change.shift
+    arrival, model, (value, low, worst, border) = told.question.arrival, change.model, bounds
+    steps, states, start = told.layout.horizon, told.layout.states, told.question.start
     reached, least = np.zeros((2, steps, states))
     reached[0, start] = least[0, start] = 1.0
-    changed, of_share = np.zeros((count, states)), np.zeros(count)
+    changed, of_share = np.zeros((own.size, states)), np.zeros(own.size)
     y = arrival + low[1:]
     for h in range(steps):
         tilted = worst[h] * (y[h] + shift - border[h][:, None])
         changed -= least[h, own, None] * tilted
         of_share -= least[h, own] * (((1.0 - worst[h]) * laws) @ y[h])
-        if ends is not None:
-            of_share -= least[h, own] * (of_new - (worst[h] * laws) @ shift)
+        if change.ends is not None:
+            of_share -= least[h, own] * (change.of_new - (worst[h] * laws) @ shift)
         if h + 1 < steps:
             there = (share + (1.0 - share) * worst[h]) * laws
-            reached[h + 1] = reached[h] @ policy
+            reached[h + 1] = reached[h] @ change.policy
             least[h + 1] = least[h] @ model.usual + least[h, own] @ (there - model.usual[own])
     changed = (
         (1.0 - share) * changed + reached[:, own].T @ (arrival + value[1:]) - share * (least[:, own].T @ y)
     )
     usual = reached.T @ (arrival + value[1:]) - least.T @ y
-    visits = least.sum(axis=0)
     usual[own] = 0.0
-    if ends is not None and alone is not None:
-        ours, end = reached.sum(axis=0), ends.end
-        moved, of_moved = ends.state - alone.state, ends.new - alone.new  # of the behaviour policy
-        changed[:, end] += ours[own] * alone.new - share[:, 0] * visits[own] * ends.new
-        changed[:, end] += share[:, 0] * ends.visits[own] * of_moved
-        usual[:, end] += ours * alone.state - visits * ends.state + ends.visits * moved
-        usual[own, end] = 0.0
-        of_share += ends.visits[own] * laws[:, end] * of_moved
-        paid = model.usual[:, end] * moved
-        paid[own] = share[:, 0] * laws[:, end] * of_moved
-        lost += float(ends.visits @ paid)
-        visited = _slopes_of_paid(told, model.usual, paid)
-        usual += visited
-        # next states of a changed state: a mixture of those of the action, by its share, and of the others
-        rest = np.maximum(1.0 - share, 1e-9)
-        others = (model.usual[own] - share * laws) / rest
-        changed += share * visited[own]
-        of_share += ((laws - others) * visited[own]).sum(axis=1)
-        usual[own] = np.sqrt(rest) * visited[own]
-    return Loss(lost, math.sqrt(_variance(told, model, rows, usual, changed, of_share))), visits
+    return reached, least, _SlopesOfLoss(changed, usual, of_share)
+
+
+def _add_open_ends(
+    change: _Change, alone: _OpenEnds, ends: _OpenEnds, ours: Floats, visits: Floats, slopes: _SlopesOfLoss
+) -> float:
+    """Add the slopes in outcomes of censored ends, in place; return the loss that is due to them.
+
+    ours, visits : (S + 1,) visits without and with the cause
+    """
+    own, laws, share, model, end = change.own, change.laws, change.share, change.model, ends.end
+    changed, usual, of_share = slopes
+    moved, of_moved = ends.state - alone.state, ends.new - alone.new  # of the behaviour policy
+    changed[:, end] += ours[own] * alone.new - share[:, 0] * visits[own] * ends.new
+    changed[:, end] += share[:, 0] * ends.visits[own] * of_moved
+    usual[:, end] += ours * alone.state - visits * ends.state + ends.visits * moved
+    usual[own, end] = 0.0
+    of_share += ends.visits[own] * laws[:, end] * of_moved
+    paid = model.usual[:, end] * moved
+    paid[own] = share[:, 0] * laws[:, end] * of_moved
+    visited = _slopes_of_paid(change.told, model.usual, paid)
+    usual += visited
+    # next states of a changed state: a mixture of those of the action, by its share, and of the others
+    rest = np.maximum(1.0 - share, 1e-9)
+    others = (model.usual[own] - share * laws) / rest
+    changed += share * visited[own]
+    of_share += ((laws - others) * visited[own]).sum(axis=1)
+    usual[own] = np.sqrt(rest) * visited[own]
+    return float(ends.visits @ paid)
 
 
 def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
@@ -347,7 +405,7 @@ def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
 
 
 def _variance(
-    told: Told, model: Model, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
+    told: Told, model: ProjectedModel, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
 ) -> float:
     """Return the variance that the released transitions make of a function with these slopes."""
     layout, noise, episodes = told.layout, told.noise, told.question.episodes
@@ -374,8 +432,8 @@ def _variance(
 
 # ---------------------------------------------------------------------------------- one decision
 def loss_one_decision(
-    path: Path, count: int, strength: float, revisits: float, model: Model | None = None
-) -> Loss:
+    path: Path, count: int, strength: float, revisits: float, model: ProjectedModel | None = None
+) -> ConfoundingLoss:
     """Return the loss of single changes at first visits under any cause of strength L.
 
     revisits : r, the factor by which later visits multiply the gain of first ones. model : projected counts
@@ -406,4 +464,4 @@ def loss_one_decision(
     of_e = episodes * share * (1.0 - share) / seen
     of_e += noise.visits**2 * ((1.0 - share) ** 2 + (cells - 1) * share**2) / seen**2
     variance = reached**2 * (((1.0 - share) * slope) ** 2 * of_q + (q - least) ** 2 * of_e)
-    return Loss(lost, factor * math.sqrt(float(variance.sum())))
+    return ConfoundingLoss(lost, factor * math.sqrt(float(variance.sum())))

@@ -84,7 +84,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 __all__ = [
-    "Chain", "Counts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
+    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "group_gains", "halves", "path_of",
 ]  # fmt: skip
 
 _CLEAR = 4.0  # Norms of the noise in a row's cells above which its count is used as released.
@@ -93,14 +93,14 @@ _SINGLE, _MORE = 8, 1.5  # Points of the path: each number of changes up to this
 _DRAWS = 4000  # Draws of the path's errors, for the band.
 
 
-class Counts(NamedTuple):
+class TransitionCounts(NamedTuple):
     """Transitions and visits of a release, or of one half of it, with twice the release's variance."""
 
     moves: Floats  # (R, S + 1)
     visits: Floats  # (R,)
 
 
-def halves(told: Told, key: NDArray[np.uint64]) -> tuple[Counts, Counts]:
+def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, TransitionCounts]:
     """Return the counts of the choosing half and of the judging half; key : the release's key."""
     draw = generator_at(key, ROLE_SAMPLES, 2**33)
     many = np.rint(told.consistent()).astype(np.int64)
@@ -113,8 +113,8 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[Counts, Counts]:
     moves = luck + noise(told.noise.moves, luck.shape)
     visits = luck.sum(axis=1) + noise(told.noise.visits, told.visits.shape)
     return (
-        Counts(told.moves + moves, told.visits + visits),
-        Counts(told.moves - moves, told.visits - visits),
+        TransitionCounts(told.moves + moves, told.visits + visits),
+        TransitionCounts(told.moves - moves, told.visits - visits),
     )
 
 
@@ -136,7 +136,7 @@ class Chain:
     counts.
     """
 
-    def __init__(self, told: Told, counts: Counts, copies: float = 2.0) -> None:
+    def __init__(self, told: Told, counts: TransitionCounts, copies: float = 2.0) -> None:
         self.told, self.copies, layout = told, copies, told.layout
         noise, states = told.noise, layout.states
         cut = told.consistent(counts.moves, counts.visits)
@@ -226,7 +226,14 @@ class Chain:
             both -= (self.usual * both).sum(axis=1, keepdims=True)
             both[self.ends] = 0.0
             pooled[i] = both / self.seen[:, None]
+        return (found, *self._covariances(order, rows, own, pooled))
 
+    def _covariances(self, order: Ints, rows: Ints, own: Floats, pooled: Floats) -> tuple[Floats, Floats]:
+        """Return two (n, n) covariances of gains: of all errors, and of the noise of privacy alone.
+
+        order, rows : changed states and the rows of their new actions
+        own, pooled : slopes in cells of these rows, and in cells of any row of a state
+        """
         luck = self.luck.copy()
         luck[rows] = self.luck_of(order, rows, own[-1])
         every = self.noise + luck
@@ -239,13 +246,13 @@ class Chain:
 
         def covariance(cells: Floats) -> Floats:
             root, mine = np.sqrt(self.told.per_state(cells)) * shared, np.sqrt(cells[rows])
-            x = (pooled * root).reshape(counts.size, -1)
+            x = (pooled * root).reshape(len(own), -1)
             y, z = (own * (mine * alone)), (pooled[:, order] * (mine * shared[order]))
-            y, z = (table.reshape(counts.size, -1) for table in (y, z))
+            y, z = (table.reshape(len(own), -1) for table in (y, z))
             return np.asarray(x @ x.T + y @ z.T + z @ y.T + y @ y.T)
 
         of_noise = covariance(self.noise)
-        return found, of_noise + covariance(luck) + self.unseen(rows, own), of_noise
+        return of_noise + covariance(luck) + self.unseen(rows, own), of_noise
 
     def _censored(
         self, changed: Ints, rows: Ints, ours: Floats, reached: Floats, half: float

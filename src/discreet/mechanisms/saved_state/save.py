@@ -57,13 +57,15 @@ _HOMES = {
 
 
 class _Classes(Mapping[str, type]):
-    """Classes that a file may contain, by name, imported when they are first read; no file adds one."""
+    """Classes that a file may contain, by written name, imported when first read; no file adds one."""
 
     def __init__(self) -> None:
         self._homes = {name: home for home, names in _HOMES.items() for name in names}
+        self._renamed = {written: name for name, written in saved_state.WRITTEN_NAMES.items()}
 
     def __getitem__(self, name: str) -> type:
-        found: type = getattr(import_module(f"discreet.{self._homes[name]}"), name)
+        home = import_module(f"discreet.{self._homes[name]}")
+        found: type = getattr(home, self._renamed.get(name, name))
         return found
 
     def __iter__(self) -> Iterator[str]:

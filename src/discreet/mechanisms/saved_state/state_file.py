@@ -89,6 +89,9 @@ _KINDS = "biuf"
 _WAIT_SECONDS = 60.0
 _SYNCHRONOUS = "EXTRA"  # a commit is on the disk, including the folder's entries
 
+WRITTEN_NAMES = {"SessionConfig": "Form"}
+"""Classes whose name in files is that of an earlier version."""
+
 Classes = Mapping[str, type]
 PathLike = str | os.PathLike[str]
 
@@ -134,7 +137,7 @@ def _encode(name: str, value: Any, classes: Classes, arrays: list[np.ndarray[Any
             for key, item in value.items()
         ]
         return {"map": pairs}
-    kind = type(value).__name__
+    kind = WRITTEN_NAMES.get(type(value).__name__, type(value).__name__)
     if classes.get(kind) is not type(value):
         raise ValueError(f"{name}: a {kind} cannot be saved")
     fields = {key: getattr(value, key) for key in inspect.signature(classes[kind]).parameters}
