@@ -10,7 +10,7 @@ import pytest
 
 from discreet.core.rng import Seeded
 from discreet.pipeline import state_codebook as codebook
-from discreet.pipeline.codebook_sums import Asked
+from discreet.pipeline.codebook_sums import CodebookQuery
 from discreet.pipeline.state_codebook import fit_codebook, verify_codebook
 
 from .test_state_codebook import TEXT, people
@@ -27,17 +27,19 @@ def test_exact_counts_in_centres_are_refused(
     declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fit that moves centres by the exact number of people, or that keeps them by it."""
-    exact, moved, noised = list[np.ndarray](), Asked.moved, codebook._noised
+    exact, moved, noised = list[np.ndarray](), CodebookQuery.moved, codebook._noised
 
-    def kept(asked: Asked, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
+    def kept(asked: CodebookQuery, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
         exact.append(sums)
         return noised(asked, sums, sigma, source)
 
-    def by_exact_counts(self: Asked, centres: np.ndarray, released: np.ndarray, sigma: int) -> np.ndarray:
+    def by_exact_counts(
+        self: CodebookQuery, centres: np.ndarray, released: np.ndarray, sigma: int
+    ) -> np.ndarray:
         return moved(self, centres, np.column_stack([released[:, :-1], exact[-1][:, -1]]), sigma)
 
     def kept_by_exact_counts(
-        self: Asked, centres: np.ndarray, released: np.ndarray, sigma: int
+        self: CodebookQuery, centres: np.ndarray, released: np.ndarray, sigma: int
     ) -> np.ndarray:
         seen = exact[-1][:, -1:] > 0
         return np.where(seen, moved(self, centres, released, 0), centres)
@@ -48,7 +50,7 @@ def test_exact_counts_in_centres_are_refused(
         out = tmp_path / str(number)
         with monkeypatch.context() as patched:
             patched.setattr(codebook, "_noised", kept)
-            patched.setattr(Asked, "moved", planted)
+            patched.setattr(CodebookQuery, "moved", planted)
             fit_codebook(people(3000), declared, out, randomness=Seeded(3), **asked)
         with pytest.raises(ValueError, match=r"codebook\.csv: does not follow from the noisy sums"):
             verify_codebook(out)
@@ -62,7 +64,7 @@ def test_a_start_made_of_people_is_no_halton_sequence(
     """All numbers of such a fit follow from its start and its noisy sums; the start itself is a record."""
     with monkeypatch.context() as patched:
         table = np.array([[4.0, -9.0], [1.0, 1.0], [4.0, 9.0]])
-        patched.setattr(Asked, "halton", lambda self: self.start_text(table))
+        patched.setattr(CodebookQuery, "halton", lambda self: self.start_text(table))
         fit_codebook(
             people(3000), declared, tmp_path / "out", ledger=None, centres=3, epsilon=1.0, delta=1e-6,
             randomness=Seeded(1),
@@ -76,15 +78,15 @@ def test_a_start_made_of_people_is_no_halton_sequence(
 def test_an_exact_histogram_as_shares_is_refused(
     declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: dict[str, Any]
 ) -> None:
-    exact, noised, shares = list[np.ndarray](), codebook._noised, Asked.shares
+    exact, noised, shares = list[np.ndarray](), codebook._noised, CodebookQuery.shares
 
-    def kept(asked: Asked, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
+    def kept(asked: CodebookQuery, sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
         exact.append(sums)
         return noised(asked, sums, sigma, source)
 
     with monkeypatch.context() as patched:
         patched.setattr(codebook, "_noised", kept)
-        patched.setattr(Asked, "shares", lambda self, released: shares(self, exact[-1]))
+        patched.setattr(CodebookQuery, "shares", lambda self, released: shares(self, exact[-1]))
         fit_codebook(
             people(3000), declared, tmp_path / "out", ledger=None, epsilon=1.0, delta=1e-6,
             randomness=Seeded(1), **what,

@@ -31,7 +31,7 @@ from discreet.pipeline.learn import LearnConfig, learn, replan
 from discreet.pipeline.learned_files import kind_of
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
-from discreet.reports.decision_report import Change, DecisionReport, StateOutcome
+from discreet.reports.decision_report import DecisionReport, StateChange, StateOutcome
 from discreet.reports.document import Picture, Table, html_lines, text_of
 from discreet.reports.report_files import ReportPage
 from discreet.reports.statement import Statement, file_hash, fingerprint_of, write_statement

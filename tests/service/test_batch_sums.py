@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from serving import a_key
 
-from discreet.service.batch_sums import Batches, form_of_bytes, sum_of
+from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, sum_of
 
 from .test_shuffler import Parties
 
@@ -32,7 +32,7 @@ def test_a_sum_is_taken_once_and_from_the_shuffler_alone(parties: Parties, tmp_p
     session = form_of_bytes(bytes(parties.shuffler.store.about()["form"])).session
 
     def summed(ones: int = 0, key: Any = parties.key, users: int = 1, **other: Any) -> Any:
-        shuffler: Any = Batches(parties.study, session).shuffler(0)
+        shuffler: Any = ShuffledBatches(parties.study, session).shuffler(0)
         shuffler.open(1, 9)
         for _ in range(users):
             shuffler._count(np.full(shuffler.form.begins[-1], ones), 1)
@@ -44,7 +44,9 @@ def test_a_sum_is_taken_once_and_from_the_shuffler_alone(parties: Parties, tmp_p
 
     (tmp_path / "other").mkdir()
     stranger = a_key(tmp_path / "other")
-    tampered = sum_of(parties.key, parties.study.identity, 0, Batches(parties.study, session).shuffler(0), 1)
+    tampered = sum_of(
+        parties.key, parties.study.identity, 0, ShuffledBatches(parties.study, session).shuffler(0), 1
+    )
     tampered["content"]["absent"] = 0
     refused = [
         (parties.http.post("/sums", json=tampered), 401, "signed"),

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import discreet as dr
 from discreet.cli import app, service
-from discreet.service.database import Place, Store, hashed
+from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.server import database_of, key_of, opened
 from discreet.service.study_config import read_study
 from discreet.utils.toml_file import to_toml

@@ -21,7 +21,9 @@ from discreet.service.message_validation import CentralAdmission, LocalAdmission
 from discreet.service.study_config import Study
 
 
-def answers(study: Study, store: Store, tickets: list[str], plans: list[int], first: int = 0) -> list[Answer]:
+def answers(
+    study: Study, store: Store, tickets: list[str], plans: list[int], first: int = 0
+) -> list[TicketMessage]:
     admission = CentralAdmission(study.layout, study.rewards)
     return [
         admission.answer(central(ticket, plan, first + i))
@@ -91,8 +93,8 @@ def test_who_does_not_answer_in_time_is_absent_and_her_place_is_nobodys(tmp_path
     store, now = begun(study, tmp_path / "a.db"), time.time()
     slow, quick = store.new_tickets(2)
     placed(store, [slow])
-    assert store.expire(now + 59, None) == 0
-    assert store.expire(now + 61, None) == 1
+    assert store.mark_expired(now + 59, None) == 0
+    assert store.mark_expired(now + 61, None) == 1
     assert store.admit([ReservationRequest(hashed(quick))], now + 62, 60.0)[0].status == "full"
     answer = CentralAdmission(study.layout).answer(central(slow, 1, 1))
     assert store.admit([answer], now + 62, 60.0)[0].status == "late"

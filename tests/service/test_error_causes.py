@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from discreet.ledger.ledger import LedgerError
 from discreet.service import database as stores
 from discreet.service.app import Service
-from discreet.service.database import Place
+from discreet.service.database import ReservationRequest
 from discreet.service.error_causes import cause
 from discreet.service.ingest import Busy, Intake
 
@@ -70,15 +70,15 @@ def test_a_full_disk_is_named_as_such_once(service: Service, caplog: pytest.LogC
             self.calls += 1
             if self.calls < 4:
                 raise found.value
-            return [stores.Result("counted") for _ in requests]
+            return [stores.RequestResult("counted") for _ in requests]
 
     async def run() -> None:
         intake = Intake(Full(), 1.0, lambda: None)  # type: ignore[arg-type]
         intake.start()
         for _ in range(3):
             with pytest.raises(Busy):
-                await intake.put([Place(b"")])
-        await intake.put([Place(b"")])
+                await intake.put([ReservationRequest(b"")])
+        await intake.put([ReservationRequest(b"")])
         await intake.stop()
 
     asyncio.run(run())

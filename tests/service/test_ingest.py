@@ -12,18 +12,18 @@ import pytest
 
 def test_many_requests_share_a_commit(tmp_path: Path) -> None:
     """While one transaction is written, the next is collected; who asked hears of her own."""
-    from discreet.service.database import Result
+    from discreet.service.database import RequestResult
     from discreet.service.ingest import Busy, Intake
 
     sizes: list[int] = []
 
     class Slow:
-        def admit(self, requests: list[Any], *_: Any, **__: Any) -> list[Result]:
+        def admit(self, requests: list[Any], *_: Any, **__: Any) -> list[RequestResult]:
             sizes.append(len(requests))
             time.sleep(0.02)
             if None in requests:
                 raise OSError("no space")
-            return [Result("counted", one) for one in requests]
+            return [RequestResult("counted", one) for one in requests]
 
     async def run() -> list[Any]:
         intake = Intake(Slow(), 1.0, lambda: None)  # type: ignore[arg-type]

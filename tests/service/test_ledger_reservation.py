@@ -51,7 +51,7 @@ def test_the_ledger_is_marked_at_release_1_and_a_database_lost_after_it_is_charg
     opened(study, str(tmp_path / "lost before anything.db")).close()
     with closing(opened(study, str(tmp_path / "a.db"))) as store:  # the same reservation: nothing came of it
         assert kinds(tmp_path) == ["reserve"]
-        first_release(study, store).let_go()
+        first_release(study, store).release_lease()
         assert kinds(tmp_path) == ["reserve", "mark"]
     with closing(opened(study, str(tmp_path / "a.db"))) as store:  # it goes on
         writer = a_writer(study, store)

@@ -13,7 +13,7 @@ from serving import a_key, a_study, begun, table
 import discreet as dr
 from discreet.service import server as running
 from discreet.service.app import Door, Lane, Service, application
-from discreet.service.database import Place, Store, hashed
+from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.ingest import Intake
 from discreet.service.release_worker import Writer
 from discreet.service.server import opened, opened_shuffler, shuffler_key_at

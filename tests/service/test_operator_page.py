@@ -13,7 +13,7 @@ from serving import a_key, a_study, a_writer, begun, central
 from sqlalchemy.exc import OperationalError
 
 from discreet.service.app import Service
-from discreet.service.database import Place, hashed
+from discreet.service.database import ReservationRequest, hashed
 from discreet.service.message_validation import admission_of
 from discreet.service.operator_page import page
 
@@ -33,7 +33,7 @@ def test_the_page_says_what_it_waits_for_and_until_when(tmp_path: Path) -> None:
         assert store.lease("one", NOW, 5.0) == 1
         assert "Working. People can take part. Places that nobody has taken by 20" in text_of(service)
         tickets = store.new_tickets(3)
-        store.admit([Place(hashed(tickets[0]))], NOW, 600.0)
+        store.admit([ReservationRequest(hashed(tickets[0]))], NOW, 600.0)
         text = text_of(service)
         assert (
             "Waiting. All places are taken. The next release waits for one person who took a place and has"
@@ -50,7 +50,7 @@ def test_the_page_says_what_it_waits_for_and_until_when(tmp_path: Path) -> None:
         writer = a_writer(study, store)
         assert writer.step()
         assert "Working. People can take part." in text_of(service)
-        store.admit([Place(hashed(tickets[1]))], NOW, 600.0)
+        store.admit([ReservationRequest(hashed(tickets[1]))], NOW, 600.0)
         answer = admission_of(study.layout, study.rewards, b"").answer(central(tickets[1], 2, 7))
         store.admit([answer], NOW, 600.0)
         writer.step()  # the last of all people: no release follows

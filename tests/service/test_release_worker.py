@@ -110,7 +110,7 @@ def test_a_release_that_a_learner_fails_at_is_the_release_all_the_same(tmp_path:
             assert store.about()["turn"] == 0
         else:
             assert writer.step()
-        writer.let_go()
+        writer.release_lease()
     assert len(failing.seen) == 3
     assert set(failing.seen) == {store.exact_release(1)}
     assert store.about()["turn"] == 1

@@ -19,8 +19,8 @@ from waiting import wait_until
 from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.service import database as stores
 from discreet.service.app import Door, Service, application
-from discreet.service.batch_sums import Batches, form_of_bytes
-from discreet.service.database import Place as Asked
+from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
+from discreet.service.database import ReservationRequest as Asked
 from discreet.service.database import StaleWriter, Store, hashed
 from discreet.service.server import both_in_background, opened, opened_shuffler, shuffler_key_at
 from discreet.service.shuffler import ShufflerService

@@ -7,7 +7,7 @@ import pytest
 
 from discreet.core.guarantee import no_guarantee
 from discreet.core.layout import Layout
-from discreet.learners.offline.linear_query_log import Asked, LinearRelease, Replay, fingerprint
+from discreet.learners.offline.linear_query_log import LinearRelease, LoggedAnswers, LoggedQuery, fingerprint
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.linear.adaptive_queries import Answer, Question
 
@@ -19,7 +19,7 @@ GRAM, RESPONSE = (Question(kind=kind, step=1, mu=0.1) for kind in ("gram", "resp
 def release() -> LinearRelease:
     gram, response = Answer(gram=np.eye(2)), Answer(vector=np.array([1.0, 2.0]))
     features: dict[str, Any] = fingerprint(Features(np.full((3, 2, 2), 0.5)))
-    asked = (Asked(GRAM, gram), Asked(RESPONSE, response, VALUES))
+    asked = (LoggedQuery(GRAM, gram), LoggedQuery(RESPONSE, response, VALUES))
     return LinearRelease(LAYOUT, features, 7, no_guarantee("seeded"), asked)
 
 
@@ -33,16 +33,16 @@ def test_a_fingerprint_is_of_every_bit_of_the_table() -> None:
 
 def test_a_question_gets_its_own_answer_and_no_other() -> None:
     kept = release()
-    again = Replay(kept, (GRAM, RESPONSE))
+    again = LoggedAnswers(kept, (GRAM, RESPONSE))
     assert again.gram(1) is kept.asked[0].answer
     assert again.response(1, VALUES) is kept.asked[1].answer
     assert again.users == 7
     with pytest.raises(ValueError, match="asked with other values"):
-        Replay(kept, (RESPONSE,)).response(1, VALUES + 0.1)
+        LoggedAnswers(kept, (RESPONSE,)).response(1, VALUES + 0.1)
     with pytest.raises(ValueError, match="asked with other weights"):
-        Replay(kept, (RESPONSE,)).response(1, VALUES, np.ones((3, 2)))
+        LoggedAnswers(kept, (RESPONSE,)).response(1, VALUES, np.ones((3, 2)))
     with pytest.raises(ValueError, match="holds no answer to 'gram' of step 0"):
-        Replay(kept, (Question(kind="gram", step=0, mu=0.1),)).gram(0)
+        LoggedAnswers(kept, (Question(kind="gram", step=0, mu=0.1),)).gram(0)
 
 
 def test_arrays_are_named_by_their_question_and_broken_tables_are_refused() -> None:
