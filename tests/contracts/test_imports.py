@@ -9,7 +9,6 @@ import sys
 import tomllib
 import types
 from pathlib import Path
-from typing import get_args
 
 import grimp
 import pytest
@@ -17,9 +16,6 @@ from closure import closure, code_lines
 from public import PACKAGES, package
 
 import discreet as dr
-from discreet.core import lazy as parts
-from discreet.mechanisms.saved_state import save as saving
-from discreet.mechanisms.saved_state import state_file as saved_state
 
 ROOT = Path(__file__).parents[2]
 
@@ -267,21 +263,3 @@ def test_the_kernel_is_described_as_it_is() -> None:
         assert abs(int(told[path]) - lines) <= max(5, 0.1 * lines), (path, told[path], lines)
     for total in (LINES, WITH_BATCHES, WITH_STEERED, WITH_WORDS):
         assert f"{total // 1000} {total % 1000:03} lines" in page, total
-
-
-def test_parts_that_are_looked_up_by_name_are_there() -> None:
-    """A table of names is no import: every name in it must lead to what it says, in this library."""
-    for part in get_args(parts.Part):
-        assert parts.module(part).__name__.startswith("discreet.")
-    for kind, (home, name) in parts.RECORDS.items():
-        assert home.startswith("discreet.")
-        assert parts.record_class(kind).__qualname__ == name
-    with pytest.raises(ValueError, match="record: kind"):
-        parts.record_class("os")
-    with pytest.raises(KeyError):
-        parts.module("os")  # type: ignore[arg-type]
-    for name, home in saving.CLASSES.items():
-        assert saved_state.WRITTEN_NAMES.get(home.__name__, home.__name__) == name
-        assert home.__module__.startswith("discreet.")
-    with pytest.raises(KeyError):
-        saving.CLASSES["Popen"]

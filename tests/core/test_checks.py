@@ -123,3 +123,8 @@ def test_reals_are_floats_inside_and_nothing_else(
         else:
             with pytest.raises(ValueError, match=r"x = .*: must be a"):
                 checks.real("x", value, low, high, open_low=open_low, open_high=open_high)
+
+
+def test_texts_in_messages_are_cut_behind_300_letters() -> None:
+    assert checks.said("x" * 298) == repr("x" * 298)
+    assert checks.said("x" * 299) == "'" + "x" * 299 + "..."

@@ -128,15 +128,6 @@ def test_gaussian_tree() -> None:
     assert stats.kstest(out, stats.norm(scale=sigma).cdf).pvalue > 1e-7
 
 
-def test_local_noise_grows_with_the_root_of_users() -> None:
-    at = [1, 4, 16, 64]
-    out = noises(Local(randomizer="laplace", epsilon=1.0), 1000, at, 80)
-    stds = out.std(axis=(0, 2))
-    assert stds == pytest.approx(12.0 * np.sqrt(2 * np.array(at)), rel=0.06)
-    slope = np.polyfit(np.log(at), np.log(stds), 1)[0]
-    assert slope == pytest.approx(0.5, abs=0.02)
-
-
 def test_open_ended_tree() -> None:
     privatizer = Central(release="tree", epsilon=1.0)
     session = privatizer.start(QUERY, Schedule(None), Seeded(1))

@@ -3,11 +3,9 @@
 import ast
 import copy
 import dataclasses
-import functools
 import json
 import math
 import pickle
-import re
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +17,10 @@ from discreet.accounting import pld_calibration as calibration
 from discreet.accounting.binomial_noise import Flips
 from discreet.accounting.binomial_noise_event import BinomialRecord
 from discreet.accounting.randomized_response_event import ReportRecord
-from discreet.accounting.serialization import records_from_dict
 from discreet.accounting.shuffle_amplification_event import AmplifiedRecord
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.core import guarantee as guarantee_module
 from discreet.core.count_query import CountQuery
-from discreet.core.events import joint_loss
 from discreet.core.guarantee import (
     Guarantee,
     MechanismRecord,
@@ -390,46 +386,6 @@ def test_what_does_not_fit_is_refused():
         dataclasses.replace(laplace, noise="cauchy")
 
 
-@pytest.mark.parametrize(("noise", "most"), [("laplace", 7.0), ("gaussian", 5.0), ("discrete_gaussian", 5.0)])
-def test_a_joint_change_lies_between_the_largest_family_and_all_together(noise, most):
-    """Families that move by 3 and 4 scales: together by 4 at least, by 7 in l1 and by 5 in l2 at most."""
-    made = functools.partial(
-        MechanismRecord, "sum", noise, {"visits": 2.0, "rewards": 0.5}, {"visits": 6.0, "rewards": 2.0}
-    )
-    for inside in (4.0, most):
-        made(joint=inside)
-    for outside in (4.0 - 1e-6, most + 1e-6):
-        with pytest.raises(ValueError, match=re.escape(f"must be in [4, {most:g}]")):
-            made(joint=outside)
-    with pytest.raises(ValueError, match="must be those of sensitivities"):
-        MechanismRecord("sum", noise, {}, {}, 1.0)
-    with pytest.raises(ValueError, match=r"sensitivities\['visits'\]"):
-        MechanismRecord("sum", noise, {"visits": 1.0}, {"visits": 0.0}, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("norm", "moves", "loss"),
-    [
-        ("l2", [(3, 4)], math.hypot(4, 5)),
-        ("l2", [(3, 0), (0, 4)], 4 + math.hypot(1, 1)),
-        ("l1", [(3, 0), (0, 4)], 6),
-    ],
-)
-def test_rounding_adds_the_smaller_of_two_bounds(norm, moves, loss):
-    """Two families that move as said, together or never together; each is rounded by 1 beside it."""
-
-    class Moving:
-        def sensitivity(self, norm, weights):
-            sizes = (
-                [weights.get(name, 0.0) * x for name, x in zip("ab", move, strict=True)] for move in moves
-            )
-            return max(sum(size) if norm == "l1" else math.hypot(*size) for size in sizes)
-
-    for double in (1.0, 2.0):
-        found = joint_loss(Moving(), norm, dict.fromkeys("ab", double), 1.0)
-        assert found == pytest.approx(loss / double, rel=1e-12)
-
-
 def test_epsilon_bounds_the_density_ratio_of_adaptive_laplace_releases():
     """Worst pair of neighbours, brute force: exp(epsilon) is attained at extreme outputs and never passed."""
     small = CountQuery(Layout(2, 2, 2))
@@ -460,85 +416,3 @@ def test_guarantees_recomputed_through_dp_accounting(noise, scale, delta):
             numerical.verify(joint([record(noise, scale / claimed)], delta=delta), records)
     with pytest.raises(ValueError, match="states no epsilon"):
         numerical.verify(no_guarantee("seeded"), records)
-
-
-def test_records_survive_json_to_the_last_bit():
-    reports = ReportRecord(
-        "reports", 2, {"moves": ("subset", 12, 3, 2**52 + 1, 0), "r": ("unary", 4, 1, 9, 7)}
-    )
-    records = (
-        record(noise="gaussian", scale=math.pi / 7),
-        listed("discrete_gaussian", 0.1 + 0.2, 1024),
-        reports,
-    )
-    assert records_from_dict(json.loads(json.dumps([one.to_dict() for one in records]))) == records
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"levels": None}, {"note": 1}, {"joint": 1}, {"joint": "1.0"}, {"scales": []}, {"kind": "other"},
-        {"scales": {"visits": 1}}, {"exchanges": [[["gaussian", 1.0, 1, 2]]]}, {"exchanges": [["gaussian"]]},
-        {"levels": True}, {"mechanism": 3}, {"levels": 2.0},
-    ],
-)  # fmt: skip
-def test_records_that_nobody_wrote_are_refused(change):
-    with pytest.raises(ValueError):
-        records_from_dict([{**record().to_dict(), **change}])
-    table = record().to_dict()
-    del table[next(iter(change)) if next(iter(change)) in table else "joint"]
-    with pytest.raises(ValueError):
-        records_from_dict([table])
-
-
-@pytest.mark.parametrize("noise", ["laplace", "discrete_gaussian"])
-def test_ways_to_exchange_a_user_are_those_of_the_scales(noise):
-    """A file cannot list moves under more noise, of fewer cells, or smaller and more of them."""
-    table = listed(noise, 3.0, 16).to_dict()
-    assert records_from_dict([table])[0].exchanges
-    ((first, *rest),) = table["exchanges"]
-    other = {"laplace": "discrete_laplace", "discrete_gaussian": "gaussian"}[noise]
-    forged = [
-        [[first[0], first[1] * 2, first[2], first[3]], *rest],
-        [[first[0], first[1] * 2, first[2] * 2, first[3]], *rest],  # on a grid of its own
-        [[first[0], first[1], first[2], first[3] // 2], *rest],
-        [[first[0], first[1], first[2] / 2, first[3] * (2 if noise == "laplace" else 4)], *rest],
-        [[other, *first[1:]], *rest],
-        rest,
-        [],
-    ]
-    for way in forged:
-        with pytest.raises(ValueError, match="exchanges"):
-            records_from_dict([{**table, "exchanges": [way]}])
-    for change in ({"scales": dict.fromkeys(QUERY.families, 6.0)}, {"levels": 2}):
-        with pytest.raises(ValueError, match="exchanges|joint"):
-            records_from_dict([{**table, **change}])
-
-
-def test_broken_alphabets_are_refused():
-    table = ReportRecord("reports", 2, {"moves": ("subset", 12, 3, 2**52 + 1, 0)}).to_dict()
-    for alphabet in (["subset", 12, 3, 1.0, 0], ["subset", 12, 3], ["subset", 12, 3, True, 0]):
-        with pytest.raises(ValueError, match="alphabets"):
-            records_from_dict([{**table, "alphabets": {"moves": alphabet}}])
-    with pytest.raises(ValueError, match="must be tables"):
-        records_from_dict([3])
-    with pytest.raises(ValueError, match="record: kind"):
-        MechanismRecord.from_dict(record().to_dict() | {"kind": "amplified"})
-
-
-@pytest.mark.parametrize(
-    ("alphabet", "message"),
-    [
-        *((("subset", 12, 3, own, 0), "own = ") for own in (0, -1, 2**53, 2**53 + 1, 3**53 - 1)),
-        *((("unary", 12, 1, own, 1), "own = ") for own in (0, 2**53, 3**53 - 1)),
-        *((("unary", 12, 1, 2**52, other), "other = ") for other in (0, -1, 2**53, 3**53 - 1)),
-        *((("subset", 12, size, 2**52, 0), "size = ") for size in (0, 12)),
-        (("subset", 0, 1, 2**52, 0), "elements = 0"), (("krr", 12, 1, 2**52, 0), "alphabets"),
-    ],
-)  # fmt: skip
-def test_what_is_no_probability_has_no_loss(alphabet, message):
-    """Numerators over 2^53: a report that is certain, or more than certain, hides nothing."""
-    with pytest.raises(ValueError, match=message):
-        ReportRecord("reports", 1, {"moves": alphabet})
-    with pytest.raises(ValueError, match="reports = 0"):
-        ReportRecord("reports", 0, {"moves": ("subset", 12, 3, 2**52, 0)})

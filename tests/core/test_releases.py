@@ -16,7 +16,6 @@ from discreet.core.layout import Layout
 from discreet.core.raw_encoder import RawEncoder
 from discreet.core.releases import Message, Plan, Schedule, numbered
 from discreet.core.rng import Seeded
-from discreet.core.stream_session import StreamSession
 from discreet.mechanisms.open_session import session_of
 
 TIMES = np.array([0, 2, 5, 9])
@@ -157,13 +156,3 @@ def test_values_that_hold_arrays_are_compared_as_objects() -> None:
         assert one == one
         assert one != replace(one)
         assert len({one, replace(one)}) == 2
-
-
-@pytest.mark.parametrize("name", sorted(StreamSession.__abstractmethods__))
-def test_a_stream_of_sums_says_all_that_is_asked_of_it(name: str) -> None:
-    """What a plan must fulfil, how a message is added, and how a release is made have no default."""
-    assert set(StreamSession.__abstractmethods__) == {"_admitted", "_encoder", "_add", "_add_sum", "_made"}
-    rest = {other: None for other in StreamSession.__abstractmethods__ if other != name}
-    half = type("Half", (StreamSession,), rest)
-    with pytest.raises(TypeError, match=f"abstract method '?{name}"):
-        half()

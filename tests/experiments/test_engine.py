@@ -9,18 +9,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from dying import Dying
 from waiting import LIMIT
 
 import discreet as dr
 from discreet.experiments import engine as seam
 from discreet.experiments.engine import Engine, EngineError, Job, open_engine, results
-from discreet.experiments.worker import Play, processes
 
 
 class Scripted(Executor):
@@ -154,12 +151,6 @@ def test_who_stops_reading_cancels_the_rest() -> None:
     assert len(begun) < 10
 
 
-def test_processes_that_are_killed_are_replaced(tmp_path: Path) -> None:
-    with processes(2) as engine:
-        assert sorted(r for _, r in results(engine, [Job(Dying(tmp_path), range(1, 14))])) == [*range(1, 14)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "5"]
-
-
 # ---------------------------------------------------------------------------------------- runs
 ARGUMENTS = (dr.make("random", states=3, actions=2, horizon=3), dr.DPUCBVI(), dr.Central(epsilon=1.0), 60)
 
@@ -177,16 +168,6 @@ def test_equal_bits_on_any_executor() -> None:
     for found in (there, again, third):
         np.testing.assert_array_equal(found.regret, here.regret)
     assert sorted(heard) == [(run, 60) for run in range(5)]
-
-
-def never(_: Any) -> Any:
-    raise AssertionError("was built")
-
-
-def test_workers_of_other_code_are_refused_before_anything_runs() -> None:
-    play = Play(never, "what", 0, {"discreet": "9"})
-    with pytest.raises(EngineError, match=r"other code .*: discreet .* there, 9 here"):
-        play([0])
 
 
 def test_bad_engines(monkeypatch: pytest.MonkeyPatch) -> None:

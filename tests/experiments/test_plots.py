@@ -1,31 +1,18 @@
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from discreet.core.guarantee import no_guarantee
 from discreet.experiments import statistics
-from discreet.experiments.plots import legend_label, privacy_words, regret_figure
+from discreet.experiments.plots import regret_figure
 from discreet.experiments.results import Result
 from discreet.utils import plot_style as style
 from discreet.utils.plot_style import PALETTE, look
 
 Make = Callable[..., Result]
-
-
-def test_legend_says_learner_trust_true_epsilon_and_seeds(
-    make_result: Make, private: Callable[..., Any]
-) -> None:
-    assert legend_label(make_result(seeds=8)) == "NoPrivacy: not private; 8 seeds"
-    assert legend_label(make_result(seeds=1, guarantee=private())) == "NoPrivacy: joint DP, ε = 1; 1 seed"
-    published = private(calibration="published", noise="laplace")
-    assert privacy_words(published) == "joint DP, ε = 2.01 (stated 1)"  # 2 * 10 / log2(1000)
-    assert privacy_words(private(noise="gaussian", delta=1e-6)) == "joint DP, ε = 1, δ = 1e-06"
-    assert privacy_words(no_guarantee("seeded", trust="joint", reason="code")) == "not private"
 
 
 def test_figure_holds_mean_band_and_reference(make_result: Make) -> None:
@@ -63,12 +50,6 @@ def test_files_are_of_their_kind_and_repeat(
     assert contents[0] == contents[1]
 
 
-def test_more_curves_than_colours(make_result: Make) -> None:
-    assert len({look(i) for i in range(4 * len(PALETTE))}) == 4 * len(PALETTE)
-    figure = regret_figure([make_result() for _ in range(len(PALETTE) + 1)])
-    assert len(figure.axes[0].lines) == len(PALETTE) + 2
-
-
 def test_no_global_state_is_touched(make_result: Make) -> None:
     import sys
 
@@ -86,29 +67,6 @@ def test_bad_requests(make_result: Make, tmp_path: Path) -> None:
         regret_figure([make_result(), make_result(world="elsewhere")])
     with pytest.raises(ValueError, match="at least one"):
         regret_figure([])
-
-
-def test_a_true_epsilon_beside_the_stated_one_is_told_apart() -> None:
-    from types import SimpleNamespace
-
-    from discreet.experiments.plots import privacy_words
-
-    def said(epsilon: float) -> str:
-        return privacy_words(SimpleNamespace(trust="joint", epsilon=epsilon, delta=0.0, epsilon_nominal=1.0))
-
-    assert said(1.0034) == "joint DP, ε = 1.01 (stated 1)"  # rounded up
-    assert said(2.0076) == "joint DP, ε = 2.01 (stated 1)"
-    assert said(0.99976) == "joint DP, ε = 0.9998 (stated 1)"
-    assert said(1.0) == "joint DP, ε = 1"
-
-
-def test_a_delta_is_never_rounded_down() -> None:
-    from types import SimpleNamespace
-
-    from discreet.experiments.plots import privacy_words
-
-    told = SimpleNamespace(trust="joint", epsilon=1.0, delta=1.44e-6, epsilon_nominal=None)
-    assert privacy_words(told) == "joint DP, ε = 1, δ = 1.5e-06"
 
 
 def test_bands_on_logarithmic_axes_are_of_the_logarithm(make_result: Make) -> None:
@@ -158,3 +116,9 @@ def test_names_at_curves_ends_do_not_lie_on_each_other(make_result: Make) -> Non
     many = regret_figure([make_result() for _ in range(40)])  # no room: a legend
     assert many.legends
     assert not many.axes[0].texts
+
+
+def test_more_curves_than_colours(make_result: Make) -> None:
+    assert len({look(i) for i in range(4 * len(PALETTE))}) == 4 * len(PALETTE)
+    figure = regret_figure([make_result() for _ in range(len(PALETTE) + 1)])
+    assert len(figure.axes[0].lines) == len(PALETTE) + 2

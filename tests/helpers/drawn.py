@@ -1,7 +1,8 @@
 """Figures of a report are a function of the report: tests whose subject is no figure have them sketched.
 
 That figures show what they should, and that equal reports give equal bytes, is tested with those that users
-have (tests/reports/test_policy_report.py, tests/pipeline/test_decision_points.py, tests/cli/test_learn.py).
+have (tests/reports/test_policy_report.py, tests/pipeline/learn/test_decision_points.py,
+tests/cli/test_learn.py).
 """
 
 from __future__ import annotations

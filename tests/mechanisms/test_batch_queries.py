@@ -30,7 +30,6 @@ from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.local import Local
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.mechanisms.privatizers.shuffle import Shuffle
-from discreet.mechanisms.query_checks import standing_batch
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 
 MDP = dr.make("riverswim", states=3, horizon=4)
@@ -701,15 +700,6 @@ def test_an_interrupt_counts_a_user_of_a_batch_once() -> None:
                 assert made.sum() == (5.0 if call == "absent" else 6.0)
                 break
         assert at > 8
-
-
-def test_the_standing_batch_is_as_large_as_the_last_one() -> None:
-    """Reports are weighed against sums at its size."""
-    schedule = Schedule(20, times=np.array([0, 6, 20]), final=True, plans="deterministic")
-    assert standing_batch(schedule) is schedule
-    last = standing_batch(replace(schedule, queries=(FINE, FINE)))
-    assert last.release_times.tolist() == Schedule.one_shot(14).release_times.tolist()
-    assert last.plans == "deterministic"
 
 
 @pytest.mark.parametrize("name", ["vectors", "reports", "shuffle"])

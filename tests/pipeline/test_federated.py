@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import logsumexp
 
 import discreet as dr
 from discreet.core.layout import Layout
@@ -20,9 +18,7 @@ from discreet.data.schema import Schema, write_schema
 from discreet.ledger.ledger import BudgetError, Ledger
 from discreet.ledger.owner_rules import NAME, OwnerRule
 from discreet.pipeline import federated as sites
-from discreet.pipeline.distributed_noise import moved_cells, sum_distance
 from discreet.pipeline.federated import BOUND, MODULUS, FederatedSite, FederatedSum, FederationPlan
-from discreet.pipeline.flower_app import mask, refusal
 from discreet.pipeline.synthetic_data import write_made_up
 
 SCHEMA = Schema(
@@ -115,62 +111,6 @@ def law(sigma: float, terms: int, reach: int) -> np.ndarray:
     return found[2 * reach : 4 * reach + 1]
 
 
-@pytest.mark.parametrize(("sigma", "terms"), [*itertools.product((0.5, 0.6, 0.8, 1.0), (2, 3, 5, 8))])
-def test_a_sum_is_as_near_to_one_gaussian_as_proved(sigma: float, terms: int) -> None:
-    """Point by point, by exact convolution; of two terms the bound is no more than three times too large."""
-    reach = 15
-    x = np.arange(-reach, reach + 1)
-    exact = law(sigma, terms, reach)
-    wide = np.exp(-(np.arange(-300, 301) ** 2) / (2 * terms * sigma**2)).sum()
-    single = np.exp(-(x**2) / (2 * terms * sigma**2)) / wide
-    apart = np.abs(np.log(exact / single)).max()
-    assert apart <= sum_distance(sigma, terms) * (1 + 1e-6) + 1e-12
-    assert terms > 2 or sum_distance(sigma, terms) < 3 * apart
-
-
-@pytest.mark.parametrize(("sigma", "terms", "shift"), [(0.5, 2, 1), (0.5, 5, 1), (0.6, 3, 2), (0.9, 4, 3)])
-def test_what_a_sum_hides_is_as_proved(sigma: float, terms: int, shift: int) -> None:
-    """Renyi divergences of all orders, two cells moved, below equation (3), also where tau matters."""
-    exact = law(sigma, terms, 60)
-    p, q = exact[shift:], exact[: exact.size - shift]
-    seen = (p > 1e-280) & (q > 1e-280)
-    p, q = np.log(p[seen]), np.log(q[seen])
-    loss = math.sqrt(2) * (shift / (math.sqrt(terms) * sigma) + 2 * sum_distance(sigma, terms))
-    for order in (1.01, 1.5, 2.0, 4.0, 16.0):
-        divergence = 2 * float(logsumexp(order * p - (order - 1) * q)) / (order - 1)
-        assert divergence <= 0.5 * loss**2 * order * (1 + 1e-9)
-        assert divergence >= 0.05 * loss**2 * order
-
-
-def test_the_loss_follows_the_honest_sites() -> None:
-    """rho in inverse proportion; the stated budget is met at t, and never understated by the rounding."""
-    plan = plan_of(10, noise="sites", needed=9)
-    assert plan.honest == 8
-    assert plan.guarantee.epsilon == pytest.approx(1.0, rel=1e-9)
-    assert plan.split is not None
-    rho = [plan.split.among(t).guarantee.rho for t in range(1, 11)]
-    assert [one * t for t, one in enumerate(rho, 1)] == pytest.approx([8 * plan.guarantee.rho] * 10, rel=1e-8)
-    exact = plan.query.sensitivity(
-        "l2", {name: 1 / (scale * math.sqrt(8)) for name, scale in plan.split.scales.items()}
-    )
-    assert exact <= math.sqrt(2 * plan.guarantee.rho) <= exact * (1 + 1e-8)
-
-
-def test_how_many_cells_one_person_moves() -> None:
-    """By brute force: the most cells in which two people of up to two episodes differ."""
-    query = FederationPlan(STEPS, dr.DPAPVI(), BUDGET, 2).query
-    paths = [
-        dr.Trajectory(np.array(s), np.array(a), np.zeros(2))
-        for s in itertools.product(range(3), repeat=3)
-        for a in itertools.product(range(2), repeat=2)
-    ]
-    cells = [query.to_cells(query.contribution(path)) for path in paths]
-    pairs = [(a + b, c + d) for a, b, c, d in np.random.default_rng(0).choice(cells, (3000, 4))]
-    for name, begin, end in zip(query.row_families, query.offsets, query.offsets[1:], strict=False):
-        most = max(int((one[begin:end] != other[begin:end]).sum()) for one, other in pairs)
-        assert most <= moved_cells(query, name) <= 8
-
-
 def test_shares_have_the_pooled_law(parts: list[dr.pipeline.PartialAggregateFile]) -> None:
     """Sums of three sites' vectors, less the exact ones: the noise of one release, by chi-square.
 
@@ -222,77 +162,6 @@ def test_a_release_with_shared_noise(parts: list[dr.pipeline.PartialAggregateFil
             summed(plan, parts), plan.learner, tmp_path / "c", ledger=None,
             privatizer=dr.Central(epsilon=2.0, delta=1e-6),
         )  # fmt: skip
-
-
-# ------------------------------------------------------------------------------ who is in a sum
-
-
-@pytest.mark.parametrize(
-    ("n", "k", "c"), [(4, 3, 0), (4, 3, 1), (5, 4, 0), (5, 4, 1), (5, 3, 0), (5, 5, 2), (6, 5, 2)]
-)
-def test_honest_sites_in_whatever_a_liar_opens(n: int, k: int, c: int) -> None:
-    """Every way to tell n - c honest sites who dropped out, and what the shares that they give then open."""
-    honest = range(n - c)
-    least = n
-    told = [
-        [set(gone) for gone in itertools.combinations(set(range(n)) - {w}, n - k)] + [set[int]()]
-        for w in honest
-    ]
-    for gone in itertools.product(*told):
-        dead = {u for u in honest if sum(u in one for one in gone) >= k - c}
-        opened = {u for u in honest if sum(u not in one for one in gone) >= k - c}
-        assert not dead & opened
-        if dead | opened == set(honest):
-            least = min(least, len(opened))
-    assert least == plan_of(n, needed=k, colluding=c).honest
-
-
-def test_refusals_of_a_site() -> None:
-    """All that needs no Flower to be seen: order, sizes, names."""
-    plan = plan_of(needed=3)
-    setup = {
-        "sample_num": 3, "share_num": 3, "threshold": 3, "clipping_range": float(BOUND),
-        "target_range": 2 * BOUND, "mod_range": MODULUS, "max_weight": 1.0,
-    }  # fmt: skip
-    keys = {str(node): [b"", b""] for node in (7, 8, 9)}
-    shown = {"stage": "share_keys", "nodes": [7, 8, 9]}
-    sent = {**shown, "stage": "collect_masked_vectors"}
-    sums = {"active_nids": [9, 7, 8], "dead_nids": []}
-    assert refusal(plan, "setup", setup, 7, {}) is None
-    assert refusal(plan, "share_keys", keys, 7, {"stage": "setup"}) is None
-    assert refusal(plan, "collect_masked_vectors", {"srcs": [9, 8]}, 7, shown) is None
-    assert refusal(plan, "unmask", sums, 7, sent) is None
-    for name in setup:
-        assert f"{name} = " in str(refusal(plan, "setup", {**setup, name: 2}, 7, {}))
-    for stage, told, before, words in (
-        ("setup", setup, sent, "does so once"),
-        ("collect_masked_vectors", {"srcs": [9, 8]}, sent, "does so once"),
-        ("collect_masked_vectors", {"srcs": [9, 8]}, {"stage": "setup"}, "does not follow"),
-        ("collect_masked_vectors", {"srcs": [9, 9]}, shown, "all 2 others"),
-        ("unmask", sums, {**sent, "stage": "unmask"}, "does not follow"),
-        ("unmask", {**sums, "dead_nids": [8]}, sent, "named once"),
-        ("unmask", {"active_nids": [9, 7], "dead_nids": [8]}, sent, "must be 3 at least"),
-        ("share_keys", {**keys, "10": [b"", b""]}, {"stage": "setup"}, "keys of 4 sites"),
-        ("share_keys", {"7": [], "8": [], "08": []}, {"stage": "setup"}, "keys of 2 sites"),
-        ("share_keys", {"8": [], "9": [], "10": []}, {"stage": "setup"}, "this one among them"),
-        ("look", {}, {}, "none of secure aggregation"),
-    ):
-        assert words in str(refusal(plan, stage, told, 7, before))
-
-
-def test_masks_use_the_whole_seed() -> None:
-    """Two seeds whose 32-bit words add up (exclusive or) to the same: one mask in Flower, two here."""
-    one = bytes(range(32))
-    two = one[4:8] + one[:4] + one[8:]
-    shapes = [(1,), (40, 50)]
-    first, second = mask(one, MODULUS, shapes), mask(two, MODULUS, shapes)
-    assert [part.shape for part in first] == shapes
-    assert not (first[1] == second[1]).any()
-    np.testing.assert_array_equal(mask(one, MODULUS, shapes)[1], first[1])
-    words = np.concatenate([first[1].ravel(), second[1].ravel()])
-    assert words.min() >= 0
-    assert words.max() < MODULUS
-    assert stats.chisquare(np.bincount(words >> 36, minlength=16)).pvalue > ALARM
 
 
 # ------------------------------------------------------------------------------ refused

@@ -32,7 +32,7 @@ from discreet.pipeline.learned_files import kind_of
 from discreet.pipeline.synthetic_data import write_made_up
 from discreet.pipeline.verify import verify
 from discreet.reports.decision_report import DecisionReport, StateChange, StateOutcome
-from discreet.reports.document import Picture, Table, html_lines, in_markdown, markdown_lines, text_of
+from discreet.reports.document import Picture, Table, html_lines, text_of
 from discreet.reports.report_files import ReportPage
 from discreet.reports.statement import Statement, file_hash, fingerprint_of, write_statement
 from discreet.utils.atomic_file import write_aside
@@ -196,20 +196,6 @@ def test_the_report_on_decision_points_is_so_too(tmp_path: Path) -> None:
     whole(report.to_html(), 0)  # without files the sentences stand alone
 
 
-def test_labels_are_words(folders: Path) -> None:
-    page = (folders / "tabular" / "report.html").read_text("utf-8")
-    assert "<script" not in page
-    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; &lt;img src=x&gt;" in page
-    assert "&lt;b&gt;drug&lt;/b&gt;" in page
-    assert SCRIPT in "".join("".join(one) for one in Read(page).blocks)
-    assert "<script" not in decisions(label=SCRIPT).to_html()
-    table = Table(SCRIPT, (SCRIPT, "b"), ((SCRIPT, SCRIPT),))
-    shown = text_of(html_lines(SCRIPT, [table, Picture("a", SCRIPT)], {"a": b"x"}))
-    assert "<script" not in shown
-    assert "<img src=x" not in shown
-    assert 'alt="&lt;script&gt;alert(&quot;x' in shown
-
-
 def test_pictures_are_the_folders_own(folders: Path) -> None:
     page = (folders / "tabular" / "report.html").read_text("utf-8")
     found = [base64.b64decode(one) for one in re.findall('base64,([^"]*)"', page)]
@@ -289,17 +275,6 @@ def test_a_rehearsal_is_one_in_both(folders: Path, tmp_path: Path) -> None:
         assert [check for check in verify(made.folder) if not check.ok] == []
 
 
-def test_pages_with_escapes_have_marks_too() -> None:
-    """What the other pages are written with takes the same parts: nothing of a label passes for a mark."""
-    table = Table("a", ("b", "c"), (("*x*", "`y`"),), names=2)
-    assert "\n".join(line for line in markdown_lines([table]) if isinstance(line, str)) == (
-        "*a*\n\n| b | c |\n|---|---|\n| \\*x\\* | \\`y\\` |"
-    )
-    assert in_markdown("a_b") == "a\\_b"
-    assert in_markdown("a_b", plain=True) == "a_b"
-    assert 'th scope="row">*x*</th><th scope="row">`y`</th>' in text_of(html_lines("t", [table]))
-
-
 def test_a_browser_finds_nothing_to_mend(folders: Path) -> None:
     with chromium() as browser:
         for name in LEARNERS:
@@ -315,3 +290,17 @@ def test_the_row_of_a_gain_that_is_refused_says_so() -> None:
         assert row[1] == "learned less what people did" + ("" if kind == "shown" else " (not shown)")
     unchanged = replace(decisions("unchanged"), changes=(), states_changed=0)
     assert "| **learned less what people did** (nothing is changed) |" in unchanged.to_markdown()
+
+
+def test_labels_are_words(folders: Path) -> None:
+    page = (folders / "tabular" / "report.html").read_text("utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; &lt;img src=x&gt;" in page
+    assert "&lt;b&gt;drug&lt;/b&gt;" in page
+    assert SCRIPT in "".join("".join(one) for one in Read(page).blocks)
+    assert "<script" not in decisions(label=SCRIPT).to_html()
+    table = Table(SCRIPT, (SCRIPT, "b"), ((SCRIPT, SCRIPT),))
+    shown = text_of(html_lines(SCRIPT, [table, Picture("a", SCRIPT)], {"a": b"x"}))
+    assert "<script" not in shown
+    assert "<img src=x" not in shown
+    assert 'alt="&lt;script&gt;alert(&quot;x' in shown

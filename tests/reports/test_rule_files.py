@@ -23,7 +23,7 @@ from discreet.pipeline.verify import verify
 from discreet.reports import comparison_text as compared_text
 from discreet.reports.rule_files import read_rule, rule_names
 
-from ..pipeline.test_decision_points import SCHEMA, world
+from ..pipeline.learn.test_decision_points import SCHEMA, world
 
 CENTRAL = dr.Central(epsilon=2.0, delta=1e-6)
 MIXED = "state,action,probability\nsevere,wait,0.5\nsevere,drug | A,0.5\nmild,wait,1\n"

@@ -15,7 +15,7 @@ from discreet.learners.ope.deviation_gains import Gain
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.learners.ope.hidden_cause import LARGEST, HiddenCause
 from discreet.learners.ope.transition_gains import path_of
-from discreet.learners.ope.verdict import ASKED, KINDS, Verdict, kind_of, verdict_of
+from discreet.learners.ope.verdict import ASKED, KINDS, Verdict, verdict_of
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.reports.report_files import report_markdown
 from discreet.reports.verdict_text import first_sentence, rests_on, times, verdict_line
@@ -97,12 +97,6 @@ def test_shown_names_both_conditions_before_the_gain() -> None:
     assert late.index("depends on the state") < late.index("gains 0.147")
     assert "in 1 state gains" in late
     assert "still under way at the last step" in late  # an episode may end by that step: it is not cut off
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("shown", "unchanged")])
-def test_all_others_begin_with_not_shown(kind: str) -> None:
-    assert said(verdict(kind)).startswith("Not shown")
-    assert "proves" not in said(verdict(kind))
 
 
 def test_a_contradiction_is_told_with_its_numbers_in_units_of_the_file() -> None:
@@ -290,24 +284,3 @@ def test_what_it_rests_on_says_what_cannot_be_excluded() -> None:
     contradicted = verdict("contradicted", consistency=a_test(contrasts=compared(1e-9, 0.1, 19.0)))
     assert "No consistency test was made" in rested_on(unchecked)
     assert "they contradict each other" in rested_on(contradicted)
-
-
-@pytest.mark.parametrize(
-    ("kind", "count", "low", "contrasts", "levels", "strong", "checked"),
-    [
-        ("unchanged", 0, 0.1, compared(), compared(), True, True),
-        ("not shown", 2, 0.0, compared(), compared(), True, True),
-        ("contradicted", 2, 0.9, compared(1e-9, 0.01), compared(1e-9, 0.1), False, False),
-        ("state incomplete", 2, 0.9, compared(1e-9, 0.0), compared(1e-9, 0.01), False, False),
-        ("fragile", 2, 1.1, compared(1e-9, 0.01), compared(1e-9, 0.01), False, False),
-        ("unchecked", 2, 1.1, compared(1e-9, 0.01), compared(1e-9, 0.01), True, False),
-        ("shown", 2, 1.1, compared(1e-9, 0.01), compared(1e-9, 0.01), True, True),
-        ("shown", 2, 0.1, compared(), compared(), True, True),
-    ],
-)
-def test_kinds_in_their_order(
-    kind: str, count: int, low: float, contrasts: Any, levels: Any, strong: bool, checked: bool
-) -> None:
-    """A contradiction of size 0.01 of a range of 10 outweighs a gain whose lower end is 1 at most."""
-    gain = replace(GAIN, low=low)
-    assert kind_of(count, gain, a_test(contrasts=contrasts, levels=levels), strong, checked) == kind

@@ -8,7 +8,6 @@ import hashlib
 import json
 import logging
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,13 @@ from serving import a_key, a_study, begun, central, over_http, same_plans, simul
 from waiting import LIMIT, wait_until
 
 from discreet.ledger import signatures
-from discreet.service import database as stores
 from discreet.service.app import Lane, Service, application
-from discreet.service.dry_run import rehearse
 from discreet.service.server import all_in_background, in_background
 
 httpx = pytest.importorskip("httpx")
 from discreet.device.http_client import Client, PlanReservation  # noqa: E402
 
 CANARY = 0.4718281828
-
-
-@pytest.fixture(autouse=True)
-def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +55,6 @@ def test_people_over_http_give_the_policies_of_a_simulation(tmp_path: Path, trus
     assert sum(users for _, users in found) == 80  # everybody was given a plan
     assert any((policy != found[0][0]).any() for policy, _ in found)  # and not the same one
     same_plans(found, wanted)
-
-
-def test_a_rehearsal_tells_what_would_happen() -> None:
-    result = rehearse(a_study().rehearsed(20))
-    assert (result.users, sum(users for users, _ in result.values)) == (20, 20)
-    assert 0.0 <= result.late <= result.optimal
-    assert result.releases == 5  # after 0, 1, 2, 4, 8, 16
 
 
 def test_a_plan_is_signed_cached_and_follows_the_releases(served: tuple[Any, Any]) -> None:
@@ -310,35 +295,6 @@ def test_a_stochastic_policy_is_drawn_on_the_device() -> None:
     drawn = sum(place.action(0, 1) for _ in range(4000))
     assert abs(drawn - 3000) < 5.3 * np.sqrt(4000 * 0.25 * 0.75)  # two-sided, false alarm 1.2e-7
     assert place.guarantee is None
-
-
-def test_many_requests_share_a_commit(tmp_path: Path) -> None:
-    """While one transaction is written, the next is collected; who asked hears of her own."""
-    from discreet.service.database import RequestResult
-    from discreet.service.ingest import Busy, Intake
-
-    sizes: list[int] = []
-
-    class Slow:
-        def admit(self, requests: list[Any], *_: Any, **__: Any) -> list[RequestResult]:
-            sizes.append(len(requests))
-            time.sleep(0.02)
-            if None in requests:
-                raise OSError("no space")
-            return [RequestResult("counted", one) for one in requests]
-
-    async def run() -> list[Any]:
-        intake = Intake(Slow(), 1.0, lambda: None)  # type: ignore[arg-type]
-        intake.start()
-        found = await asyncio.gather(*(intake.put([i]) for i in range(100)))  # type: ignore[list-item]
-        with pytest.raises(Busy):
-            await intake.put([None])  # type: ignore[list-item]
-        await intake.stop()
-        return found
-
-    assert [one.plan for (one,) in asyncio.run(run())] == list(range(100))
-    assert sum(sizes) == 101
-    assert len(sizes) <= 4
 
 
 def test_the_operators_page_is_readable_without_a_script(served: tuple[Any, Any]) -> None:

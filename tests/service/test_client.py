@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from serving import a_key, a_study, begun
 
-from discreet.service import database as stores
 from discreet.service.app import Service
 
 httpx = pytest.importorskip("httpx")
@@ -33,11 +32,6 @@ RECORD = [0, 1, 2, 1, 0], [0, 1, 0, 1], [0.0, 1.0, 0.5, 0.0]
 OURS = {"service": SERVICE}
 BEGUN = 1_700_000_000.0
 PAGE = "<!doctype html><title>Log in to the network</title>"
-
-
-@pytest.fixture(autouse=True)
-def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_SYNCHRONOUS", "OFF")
 
 
 class Clocked:

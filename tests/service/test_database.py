@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +15,10 @@ from serving import stopped as time
 
 from discreet.core.rng import Seeded
 from discreet.service import database as stores
-from discreet.service import encoding as codec
 from discreet.service import release_worker as turns
 from discreet.service.database import ReservationRequest, StaleWriter, Store, TicketMessage, hashed
 from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of, device_of
 from discreet.service.study_config import Study
-
-
-@pytest.fixture(autouse=True)
-def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_SYNCHRONOUS", "OFF")
 
 
 def answers(
@@ -102,8 +93,8 @@ def test_who_does_not_answer_in_time_is_absent_and_her_place_is_nobodys(tmp_path
     store, now = begun(study, tmp_path / "a.db"), time.time()
     slow, quick = store.new_tickets(2)
     placed(store, [slow])
-    assert store.expire(now + 59, None) == 0
-    assert store.expire(now + 61, None) == 1
+    assert store.mark_expired(now + 59, None) == 0
+    assert store.mark_expired(now + 61, None) == 1
     assert store.admit([ReservationRequest(hashed(quick))], now + 62, 60.0)[0].status == "full"
     answer = CentralAdmission(study.layout).answer(central(slow, 1, 1))
     assert store.admit([answer], now + 62, 60.0)[0].status == "late"
@@ -130,36 +121,6 @@ def test_time_stands_still_while_nobody_holds_the_lease(tmp_path: Path) -> None:
     assert store.mark_expired(now + 1061, 3600.0) == 1
     assert not store.keep(1, now + 1011, 10.0)
     assert store.keep(2, now + 1011, 10.0)
-
-
-def test_a_writer_that_was_paused_is_not_heard(tmp_path: Path) -> None:
-    """Two writers draw noise for one batch; one release is stored, and the other one is seen by nobody."""
-    study = a_study()
-    store = begun(study, tmp_path / "a.db")
-    a_batch(study, store)
-    clock = [time.time()]
-    second = turns.Writer(study, store, "two", lambda: clock[0])
-
-    def paused() -> None:  # between noise and commit
-        clock[0] += 100.0
-        assert second.hold()
-        assert second.step()
-
-    first = turns.Writer(study, store, "one", lambda: clock[0], paused)
-    assert first.hold()
-    with pytest.raises(StaleWriter):
-        first.step()
-    shown = store.release(1)
-    assert first.token is None
-    assert not first.step()  # it has no lease, and does nothing
-    assert store.release(1) == shown
-    assert store.about()["turn"] == 1
-    clock[0] += 100.0
-    a_batch(study, store)
-    assert first.hold()  # the same process, with a new token
-    first._before_commit = lambda: None
-    assert first.step()
-    assert store.about()["turn"] == 2
 
 
 def test_an_expired_lease_that_nobody_took_may_still_write_but_never_twice(tmp_path: Path) -> None:
@@ -237,34 +198,6 @@ def test_a_death_between_noise_and_commit_loses_nothing_and_shows_nothing(tmp_pa
     assert again.release(1) == first
 
 
-def test_messages_are_added_in_the_order_of_tickets_and_removed(tmp_path: Path) -> None:
-    study = a_study()
-    store = begun(study, tmp_path / "a.db")
-    writer = a_writer(study, store)
-    while sum(one["users"] for one in store.plans()) < 3:
-        a_batch(study, store)
-        assert writer.step()
-    while store.sweep():
-        pass
-    tickets = store.new_tickets(sum(one["users"] for one in store.plans()))
-    plans = placed(store, tickets)
-    admission = CentralAdmission(study.layout)
-    found = [
-        admission.answer(central(ticket, plan, 50 + i, states=[i % 3, 1, 2, 1, 0]))
-        for i, (ticket, plan) in enumerate(zip(tickets, plans, strict=True))
-    ]
-    for one in reversed(found):
-        store.admit([one], time.time(), 60.0)
-    stored = [body for plan in sorted(set(plans)) for body in store.messages(plan)]
-    assert stored == [one.body for one in found]
-    assert writer.step()
-    while store.sweep():
-        pass
-    with sqlite3.connect(tmp_path / "a.db") as raw:
-        assert raw.execute("SELECT count(*) FROM messages").fetchone() == (0,)
-        assert raw.execute("SELECT count(*) FROM tickets WHERE due IS NOT NULL").fetchone() == (0,)
-
-
 def test_a_study_ends_after_its_people(tmp_path: Path) -> None:
     study = a_study(users=3)
     store = begun(study, tmp_path / "a.db")
@@ -289,108 +222,6 @@ def test_another_study_gets_a_database_of_its_own(tmp_path: Path) -> None:
         Store(tmp_path / "nowhere" / "a.db")
 
 
-def test_a_learner_that_plans_otherwise_than_it_did_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = a_study()
-    store = begun(study, tmp_path / "a.db")
-    writer = a_writer(study, store)
-    for _ in range(2):
-        a_batch(study, store)
-        assert writer.step()
-    a_batch(study, store)
-    fresh = turns.Writer(study, store, "two", lambda: time.time() + 100)
-    assert fresh.hold()
-    plan = type(study.learner).plan
-
-    def other(self: Any, *given: Any) -> Any:
-        made, state = plan(self, *given)
-        return turns.Plan(1 - made.policy, made.users, last=made.last), state
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(study.learner), "plan", other)
-        with pytest.raises(RuntimeError, match="makes other plans"):
-            fresh.step()
-    assert fresh.step()
-
-
-class Failing:
-    """A learner that cannot go on from some releases."""
-
-    def __init__(self, study: Study) -> None:
-        self.learner, self.seen = study.learner, list[bytes]()
-        self.fails = True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.learner, name)
-
-    def plan(self, state: Any, release: Any, ask: Any) -> Any:
-        if release.number == 1:
-            self.seen.append(codec.exact(release))
-            if self.fails:
-                raise ArithmeticError("what was drawn does not suit this learner")
-        return self.learner.plan(state, release, ask)
-
-
-def test_a_release_that_a_learner_fails_at_is_the_release_all_the_same(tmp_path: Path) -> None:
-    """Were it drawn again, what is shown would be what the learner likes: two looks at one batch."""
-    study = a_study()
-    store = begun(study, tmp_path / "a.db")
-    failing = Failing(study)
-    other = replace(study, learner=failing)
-    a_batch(study, store)
-    for again in range(3):
-        writer = turns.Writer(other, store, "one", time.time)
-        assert writer.hold()
-        failing.fails = again < 2
-        if failing.fails:
-            with pytest.raises(ArithmeticError):
-                writer.step()
-            assert store.about()["turn"] == 0
-        else:
-            assert writer.step()
-        writer.release_lease()
-    assert len(failing.seen) == 3
-    assert set(failing.seen) == {store.exact_release(1)}
-    assert store.about()["turn"] == 1
-
-
-def test_a_session_of_another_guarantee_is_not_gone_on_with(tmp_path: Path) -> None:
-    loose = a_study(privatizer={"name": "central", "epsilon": 8.0, "delta": 1e-6})
-    store = begun(loose, tmp_path / "a.db")
-    a_batch(loose, store)
-    strict = replace(loose, privatizer=a_study().privatizer)
-    assert strict.guarantee.epsilon == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="another guarantee"):
-        turns.Writer(strict, store, "one", time.time)
-    assert store.exact_release(1) is None
-    assert a_writer(loose, store).step()
-
-
-def test_two_threads_that_take_the_lease_at_once_have_it(tmp_path: Path) -> None:
-    """One keeps it while a turn is made, one before people's times are looked at."""
-    study = a_study()
-    store = begun(study, tmp_path / "a.db")
-    inner, both = store.lease, threading.Barrier(2)
-    for again in range(10):
-        now = time.time() + 100.0 * again  # the last one ran out
-        writer = turns.Writer(study, store, "one", lambda now=now: now)  # type: ignore[misc]
-
-        def slow(*given: Any) -> int | None:
-            threading.Event().wait(0.002)
-            return inner(*given)
-
-        def take(writer: Any = writer) -> bool:
-            both.wait()
-            return bool(writer.hold())
-
-        store.lease = slow  # type: ignore[method-assign]
-        with ThreadPoolExecutor(2) as pool:
-            assert [one.result() for one in [pool.submit(take), pool.submit(take)]] == [True, True]
-        assert writer.token is not None
-        assert store.keep(writer.token, now, 5.0)
-
-
 def test_a_lease_that_ran_out_is_taken_anew_so_that_times_stand_still(tmp_path: Path) -> None:
     store = begun(a_study(), tmp_path / "a.db")
     now = time.time()
@@ -406,40 +237,6 @@ def test_a_lease_that_ran_out_is_taken_anew_so_that_times_stand_still(tmp_path: 
 def test_other_databases_are_refused() -> None:
     with pytest.raises(ValueError, match="must be SQLite or PostgreSQL"):
         Store("mysql+pymysql://nobody@localhost/study")
-
-
-def test_what_is_counted_is_in_no_file(tmp_path: Path) -> None:
-    """Fourteen batches: while one is open its messages are in the log; once they are swept no file has them.
-
-    Every reward is a number that was drawn for it alone.
-    """
-    study = a_study(users=400, schedule={"replan_growth": 1.2})
-    store = begun(study, tmp_path / "a.db")
-    writer, admission = a_writer(study, store), CentralAdmission(study.layout, study.rewards)
-    draw, planted, seen = np.random.default_rng(3), list[bytes](), 0
-
-    def held() -> int:
-        files = b"".join(one.read_bytes() for one in sorted(tmp_path.iterdir()))
-        return sum(one in files for one in planted)
-
-    for number in range(14):
-        tickets = store.new_tickets(max(4, sum(one["users"] for one in store.plans())))
-        tickets = tickets[: sum(one["users"] for one in store.plans())]
-        for at, (ticket, plan) in enumerate(zip(tickets, placed(store, tickets), strict=True)):
-            rewards = draw.random(4)
-            planted += [one.tobytes() for one in rewards]
-            sent = central(ticket, plan, 1000 * number + at, rewards=rewards.tolist())
-            assert store.admit([admission.answer(sent)], time.time(), 60.0)[0].status == "counted"
-        seen += held() > 0
-        assert writer.step()
-        while store.sweep():
-            pass
-        assert held() == 0
-        assert (tmp_path / "a.db-wal").stat().st_size == 0
-    assert seen == 14  # the search finds what is there
-    store.close()
-    assert [one.name for one in tmp_path.iterdir()] == ["a.db"]
-    assert held() == 0
 
 
 def test_the_log_is_emptied_once_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from serving import WORLD, a_study, table
 
-from discreet.service.participant_statement import make_participant_statement
 from discreet.service.study_config import read_study, study_of
 
 SHUFFLE = {"privatizer": {"name": "shuffle", "epsilon": 1.0}}
@@ -58,18 +57,6 @@ def test_the_identity_is_of_all_that_a_database_is_made_for() -> None:
     others = [a_study(users=41), a_study(trust="local"), a_study(people={"answer_within": 5.0})]
     others += [a_study().rehearsed(), a_study().rehearsed(10)]
     assert len({one.identity for one in (a_study(), *others)}) == 6
-
-
-def test_the_statement_says_who_sees_what() -> None:
-    central, local = (
-        make_participant_statement(a_study(trust=trust), None, "") for trust in ("central", "local")
-    )
-    assert "You trust the operator" in central["who_sees_what"][0]
-    assert "need not trust" in local["who_sees_what"][0]
-    assert central["guarantee"]["epsilon"] <= 1.0
-    assert central["ledger"].startswith("This study is in no ledger")
-    assert not central["rehearsal"]
-    assert make_participant_statement(a_study().rehearsed(), None, "")["rehearsal"]
 
 
 def test_the_example_of_the_documentation_is_one() -> None:

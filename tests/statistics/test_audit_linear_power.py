@@ -1,7 +1,7 @@
 """The audit's black box on linear sums, end to end: below every true claim, above every false one.
 
 Specification linear-and-offline, section 12, test 7. Confidence 1 - 1e-6 a bound where nothing else is said.
-Bugs are those of tests/audit/test_linear.py that can be seen from outside.
+Bugs are those of tests/audit/test_linear_games.py that can be seen from outside.
 """
 
 from __future__ import annotations

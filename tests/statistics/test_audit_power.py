@@ -1,7 +1,7 @@
 """The audit's black box, end to end at H = 1: below every true claim, above every false one.
 
-Confidence 1 - 1e-6 a bound. Bugs are those of tests/audit/test_games.py that a noise law or a fitted score
-can see from outside.
+Confidence 1 - 1e-6 a bound. Bugs are those of tests/audit/test_black_box.py that a noise law or a fitted
+score can see from outside.
 """
 
 import dataclasses

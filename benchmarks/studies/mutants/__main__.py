@@ -43,25 +43,27 @@ TESTS = tuple(
 KERNELS = {  # compiled lines are not followed: the tests of what calls them
     "discreet/core/correlated_noise/factorization_kernels.py": (
         "tests/core/correlated_noise/test_binary_tree.py",
-        "tests/core/continual/test_w",
-        "tests/core/continual/",
+        "tests/core/correlated_noise/test_factorization_kernels.py",
+        "tests/core/correlated_noise/",
     ),
-    "discreet/core/decaying_sum_kernels.py": ("tests/core/correlated_noise/test_fixed_point.py",),
+    "discreet/core/decaying_sum_kernels.py": (
+        "tests/core/correlated_noise/decaying_sum/test_fixed_point.py",
+    ),
     "discreet/core/count_kernels.py": (
         "tests/core/test_count_query.py",
         "tests/core/test_count_sessions.py",
         "tests/core/correlated_noise/test_per_pair_schedule.py",
-        "tests/core/test_pooled.py",
+        "tests/core/count_sessions/test_pooled.py",
         "tests/core/correlated_noise/test_binary_tree.py",
     ),
-    "discreet/core/noise/discrete_samplers_kernels.py": ("tests/core/noise/test_exact.py",),
+    "discreet/core/noise/discrete_samplers_kernels.py": ("tests/core/noise/test_discrete_samplers.py",),
     "discreet/core/trajectory_checks_kernels.py": (
-        "tests/core/test_submit_many.py",
+        "tests/core/stream_session/test_submit_many.py",
         "tests/core/test_count_sessions.py",
     ),
     "discreet/core/trajectory_sums_kernels.py": (
-        "tests/core/test_submit_many.py",
-        "tests/mechanisms/dataset/test_dataset_session.py",
+        "tests/core/stream_session/test_submit_many.py",
+        "tests/mechanisms/dataset/dataset_release/test_session.py",
     ),
 }
 CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/user_data_dir.py")

@@ -25,7 +25,7 @@ from discreet.accounting import budget
 from discreet.accounting import exceedance as exceeding
 from discreet.accounting.text import guarantee_sentences as sentences
 from discreet.accounting.text.earlier_sentences import SENTENCES
-from discreet.accounting.text.sentence_templates import NOW, VERSION, words
+from discreet.accounting.text.sentence_templates import NOW, VERSION
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of
 from discreet.reports.document import text_of
 from discreet.reports.statement import PAGES
@@ -555,8 +555,3 @@ def test_no_page_says_more_than_is_so() -> None:
 )
 def test_the_scan_finds_earlier_sentences(name: str) -> None:
     assert wrong_words(SENTENCES[4][name]) != []
-
-
-def test_versions_that_are_not_are_refused() -> None:
-    with pytest.raises(ValueError, match="version = 3"):
-        words(3)

@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from every_factorization import SIZES, prefixes
 
 from discreet.accounting.noise_distributions.count_noise import bound_of, bound_steps
 from discreet.accounting.noise_distributions.prefix_variance import noise_of, tree_nodes
+from discreet.audit.noise_matrix import noise_matrix
 from discreet.core import count_kernels as kernels
 from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.binary_tree import Tree
@@ -89,3 +91,14 @@ def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int, ga
             stack[slot] = frozenset({end}) | (stack[parent] if parent >= 0 else frozenset())
             held[slot] = end
         assert stack[walks.register_of(code, ints, n)] == {end for end, _ in tree_nodes(tree, n)}
+
+
+@pytest.mark.parametrize("leaves", SIZES)
+def test_binary_nodes_factor_the_prefixes(leaves: int) -> None:
+    tree = Tree(leaves)
+    matrix, addresses = noise_matrix(tree)
+    strategy = np.zeros((len(addresses), leaves - 1))
+    for row, (end, _) in enumerate(addresses):
+        strategy[row, end & (end - 1) : end] = 1.0
+    np.testing.assert_array_equal(matrix @ strategy, prefixes(tree))
+    assert strategy.sum(axis=0).max() == tree.levels

@@ -45,21 +45,6 @@ def test_one_hot_is_the_table_and_back():
     np.testing.assert_array_equal(one_hot(4, 3).rows, np.eye(12))
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda t: Features(t, 0.5), "bound = 0.5"),
-        (lambda t: Features(t, 2.0, l1=1.0), "l1 = 1.0"),
-        (lambda t: Features(-t, 2.0, nonneg=True), "must be at least 0, as nonneg declares"),
-        (lambda t: Features(t * np.nan, 2.0), "must be finite everywhere"),
-        (lambda t: Features(t[0], 2.0), "must be"),
-    ],
-)
-def test_false_contracts_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make(np.full((2, 3, 2), 0.9))
-
-
 def test_broken_models_are_refused():
     mdp = simplex_world()
     with pytest.raises(ValueError, match="must sum to 1"):
@@ -68,11 +53,6 @@ def test_broken_models_are_refused():
         LinearMDP(mdp.features, -mdp.measures, mdp.weights)
     with pytest.raises(ValueError, match=r"must be in \[0, 1\]"):
         LinearMDP(mdp.features, mdp.measures, mdp.weights + 2)
-
-
-def test_features_without_a_constant_are_told_apart():
-    rng = np.random.default_rng(0)
-    assert not Features(rng.normal(size=(4, 4, 3)), 10.0).constant
 
 
 def test_one_slot_serves_every_step():

@@ -103,3 +103,18 @@ def mask():
 def bounded():
     """The test-double law."""
     return Bounded
+
+
+SHAPES = [(None, None), ("mask", None), (None, 1)]
+
+
+@pytest.fixture(params=SHAPES, ids=["full", "masked", "pooled"])
+def made(request, problem, mask):
+    """A problem maker: problem(errors=...), full, masked or pooled."""
+    use_mask, slots = request.param
+
+    def build(**options):
+        return problem(mask=mask if use_mask else None, slots=slots, **options)
+
+    build.pooled = slots == 1
+    return build

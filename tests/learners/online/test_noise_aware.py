@@ -8,7 +8,6 @@ import pytest
 import discreet as dr
 from discreet.core.layout import Layout
 from discreet.experiments.simulate import Setup
-from discreet.learners.estimation import flow_projection_kernels as consistency_kernels
 from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.privatizers.base import shares_of
@@ -98,28 +97,6 @@ def small_world(rng: np.random.Generator, decay: float) -> tuple[np.ndarray, np.
     for n in users:
         behind.append(n + decay * (behind[-1] if behind else 0.0))
     return rng.normal(8, 30, (6, SLOTS, ROWS, STATES)), coming, np.array(behind)
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.7])
-def test_consistent_measurements_are_the_projected_ones_with_less_noise(decay: float) -> None:
-    """Projecting by hand first, and telling of so much less noise, gives the same counts and errors."""
-    measurements, coming, behind = small_world(np.random.default_rng(4), decay)
-    sigmas = np.full(6, 12.0)
-    mine = feed(measurements, coming, sigmas, decay, consistent=True)
-    gain, left = np.sqrt(1 - decay**2), np.zeros(6)
-    by_hand = measurements.reshape(6, SLOTS * ROWS, STATES).copy()
-    for i in range(6):
-        left[i] = consistency_kernels.consistent_counts(
-            SLOTS, np.array([0, 2, 4]), gain * behind[i], coming.sum(axis=0).ravel(), by_hand[i],
-            np.zeros(consistency_kernels.work_size(SLOTS, STATES)),
-        )  # fmt: skip
-    assert (left < 0.9).all()
-    projected = by_hand.reshape(measurements.shape)
-    assert np.abs(projected - measurements).max() > 1.0
-    np.testing.assert_allclose(projected.sum(axis=(2, 3)), np.tile(gain * behind[:, None], (1, 2)))
-    again = feed(projected, coming, sigmas * np.sqrt(left), decay)
-    for one, other in zip(mine, again, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 def test_what_has_no_noise_or_clocks_of_its_own_is_left_alone() -> None:

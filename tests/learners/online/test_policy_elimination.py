@@ -22,13 +22,11 @@ from discreet.experiments import simulate
 from discreet.experiments.simulate import Setup
 from discreet.learners.estimation.tabular_model import ErrorBounds
 from discreet.learners.online import elimination_schedule as stages
-from discreet.learners.online.elimination_schedule import StageModel, stage_sizes, value_widths
+from discreet.learners.online.elimination_schedule import StageModel
 from discreet.learners.online.policy_elimination import APEVE, SDPPE, Enumeration, absorbing
 from discreet.mechanisms.batch_queries import BatchSession
 from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.policy_rows import policy_rows
-
-MASK = np.array([[True, True, True], [True, False, True], [False, True, False]])
 
 
 def problem(seed, layout, fixed=True, missing=0.0):
@@ -40,78 +38,11 @@ def problem(seed, layout, fixed=True, missing=0.0):
     return p, g.random(shape), start
 
 
-def all_policies(layout, start):
-    """(H, S) rows of every policy, by plain loops: the digit of (0, 0) varies fastest."""
-    choices = []
-    for h, s in itertools.product(range(layout.horizon), range(layout.states)):
-        rows = range(layout.state_ptr[s], layout.state_ptr[s + 1])
-        choices.append(rows if h > 0 or start[s] > 0 else rows[:1])
-    for digits in itertools.product(*reversed(choices)):
-        yield np.array(digits[::-1]).reshape(layout.horizon, layout.states)
-
-
 def value_of(rows, p, r, start):
     v = np.zeros(p.shape[2])
     for h in range(len(rows) - 1, -1, -1):
         v = r[h, rows[h]] + p[h, rows[h]] @ v
     return float(start @ v)
-
-
-LAYOUTS = [
-    (Layout(2, 2, 3), True),
-    (Layout(2, 2, 2), False),
-    (Layout(3, 3, 2, MASK), False),
-    (Layout(3, 3, 3, MASK), True),
-    (Layout(3, 2, 1), False),
-    (Layout(1, 3, 3), True),
-]
-
-
-@pytest.mark.parametrize(("layout", "fixed"), LAYOUTS)
-def test_every_policy_once_and_its_value(layout, fixed):
-    p, r, start = problem(1, layout, fixed, missing=0.3)
-    everyone, expected = Enumeration.of(layout, start), list(all_policies(layout, start))
-    assert everyone.count == len(expected)
-    for i, rows in enumerate(expected):
-        np.testing.assert_array_equal(everyone.rows(i), rows)
-        np.testing.assert_array_equal(everyone.policy(i), layout.row_action[rows])
-    found = everyone.values(p, r)
-    np.testing.assert_allclose(found, [value_of(rows, p, r, start) for rows in expected], atol=1e-13)
-
-
-@pytest.mark.parametrize(("layout", "fixed"), LAYOUTS)
-def test_best_visitors_are_those_of_brute_force(layout, fixed):
-    p, _, start = problem(2, layout, fixed, missing=0.3)
-    p[:, 0] = 0.0  # unreachable things: ties
-    everyone = Enumeration.of(layout, start)
-    active = np.random.default_rng(0).random(everyone.count) < 0.4
-    active[-1] = True
-    for h in range(layout.horizon):
-        unread = p.copy()
-        unread[h:] = np.nan
-        lowest, visits = everyone.visitors(unread, h, active)
-        for row in range(layout.rows):
-            best, tied = -1.0, []
-            for i in np.flatnonzero(active):
-                rows = everyone.rows(i)
-                mass = start
-                for t in range(h):
-                    mass = mass @ p[t, rows[t]]
-                s = layout.row_state[row]
-                if rows[h, s] != row:
-                    continue
-                if mass[s] > best + 1e-14:
-                    best, tied = mass[s], []
-                if mass[s] >= best - 1e-14:
-                    tied.append(i)
-            assert lowest[row] == (tied[0] if tied else -1)
-            assert visits[row] == pytest.approx(max(best, 0.0), abs=1e-14)
-            if len(tied) > 1:  # coins at the middle of each of n equal parts find all n of them
-                drawn = [
-                    everyone.visitors(p, h, active, np.full(layout.rows, (j + 0.5) / len(tied)))[0][row]
-                    for j in range(len(tied))
-                ]
-                assert sorted(drawn) == tied
 
 
 def test_too_many_policies_are_counted():
@@ -148,15 +79,6 @@ def test_absorbing_model_is_that_with_an_end_state():
 
 
 # ------------------------------------------------------------------------------------- stages
-def test_stage_sizes():
-    assert stage_sizes(1000, 12, "doubling", 4, False) == (4, 8, 16, 32)
-    assert stage_sizes(1000, 12, "doubling", 4, True) == (4, 8, 16, 32, (999 - 720) // 12)
-    assert stage_sizes(12, 12, "doubling", 1, True) == ()
-    assert stage_sizes(13, 12, "doubling", 1, False) == (1,)
-    million = stage_sizes(10**6, 24, "squaring", 1, False)
-    assert million == tuple(int(2 * (10.0**6) ** (1 - 0.5**b) / 24) for b in (1, 2, 3))
-    assert stage_sizes(10**6, 24, "squaring", 1, True)[:-1] == million
-    assert stage_sizes(100, 24, "squaring", 1, False) == (1, 2)  # T^(1) = 10 reaches nobody: one each
 
 
 @pytest.mark.parametrize("make", [SDPPE, APEVE, dr.learners.SDPPEOM])
@@ -246,53 +168,6 @@ def test_widths_bound_every_policys_error():
         w = np.minimum(w, later + 1.0)
         error = np.abs(everyone.values(p, r) - everyone.values(p_hat, r_hat))
         assert (error <= everyone.values(p_hat, w) + 1e-12).all()
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_widths_are_those_of_the_specification(problem, known):
-    one = problem(seed=2)
-    h, s = one.layout.horizon, one.layout.states
-    spec = dataclasses.replace(one.spec, users=5000)
-    model = StageModel.of(one.release(), spec, 0.1, False)
-    e1, e2, e3, _ = one.errors
-    width = 4 * max(e1, e3)
-    assert model.width == width
-    d = model.denominators
-    many = one.layout.rows * h * 5000
-    l_r = max(1.0, math.sqrt(0.5 * math.log(2 * many / 0.01)))
-    l_p = math.sqrt(2 * s * math.log(2 * many / 0.01))
-    later = np.arange(h - 1, -1, -1.0)[:, None]
-    w = 0.5 * later * (l_p / np.sqrt(d) + (s + 3) / 2 * width / d)
-    if not known:
-        w = w + l_r / np.sqrt(d) + (width + e2) / d
-    most = later + (0.0 if known else 1.0)
-    found = value_widths(model, spec, 0.02, known, 1.0)
-    np.testing.assert_allclose(found, np.minimum(w, most), rtol=1e-12)
-    scaled = value_widths(model, spec, 0.02, known, 1e-6)
-    np.testing.assert_allclose(scaled, np.where(d > width, 1e-6 * w, most), rtol=1e-12)
-    assert (d <= width).any()
-
-
-def test_models_without_noise(problem):
-    one = problem(seed=3)
-    for ignore in (False, True):
-        model = StageModel.of(one.release(quiet=True), one.spec, 0.1, ignore)
-        assert model.width == 0.0
-        visits = one.layout.to_rows(one.visits)
-        np.testing.assert_array_equal(model.seen, visits > 0)
-        n3 = one.layout.to_rows(one.visits[..., None] * one.transitions)
-        np.testing.assert_allclose(model.counts, n3, atol=1e-9)
-        full = model.completed()
-        np.testing.assert_allclose(full.sum(axis=-1), 1.0, atol=1e-12)
-        np.testing.assert_array_equal(full[visits == 0], 1.0 / one.layout.states)
-
-
-def test_noise_ignored_is_still_a_model(problem):
-    one = problem(seed=4, errors=(50.0, 50.0, 50.0, 100.0), most=40.0)
-    model = StageModel.of(one.release(), one.spec, 0.1, True)
-    assert (model.transitions >= 0).all()
-    assert (model.transitions.sum(axis=-1) <= 1.0 + 1e-12).all()
-    assert model.width == 0.0
 
 
 # --------------------------------------------------------------------------------------- runs

@@ -200,3 +200,20 @@ def test_consistent_transitions_add_up_and_are_not_negative() -> None:
     assert np.array_equal(exact.consistent(), exact.moves)
     error = np.abs(moves.sum(axis=1) - exact.visits).max()
     assert error < 6.0 * told.noise.visits
+
+
+@pytest.mark.parametrize(
+    ("group", "text"),
+    [
+        (None, "group: must be given, there are 3 groups"),
+        (np.array([0, 3]), "group: must be in"),
+        (np.array([0, -1]), "group: must be in"),
+        (np.array([0]), "group: must be 2 integers"),
+        (np.array([0.0, 1.0]), "group: must be 2 integers"),
+    ],
+)
+def test_groups_that_are_none_are_refused(group: Any, text: str) -> None:
+    asked = FirstVisits(ProblemSpec(Layout(2, 1, 2), stationary=True, groups=3))
+    people = Trajectories(np.zeros((2, 3), int), np.zeros((2, 2), int), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=text):
+        asked.told(people, group)

@@ -116,23 +116,6 @@ def test_groups_do_not_change_what_a_person_costs(groups: int) -> None:
         assert own.layout.rows == plain.layout.rows + groups - 1
 
 
-@pytest.mark.parametrize(
-    ("group", "text"),
-    [
-        (None, "group: must be given, there are 3 groups"),
-        (np.array([0, 3]), "group: must be in"),
-        (np.array([0, -1]), "group: must be in"),
-        (np.array([0]), "group: must be 2 integers"),
-        (np.array([0.0, 1.0]), "group: must be 2 integers"),
-    ],
-)
-def test_groups_that_are_none_are_refused(group: Any, text: str) -> None:
-    asked = FirstVisits(ProblemSpec(Layout(2, 1, 2), stationary=True, groups=3))
-    people = Trajectories(np.zeros((2, 3), int), np.zeros((2, 2), int), np.zeros((2, 2)))
-    with pytest.raises(ValueError, match=text):
-        asked.told(people, group)
-
-
 # ------------------------------------------------------------------------------ releases
 
 

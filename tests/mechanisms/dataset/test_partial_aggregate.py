@@ -259,7 +259,7 @@ def test_unequal_tallies_are_refused() -> None:
             made.merge(other)
     with pytest.raises(ValueError, match=r"other.grid = 1048576: must be 1024 or a coarser one"):
         made.merge(PartialAggregate(QUERY, None))
-    with pytest.raises(ValueError, match="other = .*: must be a Tally"):
+    with pytest.raises(ValueError, match="other = .*: must be a PartialAggregate"):
         made.merge(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         made + 3  # type: ignore[operator]
@@ -343,7 +343,7 @@ def test_an_interrupt_loses_records_and_adds_none_that_is_not_counted() -> None:
 # ------------------------------------------------------------------------------------------ files
 def test_it_says_that_it_is_raw() -> None:
     made = counted()
-    assert repr(made) == "<Tally of 9 people: raw data, not private>"
+    assert repr(made) == "<PartialAggregate of 9 people: raw data, not private>"
     assert b"raw, private to them, and protected by nothing" in made.to_bytes()
     assert "**Raw data: it protects nobody.**" in (PartialAggregate.__doc__ or "")
     assert not hasattr(made, "guarantee")

@@ -400,25 +400,6 @@ def test_a_bandit_s_reports_are_weighed_by_rewards(kind):
     assert best_reports(query, 2.0, stochastic=False).steps == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"epsilon": 1.0, "randomizer": "hadamard"}, "'auto', 'laplace', 'gaussian', 'subset', 'oue', 'krr'"),
-        ({"rho": 1.0, "randomizer": "subset"}, "pure epsilon"),
-        ({"epsilon": 1.0, "randomizer": "subset", "noise": "laplace"}, "adds no noise"),
-        ({"epsilon": 1.0, "randomizer": "oue", "weights": (0.5, 0.5)}, "give reward_share"),
-        ({"epsilon": 1.0, "randomizer": "krr", "calibration": "published"}, "under calibration 'published'"),
-        ({"epsilon": 1.0, "randomizer": "laplace", "noise": "gaussian", "delta": 0.1}, "noise = 'gaussian'"),
-        ({"epsilon": 1.0, "randomizer": "laplace", "steps": 2}, "not with noise in every counter"),
-        ({"epsilon": 1.0, "steps": 0}, "steps = 0"),
-        ({"epsilon": 1.0, "reward_share": 1.0}, "reward_share = 1.0"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        Local(**options)
-
-
 def test_what_does_not_fit_is_refused_at_the_start_or_at_the_plan():
     with pytest.raises(ValueError, match="at most H = 2"):
         Local(epsilon=1.0, steps=3).start(CountQuery(LAYOUT), Schedule(5), Seeded(0))

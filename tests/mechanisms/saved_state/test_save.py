@@ -221,14 +221,6 @@ def test_bytes_for_a_database_of_ones_own_are_the_files(case, tmp_path):
     assert_same(whole, play(start(case), pause, WHEREVER))
 
 
-def test_kept_records_come_back_too(tmp_path, monkeypatch):
-    """Of layouts that are too large for a table of counts."""
-    monkeypatch.setattr(stored, "MOST_CELLS", 0)
-    assert not start("answers")._answers._stored.dense
-    whole = play(start("answers"), lambda s: s, WHEREVER)
-    assert_same(whole, play(start("answers"), stopover(tmp_path), WHEREVER))
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_every_attribute_is_saved_or_derived(case):
     kind, session = type(start(case)), start(case)

@@ -1,6 +1,5 @@
 """Saved state: the run goes on as if nothing had happened, and only one session ever does."""
 
-import json
 import multiprocessing
 import os
 import shutil
@@ -231,19 +230,6 @@ def saved(folder: Path, name: str = "a") -> Path:
     return folder / name
 
 
-def test_a_second_restore_is_refused_also_of_a_copy(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    copy = shutil.copy(path, tmp_path / "copy")
-    restore(path)
-    assert not path.exists()
-    with pytest.raises(FileNotFoundError):
-        restore(path)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
-            restore(copy)
-    assert (tmp_path / "copy").exists()
-
-
 def test_files_and_the_table_are_on_the_disk_when_a_call_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk_is_waited_for: None
 ) -> None:
@@ -285,15 +271,6 @@ def test_what_took_the_place_of_a_file_that_was_read_is_left_alone(
     restore(path).close()
     path.write_bytes(first)  # its id is not among those that were restored
     restore(path).close()
-
-
-def test_other_states_are_restored_beside_it(tmp_path: Path) -> None:
-    first, second = saved(tmp_path, "a"), saved(tmp_path, "b")
-    one, other = restore(first), restore(second)
-    other.close()
-    assert one.release().users == one.users
-    with pytest.raises(RuntimeError, match="closed"):
-        other.release()
 
 
 def test_the_table_is_where_it_is_asked_for(
@@ -397,54 +374,6 @@ def test_every_truncation_and_every_changed_byte_is_refused(tmp_path: Path, fold
         restore(bad)
     assert not folder.exists()  # nothing was recorded
     restore(path)
-
-
-def _rewritten(content: bytes, change: Callable[[dict[str, Any]], None], version: int = 2) -> bytes:
-    """A file with another header and a checksum that fits."""
-    import hashlib
-
-    prelude = saved_state._PRELUDE
-    magic, _, length = prelude.unpack(content[: prelude.size])
-    header = json.loads(content[prelude.size : prelude.size + length])
-    change(header)
-    text = json.dumps(header).encode()
-    body = prelude.pack(magic, version, len(text)) + text + content[prelude.size + length : -32]
-    return body + hashlib.sha256(body).digest()
-
-
-@pytest.mark.parametrize(
-    ("change", "version", "message"),
-    [
-        (lambda h: None, 1, "version 1 of the file's layout"),
-        (lambda h: h["values"].pop("_cells"), 2, "_cells is missing or new"),
-        (lambda h: h["values"].update(_news=1), 2, "_news is missing or new"),
-        (lambda h: h["values"].update(_users=1.5), 2, "_users = 1.5: must be of type int"),
-        (lambda h: h["values"].update(_cells={"array": 0}), 2, "_cells: must be an array"),
-        (lambda h: h["values"].update(_plan={"Popen": {"args": "true"}}), 2, "another version"),
-        (lambda h: h["values"].update(_plan={"array": 99}), 2, "another version"),
-        (lambda h: h["arrays"][0].__setitem__(0, "|O"), 2, "another version"),
-        (lambda h: h.pop("id"), 2, "another version"),
-    ],
-)
-def test_states_of_other_versions_are_refused(
-    change: Callable[[dict[str, Any]], None], version: int, message: str, tmp_path: Path
-) -> None:
-    path = saved(tmp_path)
-    content = path.read_bytes()
-    path.write_bytes(_rewritten(content, change, version))
-    with pytest.raises(ValueError, match=message):
-        restore(path)
-    path.write_bytes(content)
-    restore(path)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"PK\x03\x04", b"\x89PNG\r\n", b"\x80\x04K\x01.", bytes(range(250))]
-)
-def test_foreign_files_are_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "foreign").write_bytes(content)
-    with pytest.raises(ValueError, match="is not a saved state"):
-        restore(tmp_path / "foreign")
 
 
 def test_a_table_that_is_no_table_is_named(tmp_path: Path, folder: Path) -> None:

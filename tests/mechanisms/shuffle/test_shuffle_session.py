@@ -283,18 +283,6 @@ def test_absent_users_and_a_stated_share():
     assert lenient.release().users == 10
 
 
-def test_noise_rests_on_the_honest_alone():
-    """With a share of 1/4 dishonest, what three quarters of the users add meets the budget by itself."""
-    careful, plain = Shuffle(epsilon=1.0, dishonest=0.25), Shuffle(epsilon=1.0)
-    for users in (10, 1000, 50_000):
-        noise = dict(careful.noise(QUERY, users))
-        assert {flips.users for flips in noise.values()} == {users - users // 4}
-        assert noise == dict(plain.noise(QUERY, users - users // 4))
-    assert [careful.honest(n) for n in (1, 3, 4, 100)] == [1, 3, 3, 75]
-    with pytest.raises(ValueError, match="dishonest"):
-        Shuffle(epsilon=1.0, dishonest=1.0)
-
-
 def test_the_guarantee_is_that_of_the_worst_batch():
     session = started(times=(0, 10, 25), users=300)
     assert session.guarantee.trust == "shuffle"

@@ -1,0 +1,43 @@
+"""Raw records: off the policy nothing is added, and an encoder is of one plan."""
+
+import numpy as np
+import pytest
+
+from discreet.core.count_query import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.raw_encoder import RawEncoder, add_record, family_begins, same_plan
+from discreet.core.releases import Plan
+from discreet.core.rng import SecureRng
+from discreet.core.trajectories import Trajectory
+
+LAYOUT = Layout(2, 2, 3)
+RECORD = Trajectory(np.array([0, 1, 0, 1]), np.array([1, 0, 1]), np.array([0.5, 1.0, 0.0]))
+
+
+def test_records_off_the_policy_add_nothing() -> None:
+    query = CountQuery(LAYOUT)
+    begins = family_begins(query)
+    some, none = np.zeros(query.cells), np.zeros(query.cells)
+    played = np.ones((3, LAYOUT.rows), bool)
+    played[1] = False
+    add_record(query, begins, RECORD, some, played)
+    add_record(query, begins, RECORD, none, np.zeros_like(played))
+    assert not none.any()
+    visits = some[query.offsets[0] : query.offsets[1]].reshape(3, -1)
+    assert visits.sum(axis=1).tolist() == [1.0, 0.0, 1.0]
+
+
+def test_families_begin_one_after_the_other_and_absent_ones_at_minus_one() -> None:
+    query = CountQuery(LAYOUT, visits=False, known_rewards=True)
+    assert family_begins(query).tolist() == [-1, 0, -1, -1, -1, 0, -1]
+    assert family_begins(CountQuery(LAYOUT, stationary=True, first=True))[5] == 2
+
+
+def test_an_encoder_makes_messages_to_its_own_plan() -> None:
+    plan = Plan(np.zeros((3, 2), np.int64), 5)
+    message = RawEncoder(4)(RECORD, plan, SecureRng())
+    assert message.plan == 4
+    assert message.trajectory is RECORD
+    assert RawEncoder.guarantee is None
+    with pytest.raises(ValueError, match=r"plan\.number = 3: must be 4"):
+        same_plan(4, Plan(plan.policy, 5, number=3))

@@ -1,0 +1,20 @@
+"""Documents: labels are words, and escapes are marks too."""
+
+from __future__ import annotations
+
+import pytest
+
+from discreet.reports.document import Table, html_lines, in_markdown, markdown_lines, text_of
+
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
+
+
+def test_pages_with_escapes_have_marks_too() -> None:
+    """What the other pages are written with takes the same parts: nothing of a label passes for a mark."""
+    table = Table("a", ("b", "c"), (("*x*", "`y`"),), names=2)
+    assert "\n".join(line for line in markdown_lines([table]) if isinstance(line, str)) == (
+        "*a*\n\n| b | c |\n|---|---|\n| \\*x\\* | \\`y\\` |"
+    )
+    assert in_markdown("a_b") == "a\\_b"
+    assert in_markdown("a_b", plain=True) == "a_b"
+    assert 'th scope="row">*x*</th><th scope="row">`y`</th>' in text_of(html_lines("t", [table]))
