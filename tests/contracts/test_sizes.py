@@ -6,17 +6,24 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / "src" / "discreet"
-LINES = 60  # with signature and docstring
-CEILING = 25  # functions that are longer; lower it when one is shortened, never raise it
+LINES = 60  # with the signature; a docstring, which lists every argument, is not counted
+CEILING = 21  # functions that are longer; lower it when one is shortened, never raise it
 
 
 def _lengths(path: Path) -> list[tuple[int, str]]:
     tree = ast.parse(path.read_text("utf-8"))
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return [
-        ((node.end_lineno or node.lineno) - node.lineno + 1, node.name)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ((node.end_lineno or node.lineno) - node.lineno + 1 - _docstring(node), node.name)
+        for node in functions
     ]
+
+
+def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the number of lines of a function's docstring."""
+    if ast.get_docstring(node) is None:
+        return 0
+    return (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
 
 
 def test_long_functions_only_become_fewer() -> None:

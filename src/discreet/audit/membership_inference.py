@@ -442,7 +442,7 @@ def most_likely(
 
 
 # ---------------------------------------------------------------------------------------- the game
-class _Seen(NamedTuple):
+class _ShadowStatistics(NamedTuple):
     """Data of one run that adversaries see: flat arrays."""
 
     policy: Floats
@@ -500,17 +500,19 @@ class _MembershipBench:
             session.submit_sum(self.query.from_cells(cells), self.users)
             return session.release()
 
-    def seen(self, cells: Floats, run: int) -> _Seen:
+    def seen(self, cells: Floats, run: int) -> _ShadowStatistics:
         """Return one run."""
         release = self.release(cells, run)
         learned: OfflinePolicy = self.learner.learn(release, self.spec)
         actions = learned.policy[..., None] == np.arange(self.spec.actions)
         q = np.where(np.isfinite(learned.q), learned.q, 0.0)
         numbers = self.query.to_cells({name: one.value for name, one in release.estimates.items()})
-        return _Seen(actions.ravel().astype(np.float64), q.ravel(), numbers)
+        return _ShadowStatistics(actions.ravel().astype(np.float64), q.ravel(), numbers)
 
 
-def _play(bench: _MembershipBench, game: _Game, inside: bool, runs: int, first: int) -> list[_Seen]:
+def _play(
+    bench: _MembershipBench, game: _Game, inside: bool, runs: int, first: int
+) -> list[_ShadowStatistics]:
     """Return runs of one kind; ``first`` numbers them, so that no two share random numbers."""
     out = []
     for run in range(first, first + runs):
@@ -522,7 +524,7 @@ def _play(bench: _MembershipBench, game: _Game, inside: bool, runs: int, first: 
     return out
 
 
-def _stack(seen: Sequence[_Seen], adversary: Adversary) -> Floats:
+def _stack(seen: Sequence[_ShadowStatistics], adversary: Adversary) -> Floats:
     """Return (runs, numbers), what this adversary sees."""
     if adversary == "values":
         return np.array([np.concatenate([one.policy, one.values]) for one in seen])

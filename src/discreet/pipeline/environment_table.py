@@ -61,7 +61,7 @@ def read_mdp(path: str | Path, schema: Schema) -> PublicMDP:
     reads = schema.outcomes is None and schema.known is None
     allowed = (*_NEEDED, "start", "share", *(["reward"] if reads else []))
     rows = read_public_table(_NAME, file, allowed, (*_NEEDED, *(["reward"] if reads else [])))
-    table = _Table(schema, rows)
+    table = _ParsedTable(schema, rows)
     moves, start, share = table.transitions(), table.starts(), table.shares()
     layout = schema.layout
     mdp = TabularMDP(
@@ -72,7 +72,7 @@ def read_mdp(path: str | Path, schema: Schema) -> PublicMDP:
     return PublicMDP(mdp, behaviour, schema.returns, schema.high - schema.low)
 
 
-class _Table:
+class _ParsedTable:
     """Rows of the file, with the schema's numbers of their states and actions."""
 
     def __init__(self, schema: Schema, rows: Mapping[str, Any]) -> None:

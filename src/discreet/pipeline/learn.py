@@ -204,7 +204,7 @@ def learn(
     schema = _schema_of(source, schema, learner, privatizer)
     _check_rules(source, schema, ledger)
     kind = kind_of(schema, learner, progress)
-    job = _Job(source, schema, kind, learner, privatizer, ledger, settings, out)
+    job = _LearnJob(source, schema, kind, learner, privatizer, ledger, settings, out)
     with job.start(randomness) as session:
         job.submit(session, progress, scratch, workers)
         reservation, statement, text = job.release(session)
@@ -214,7 +214,7 @@ def learn(
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
+class _LearnJob:
     """One call of :func:`learn`, step by step."""
 
     source: Source | PartialAggregateFile | FederatedSum
