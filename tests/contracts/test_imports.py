@@ -115,7 +115,7 @@ def test_modules_import_in_no_circle() -> None:
 
 
 # Ceilings between rooms, the folders and files directly under src/discreet. Lower them, never raise them.
-ROOMS, ARROWS, LAYERS = 18, 89, 9
+ROOMS, ARROWS, LAYERS = 17, 83, 9
 UPWARD = {("core", "accounting"), ("core", "mechanisms")}  # known circles; the next issue removes them
 
 
