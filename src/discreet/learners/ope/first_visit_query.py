@@ -311,7 +311,10 @@ class Told:
         return np.asarray(several & (layout.row_state != self.question.start))
 
     def consistent(self, moves: Floats | None = None, visits: Floats | None = None) -> Floats:
-        """Return (R, S + 1) transitions, non-negative and consistent with visits (least squares, projection)."""
+        """Return (R, S + 1) transitions, non-negative and consistent with visits.
+
+        They are the least-squares estimate after a projection.
+        """
         moves = self.moves if moves is None else moves
         visits = self.visits if visits is None else visits
         if self.noise.moves == 0.0:

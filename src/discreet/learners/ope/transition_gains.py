@@ -201,7 +201,7 @@ class Chain:
             worth_before, reached_before = self.followed(theirs)
         taken = self.moves[rows] / self.taken[rows][:, None]
         ours, done, found = theirs.copy(), 0, np.zeros(counts.size)
-        pooled = np.zeros((counts.size, layout.states, layout.states))  # slopes by a cell of any row of a state
+        pooled = np.zeros((counts.size, layout.states, layout.states))  # slopes by cells of a state's rows
         own = np.zeros((counts.size, order.size, layout.states))  # slopes by a cell of the new action's row
         before = reached_before.T @ (self.paid + worth_before[1:])
         for i, count in enumerate(counts.tolist()):
