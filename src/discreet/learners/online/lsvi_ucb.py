@@ -327,7 +327,7 @@ class LSVIUCB(LinearLearner):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.beta == "range":
             yield "beta = 'range' is measured, not that of the theorem"

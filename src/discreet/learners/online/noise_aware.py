@@ -326,7 +326,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         values = dict(chosen(spec, reports=single))
         if self.stationary:
             values["pooled"] = "none"
-        if self.pooled_share is not None:  # an explicit share is constant unless pooled_share_end is given too
+        if self.pooled_share is not None:  # a given share is constant without pooled_share_end
             values["pooled_share_end"] = self.pooled_share
         if self.replan_every not in (None, 1):  # a fixed schedule: no growth
             values.pop("replan_growth", None)

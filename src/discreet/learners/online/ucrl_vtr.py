@@ -385,7 +385,7 @@ class UCRLVTR(LinearLearner):
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values void the regret theorem, each with the reason."""
+        """Yield the options whose values invalidate the regret theorem, each with the reason."""
         yield from super().heuristics()
         if self.ridge != "bound":
             yield "with a ridge below 'bound' noise can move eigenvalues below lam"
