@@ -104,8 +104,7 @@ def log_ratio(one: Law, zero: Law, message: Message) -> float:
 
 
 def largest_ratio(laws: Iterable[Law]) -> float:
-    """Return the exact epsilon: the largest log-likelihood ratio of any message and any two laws.
-    """
+    """Return the exact epsilon: the largest log-likelihood ratio of any message and any two laws."""
     every = list(laws)
     worst = 0.0
     for message in set(itertools.chain.from_iterable(every)):

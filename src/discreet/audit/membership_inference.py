@@ -26,7 +26,9 @@ release. It would be optimal if sums were normal.
 
 *Bound from the guarantee.* Suppose that x can be distinguished from x' with true positive rate at most
 1 - f(a) at false positive rate a, for each data set of others. Then this also holds on average over others,
-targets and x', because f is convex [#]_. Therefore the curve bounds every score in each game of this module. f is the curve of mu-GDP, or the maximum of the curves of all (epsilon, delta) that the guarantee implies (zCDP implies many).
+targets and x', because f is convex [#]_. Therefore the curve bounds every score in each game of this module.
+f is the curve of mu-GDP, or the maximum of the curves of all (epsilon, delta) that the guarantee implies
+(zCDP implies many).
 
 *Evaluation.* Thresholds are chosen on a quarter of the runs (of the games, if a game has only one outcome),
 and rates are counted on all other runs. Clopper-Pearson limits are conditional on the games' targets. Given
@@ -92,7 +94,7 @@ ADVERSARIES: tuple[Adversary, ...] = get_args(Adversary)
 LEVELS = (0.001, 0.01, 0.1, 0.25, 0.5)  # false positive rates at which thresholds are set
 ALARM = 1e-6
 _INTERVAL = 0.025  # error probability on each side of the reported intervals
-_MOST_CELLS = 20_000  # largest number of cells in a release, because attacks run the learner thousands of times
+_MOST_CELLS = 20_000  # largest number of cells in a release; attacks run the learner thousands of times
 _FEW = 20  # least number of shadow runs of a kind for fitting a covariance
 
 
@@ -147,7 +149,7 @@ class Tradeoff:
 
     @cached_property
     def auc(self) -> float:
-        """Return the area under the curve, which bounds every attack's AUC; Phi(mu / sqrt 2) for Gaussian DP."""
+        """Return the area under the curve, a bound on every attack's AUC; Phi(mu / sqrt 2) if Gaussian."""
         if self.mu is not None:
             return float(special.ndtr(self.mu / math.sqrt(2.0)))
         grid = np.unique(np.concatenate([np.linspace(0.0, 1.0, 4001), np.logspace(-12, 0, 2001)]))
@@ -767,7 +769,7 @@ def _game(bench: _Bench, target: Target, knows: Knowledge, number: int) -> _Game
 
 
 def _change(bench: _Bench, game: _Game, release: Release) -> float | None:
-    """Return the norm of the exchange's change divided by the scales: l2 for Gaussian, l1 for Laplace noise."""
+    """Return the norm of the exchange's change over the scales: l2 for Gaussian, l1 for Laplace noise."""
     scales = _scales(bench, release)
     if scales is None or game.outside is None:
         return None
