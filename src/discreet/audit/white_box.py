@@ -135,7 +135,7 @@ _EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: uniform, first ac
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
 _FORGETS = (2, 5)  # earlier batches are forgotten after these releases of a query with groups
-_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # values of C, as shares of the range from the first C to H; centred rewards follow
+_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # C as shares of its range; then centred
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,9 @@
-r"""Environments with public features: linear mixtures, the hypercube, random and wide linear MDPs.
+r"""Environments with public features: linear mixtures, hypercubes, and random and wide linear MDPs.
 
-Families of linear mixtures and linear MDPs. Each is a function of its options
-and a seed, drawn by ``numpy.random.default_rng(seed)`` in the order that its docstring states. ``X_mdp`` is
-the model with its weights. ``X`` is the same MDP as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with
-the features. A simulation runs it. A learner receives the public facts and the features only.
+Each environment is a function of its options and a seed. It is drawn by ``numpy.random.default_rng(seed)`` in
+the order that its docstring states. ``X_mdp`` returns the model with its weights. ``X`` returns the same MDP
+as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with the features, which simulations run. A learner
+receives only the public facts and the features.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Options = ParamSpec("Options")
 def _as_table(
     world: Callable[Options, LinearMDP | LinearMixtureMDP], name: str, words: str
 ) -> Callable[Options, TabularMDP]:
-    """Return the factory of the same MDP, with the same options, as a table."""
+    """Return a factory with the same options that returns the same MDP as a table."""
 
     @wraps(world)
     def table(*args: Options.args, **options: Options.kwargs) -> TabularMDP:
@@ -64,13 +64,14 @@ def linear_mixture_mdp(
 
     * base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states;
     * weights (H,) ~ Dirichlet(1/2) over the m models;
-    * which (h, s, a) have a reward, each with probability ``rewarding``;
+    * the set of (h, s, a) with a reward, each with probability ``rewarding``;
     * mean rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
 
     reward_models : int, optional
-        p; mean rewards are then mixtures of p base tables, drawn instead and in the same way (p, S, A). Their
-        weights (H,) ~ Dirichlet(1/2) over them are drawn last. Their public features (``features.rewards``)
-        are ``psi(s, a) = base rewards / sqrt(p)``, so that ||psi|| <= 1 and ||theta_h|| <= sqrt(p).
+        p. If given, mean rewards are mixtures of p base tables (p, S, A). The base tables are drawn instead
+        of the mean rewards, and in the same way. The mixture weights (H,) ~ Dirichlet(1/2) over the p tables
+        are drawn last. The public reward features (``features.rewards``) are ``psi(s, a) = base rewards /
+        sqrt(p)``, so that ||psi|| <= 1 and ||theta_h|| <= sqrt(p).
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, m = checks.integer("horizon", horizon, 1), checks.integer("models", models, 1)
@@ -106,26 +107,28 @@ linear_mixture = _as_table(
 def hypercube_mdp(
     *, dimension: int = 5, horizon: int = 6, gap: float | None = None, seed: int = 0
 ) -> LinearMixtureMDP:
-    """Return the hard instance of Zhou, Gu and Szepesvari (2021): one hidden best corner of a cube per step.
+    """Return the hard linear mixture of Zhou, Gu and Szepesvari (2021) on a hypercube.
+
+    At each step, the best action is one unknown corner of the cube.
 
     States 0 .. H - 1 are a chain. State H is its end without reward, and state H + 1 has reward 1 at every
     step; both are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of
-    ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability
-    delta + <mu_h, a> and else to j + 1. Here delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and
-    ||mu_h||_1 = D = gap (d - 1).
+    ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability delta +
+    <mu_h, a>, and otherwise to j + 1. Here delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and ||mu_h||_1 = D =
+    gap (d - 1).
 
     The features are ``phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a)``, ``phi(H + 1 | j, a) = (a0 delta, b0
-    a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states. Further ``w_h = (1 / a0, mu_h / b0)``, a0^2
-    = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D; F01 and F+- are the enumerated suprema, F01 <= 1
-    and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
+    a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states. The weights are ``w_h = (1 / a0, mu_h /
+    b0)``, a0^2 = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D; F01 and F+- are the enumerated
+    suprema, F01 <= 1 and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
 
     Parameters
     ----------
     dimension : int
         d, at least 2; there are 2^(d-1) actions.
     gap : float, optional
-        Needs D <= min(delta, 1 - delta); None: delta / (2 (d - 1)). The lower bound's gap, of order
-        sqrt(delta / K), cannot be learned in K episodes.
+        Must satisfy D <= min(delta, 1 - delta). None: delta / (2 (d - 1)). The gap in the paper's lower
+        bound, of order sqrt(delta / K), cannot be learned in K episodes.
     seed : int
         Seed of the signs of mu (H, d - 1), one fair draw of ``integers(2)`` each.
     """
@@ -193,8 +196,8 @@ random_linear = _as_table(
 )
 
 
-CLIMB, WORK, SLIP = 0, 1, 2  # effects of the wide MDP; every further one restarts
-_MAIN, _ASIDE = 0.9, 0.1  # probabilities of the two levels that a coordinate leads to
+CLIMB, WORK, SLIP = 0, 1, 2  # effects of the wide MDP; all further effects restart
+_MAIN, _ASIDE = 0.9, 0.1  # probabilities of the two levels to which a coordinate leads
 
 
 def wide_linear_mdp(
@@ -208,19 +211,20 @@ def wide_linear_mdp(
     seed: int = 0,
     rewards: RewardLaw = "deterministic",
 ) -> LinearMDP:
-    """Return a linear MDP of useful size, d = levels x actions: thousands of states, of which a user sees H.
+    """Return a linear MDP with many states and small feature dimension d = levels x actions.
 
-    State s has the hidden level s mod L. The *effect* of action a is drawn by a separate permutation in every
-    state. The effects are: climb one level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one
-    level; or restart at level 0. A table therefore learns nothing about other states from one state. The
-    features phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share u
-    <= ``blend`` of another effect e'. Coordinate (l, e) leads to the level of its effect with probability
-    0.9; the rest falls one level (work) or stays (the others). Within a level it leads to ``support`` states
-    with Dirichlet(1) weights: rows hold at most 4 x support successors. Features are in the simplex,
-    ||phi||_2 <= ||phi||_1 = 1.
+    State s has the hidden level s mod L. It can have thousands of states, of which a user visits about H. In
+    every state, a separate random permutation assigns an *effect* to each action. The effects are: climb one
+    level; work (stay, with reward ((l + 1) / L)^2 at level l); slip one level; or restart at level 0.
+    Therefore a tabular learner learns nothing about other states from one state. The features phi(s, a) =
+    (1 - u) e_{(l, e)} + u e_{(l, e')} contain everything: mostly effect e, and a share u <= ``blend`` of
+    another effect e'. Coordinate (l, e) leads to the level of its effect with probability 0.9. With
+    probability 0.1 it falls one level (if the effect is work) or stays (all other effects). Within a level, a
+    coordinate leads to ``support`` states with Dirichlet(1) weights, so rows have at most 4 x support
+    successors. Features are in the simplex, ||phi||_2 <= ||phi||_1 = 1.
 
     Transitions and rewards are the same at every step; the first state is uniform on level 0. The myopic
-    policy works at once; the best policy climbs first.
+    policy works at every step; the optimal policy climbs first.
 
     Draws, in this order:
 
@@ -240,9 +244,9 @@ def wide_linear_mdp(
     actions : int
         A, at least 3.
     blend : float
-        In [0, 1/2]; 0: all states of a level are equal up to the names of their actions.
+        In [0, 1/2]. If it is 0, all states of a level are equal up to the order of actions.
     support : int
-        States that a coordinate leads to within a level (all of them, if the level has fewer).
+        Number of states to which a coordinate leads within a level (all states, if the level has fewer).
     """
     s, a = checks.integer("states", states, 2), checks.integer("actions", actions, 3)
     n, most = checks.integer("levels", levels, 2, s), checks.integer("support", support, 1)

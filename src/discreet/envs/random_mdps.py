@@ -33,19 +33,21 @@ def random_mdp(
     states, actions, horizon : int
         S, A, H, each at least 1.
     seed : int
-        The MDP is a function of this and the other options (drawn by NumPy's Philox).
+        Seed of NumPy's Philox generator. The MDP is a function of the seed and the other options.
     concentration : float
-        Rows are Dirichlet with this parameter for every possible successor.
+        Rows are drawn from a Dirichlet distribution with this parameter for every possible successor.
     successors : int, optional
-        Possible successors of a pair, chosen uniformly, 1..S; None: all states.
+        Number of possible successors of a pair, 1..S; they are chosen uniformly. None: all states.
     rewarding : int
-        Number of pairs with a reward, mean uniform on [0.3, 1]; the others have reward 0.
+        Number of pairs with a reward, whose mean is drawn uniformly from [0.3, 1]. All other pairs have
+        reward 0.
     stationary : bool
-        One transition row and mean for all steps, or new ones at each step (same rewarding pairs).
+        True: the same transition rows and mean rewards at all steps. False: new ones at each step, with the
+        same rewarding pairs.
     varies : "both", "rows" or "rewards"
-        Part that a non-stationary MDP draws again at each step; the other part is that of the first step.
+        Part that a non-stationary MDP draws again at each step; the other part stays as at the first step.
     terminal : int
-        Number of last states that end the episode: absorbing and without reward; 0..S - 1.
+        Number of terminal states, 0..S - 1. They are the last states, absorbing and without reward.
     rewards : "bernoulli" or "deterministic"
         Distribution of the rewards.
     """
@@ -88,7 +90,7 @@ def random_mdp(
 
 
 def _subsets(draw: np.random.Generator, shape: tuple[int, ...], n: int, k: int) -> NDArray[np.int64]:
-    """Return uniform k-subsets of range(n), the same one for every row if k = n."""
+    """Return uniform random k-subsets of range(n); if k = n, every subset is range(n)."""
     if k == n:
         return np.broadcast_to(np.arange(n), (*shape, n))
     return draw.random((*shape, n)).argsort(axis=-1)[..., :k]

@@ -1,8 +1,8 @@
-"""RiverSwim (Strehl and Littman 2008), as in the public code of Chowdhury and Zhou (2021).
+"""RiverSwim (Strehl and Littman 2008), with the numbers in the public code of Chowdhury and Zhou (2021).
 
-A swimmer in a chain of states: action 0 swims left and always succeeds, action 1 swims right
-against the current. The left bank has a small reward. The right bank has a large reward that many
-successful steps must reach: a learner that stops exploring early stays at the left bank.
+The states form a chain. Action 0 moves left and always succeeds; action 1 moves right against the current and
+can fail. The leftmost state has a small reward. The rightmost state has a large reward that is reached only
+after many successful steps. A learner that stops exploring early stays at the left end.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def riverswim(
     horizon: int = 20,
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
 ) -> TabularMDP:
-    """Return the chain of ``states >= 2`` with start 0.
+    """Return the RiverSwim chain with ``states >= 2`` states and start state 0.
 
     Rewards are 0.005 at (0, left), 1 at (last, right), and 0 elsewhere.
 
-    Probabilities of moving right: from 0 stay 0.4, up 0.6. Inside the chain down 0.05, stay 0.6, up 0.35.
-    From the last state down 0.4, stay 0.6. Defaults: S = 6, A = 2, H = 20, deterministic rewards;
+    Action 1 has these probabilities. From state 0: stay 0.4, up 0.6. Inside the chain: down 0.05, stay 0.6,
+    up 0.35. From the last state: down 0.4, stay 0.6. Defaults: S = 6, A = 2, H = 20, deterministic rewards;
     ``rewards="bernoulli"`` draws 0/1 rewards of the same means.
 
     >>> riverswim().transitions[0, 2, 1]
