@@ -287,7 +287,7 @@ class _Pessimistic(Knobs):
 
     # ------------------------------------------------------------------ before data
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query for transitions, optionally visits, and centred rewards unless rewards are known."""
+        """Return the query for transitions, optionally visits, and centred rewards if rewards are unknown."""
         known = spec.known_rewards is not None
         return CountQuery(
             spec.layout,
@@ -600,7 +600,7 @@ class DPAPVI(_Pessimistic):
         return _Counts(moves, better, estimated, rewards)
 
     def _errors(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> tuple[float, float]:
-        """Return E, twice the bound on the noise of visits and transitions, and E_r, the bound for rewards."""
+        """Return E, twice the bound on the noise of visits and transitions, and the reward bound E_r."""
         failure, pairs = self.failure or 0.05, layout.horizon * layout.rows
         moves, noises = laws[TRANSITIONS], 2 * pairs * layout.states  # upper bound of cells in both tables
         reward = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)

@@ -195,7 +195,7 @@ def _policy(path: Path, count: int, spec: ProblemSpec, asked: float, guarantee: 
     q[own, action[own]] = expected[own]
     admissible = spec.layout.row_index >= 0
     value = np.clip(path.whole.value[:-1, None], 0.0, 1.0)
-    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # terminal states have only one action in the counts
+    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # terminal states count one action
     q = np.where(admissible, least + (most - least) * q, -np.inf)
 
     def every_step(table: NDArray[Any]) -> NDArray[Any]:
