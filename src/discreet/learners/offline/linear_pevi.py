@@ -841,7 +841,7 @@ class DPPEVI(_Pessimist, _Private):
         return self.noise == "laplace"
 
     def _budget(self, layout: Layout, exact: bool, known_rewards: bool, h: int) -> dict[str, Any]:
-        """Return the budget of step h; shares of epsilon ~ sqrt(b_h) are optimal for errors b_h / epsilon_h."""
+        """Return the budget of step h; shares of epsilon ~ sqrt(b_h) are best for errors b_h / epsilon_h."""
         if not self._pure():
             return {"mu": float(self._step_mu(layout.horizon, exact, known_rewards)[h])}
         assert self.epsilon is not None

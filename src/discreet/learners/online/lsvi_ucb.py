@@ -240,9 +240,9 @@ class LSVIUCB(LinearLearner):
 
     # -------------------------------------------------------------------------- one release
     def fitted(self, state: LinearState, release: Release) -> tuple[Factored, Floats]:
-        """Return Lambda_h at every step with something to learn, and its log det.
+        """Return Lambda_h and its log determinant for every step at which something is learned.
 
-        state : after the earlier releases. release : the new one.
+        state : state after the earlier releases. release : the new release.
         """
         gram, lam = release.estimates[GRAM], float(self.lam or 1.0)
         steps, failure = len(gram.value), float(self.failure or 0.05)
@@ -259,9 +259,9 @@ class LSVIUCB(LinearLearner):
         return found, found.log_det
 
     def planned(self, state: LinearState, fitted: Factored, release: Release, ask: Ask | None) -> Planned:
-        """Return optimistic values, computed backward; ``response="requery"`` queries each of them.
+        """Compute optimistic values backward over steps; with ``response="requery"`` each V is queried.
 
-        state : after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
+        state : state after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the
         session's ``answer``, needed with ``response="requery"``.
         """
         spec = state.spec
@@ -282,7 +282,7 @@ class LSVIUCB(LinearLearner):
         return Planned(values, q, {}, fitted)
 
     def _width(self, spec: ProblemSpec, step: int) -> float:
-        """Return beta_h."""
+        """Return the width beta_h."""
         scale = float(self.bonus_scale or 0.0)
         if self.beta == "range":
             return scale * (spec.horizon - step)
@@ -294,7 +294,7 @@ class LSVIUCB(LinearLearner):
     def _modelled(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return r^ + P^ V, (R,)."""
+        """Return the (R,) estimates r^ + P^ V."""
         found = np.zeros(len(phi))
         if MODEL_REWARDS in release.estimates:
             found += model_rewards(phi, inverse, release.estimates[MODEL_REWARDS].value[step])
@@ -306,7 +306,7 @@ class LSVIUCB(LinearLearner):
     def _answered(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return c + phi^T Lambda^-1 u, (R,); the range of targets is computed from V at all states."""
+        """Return the (R,) estimates c + phi^T Lambda^-1 u; the target range is that of V over all states."""
         high = float(len(release.estimates[GRAM].value) - step)
         low, top = 0.0, high
         if self.span == "values":

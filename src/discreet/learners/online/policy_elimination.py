@@ -231,9 +231,9 @@ class SDPPE(StagedLearner):
     C_1 : float
         Constant of the threshold below which successors are put into W; 6 by theory.
     max_policies : int
-        Largest number of deterministic policies; above it ``ValueError``.
+        Largest number of deterministic policies; a ``ValueError`` is raised for more.
 
-    Further options: :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
+    For further options see :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
     """
 
     elimination: Literal["data", "theory"] | None = None
@@ -264,13 +264,13 @@ class SDPPE(StagedLearner):
 
     # --------------------------------------------------------------------------- public facts
     def enumeration(self, spec: ProblemSpec) -> Enumeration:
-        """Return all policies of the problem in ``spec``; ``ValueError`` if there are too many."""
+        """Return all policies of the problem in ``spec``; raise ``ValueError`` if there are too many."""
         if spec.initial is None:
             raise ValueError("spec.initial = None: must be the public law of the first state")
         return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return H crude batches and a fine one per stage, each with its query, fixed in advance."""
+        """Return the schedule of H crude batches and one fine batch per stage, each with its query."""
         self.enumeration(spec)
         sizes, horizon, rows = self.sizes(spec), spec.horizon, spec.layout.rows
         batches = [
@@ -293,7 +293,7 @@ class SDPPE(StagedLearner):
     def _read(self, state: StageState, release: Release) -> tuple[EliminationMemory, Plans]:
         spec, memory = state.spec, state.memory
         sizes, horizon = self.sizes(spec), spec.horizon
-        stage, batch = divmod(release.number, horizon + 1)  # of the next batch
+        stage, batch = divmod(release.number, horizon + 1)  # indices of the next batch
         if release.number > 0:
             # The noise distribution of a batch already includes its share of the failure probability.
             model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
@@ -308,7 +308,7 @@ class SDPPE(StagedLearner):
         return memory, self._explore(state, memory, layers, sizes[stage], release.number)
 
     def _threshold(self, spec: ProblemSpec, width: float) -> float:
-        """Return C_1 E H^2 iota: E at least 2, or 1 without noise."""
+        """Return C_1 E H^2 iota, where E is at least 2, or 1 without noise."""
         floored = max(2.0, width) if width > 0.0 else 1.0
         return float(self.C_1 or 0.0) * floored * spec.horizon**2 * self._iota(spec)
 
@@ -320,7 +320,7 @@ class SDPPE(StagedLearner):
     def _crude(
         self, spec: ProblemSpec, memory: EliminationMemory, model: StageModel, h: int
     ) -> EliminationMemory:
-        """Return the absorbing model with layer h, from its batch; layer 0 begins a stage."""
+        """Return the absorbing model extended by layer h, from its batch; layer 0 starts a new stage."""
         crude, rare = memory.crude.copy(), memory.rare.copy()
         rare[h] = model.counts[0] < self._threshold(spec, model.width)
         crude[h] = absorbing(model.transitions[0], rare[h])
@@ -336,7 +336,7 @@ class SDPPE(StagedLearner):
         stages: int,
         number: int,
     ) -> EliminationMemory:
-        """Return phi_{b+1} and the best policy in it, from a fine batch."""
+        """Return phi_{b+1} and its best policy, from a fine batch."""
         spec, everyone = state.spec, self.enumeration(state.spec)
         rewards = model.rewards
         if self.known_rewards and spec.known_rewards is not None:
@@ -361,7 +361,7 @@ class SDPPE(StagedLearner):
         return replace(memory, active=active, best=int(equals[chosen]))
 
     def _radius(self, spec: ProblemSpec, width: float, size: int) -> float:
-        """Return xi_b of elimination by theory."""
+        """Return xi_b, the threshold of elimination by theory."""
         s, a, h = spec.states, spec.actions, spec.horizon
         length = spec.layout.rows * h * size
         floored = max(2.0, width) if width > 0.0 else 1.0
@@ -373,7 +373,7 @@ class SDPPE(StagedLearner):
     def _explore(
         self, state: StageState, memory: EliminationMemory, layers: tuple[int, ...], size: int, number: int
     ) -> Plans:
-        """Return the plans of a batch: the best visitor of each pair of these layers, ``size`` users each."""
+        """Return a batch's plans: ``size`` users follow the best visitor of each pair of these layers."""
         spec, everyone = state.spec, self.enumeration(state.spec)
         rows = spec.layout.rows
         users: dict[int, int] = {}
