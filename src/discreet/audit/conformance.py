@@ -141,7 +141,7 @@ def _expect(true: Any, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
-# ------------------------------------------------------------------------------- the small world
+# ------------------------------------------------------------------------------ small environments
 def small_world(stationary: bool = False) -> TabularMDP:
     """Return a small MDP for checks.
 
@@ -196,7 +196,7 @@ _QUERIES: tuple[dict[str, Any], ...] = (  # options for further queries of learn
 
 
 def _variants(entry: Entry) -> Iterator[str]:
-    """Yield a privatizer's name, then its Gaussian variant and its release variants, if any."""
+    """Yield a privatizer's name, and the names of its Gaussian and release variants."""
     yield entry.name
     if {"arity", "tree_estimate"} <= set(registry.options_of(entry.factory())):
         yield from (entry.name + variant for variant in _RELEASES)
@@ -866,7 +866,7 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 }
 
 
-# ------------------------------------------------------------------------------ stored people
+# -------------------------------------------------------------------------- offline learners
 def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path, Any]:
     """Run all steps from stored rows to a verified folder, for a dozen synthetic users."""
     from discreet.core.rng import Secure, Seeded

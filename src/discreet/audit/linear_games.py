@@ -198,7 +198,7 @@ def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------------------- the canary
 def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
-    """Return all (states, rewards), with rewards 0 or 1, that the statistics distinguish.
+    """Return all (states, rewards) that the statistics distinguish; rewards are 0 or 1.
 
     The last state is not varied.
     """
@@ -252,7 +252,7 @@ def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeop
 def game_of(
     learner: Any, users: int, budget: Budget | None = None, *, nonneg: bool = False, horizon: int = 2
 ) -> LinearPeople | None:
-    """Return the game (without a canary) for a learner with linear features; None for other learners."""
+    """Return the game (without a canary) for a learner with linear features, else None."""
     users = checks.integer("users", users, 2)
     for kind in ("mixture", "linear"):
         spec = spec_of(kind, horizon, users, budget, nonneg)

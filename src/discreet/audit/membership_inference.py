@@ -32,8 +32,8 @@ f is the curve of mu-GDP, or the maximum of the curves of all (epsilon, delta) t
 
 *Evaluation.* Thresholds are chosen on a quarter of the runs (of the games, if a game has only one outcome),
 and rates are counted on all other runs. Clopper-Pearson limits are conditional on the games' targets. Given
-the targets, the runs are independent with a mean rate, and a sum of Bernoulli variables with unequal rates
-has a smaller variance than one with equal rates [#]_ (if a game has one outcome, the games are the sample). A
+the targets, the runs are independent with a mean rate. A sum of Bernoulli variables with unequal rates has a
+smaller variance than one with equal rates [#]_. If a game has one outcome, the games are the sample. A
 claim is *exceeded* if some event's lower limit of the true positive rate is above the curve at the upper
 limit of its false positive rate. If the claim is true, this happens with probability at most ``alarm``.
 
@@ -166,7 +166,7 @@ class Tradeoff:
         )
 
 
-# ----------------------------------------------------------------------------------- what came out
+# ----------------------------------------------------------------------------- results of attacks
 class Rate(NamedTuple):
     """Measured probability and its 95 % Clopper-Pearson interval."""
 
@@ -387,7 +387,7 @@ class AttackResult:
         }
 
 
-# ------------------------------------------------------------------------------ the rarest person
+# ---------------------------------------------------------------------- least likely trajectory
 def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats]:
     """Return negative log-probabilities: (H, S, A, S) of steps given the state, and (S,) of first states.
 
@@ -438,7 +438,7 @@ def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
 def most_likely(
     world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
 ) -> Trajectory:
-    """Return the most likely trajectory, with rewards 0, that shares no pair with ``apart``."""
+    """Return the most likely trajectory that shares no pair with ``apart``; its rewards are 0."""
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     if apart is not None:
         without = step.copy()

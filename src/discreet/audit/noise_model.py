@@ -8,7 +8,7 @@ measurement is gain * S plus fresh noise in the cells that were due, where S is 
 data. Decay, gain, due rows and scales are read from the release, and S is recomputed here from records.
 
 For linear sums, "family" means here a contiguous block of cells that share a scale
-(:attr:`LinearQuery.blocks`: the diagonal of a Gram matrix at one step, the part above it, an array). Of
+(:attr:`LinearQuery.blocks`: the diagonal of a Gram matrix at one step, the part above it, an array). For
 matrices, only the cells of the upper triangle are used. Answers from offline data (:class:`Asked`) have fresh
 noise, at the scale that each answer states. The answer without noise, and the centre that is subtracted, are
 recomputed here from the query and the records.
@@ -41,7 +41,7 @@ __all__ = [
 AuditQuery = CountQuery | LinearQuery
 
 
-# -------------------------------------------------------------------------------- what noise mixes
+# ------------------------------------------------------------------------------ claimed mixing of noise
 def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
     """Return B (T, m): in every cell, the noise of the sums after times[i] users is B[i] z.
 

@@ -79,7 +79,7 @@ class Replay:
         return ", ".join([users, *(f"{n} {words}" for n, words in said if n)])
 
 
-# ------------------------------------------------------------------------------- people, and sessions
+# ------------------------------------------------------------------------------- users and sessions
 def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward: float) -> Trajectory:
     """Return a trajectory that cycles through ``states`` and takes the plan's first or last action."""
     path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)

@@ -482,7 +482,7 @@ def _noise_checks(
 def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
     """Return the number of pairs whose signs agree (or differ) too often for fair random bits.
 
-    sums : (n, n) sums of products of signs; numbers : (n, n) counts of products that are not 0; alarm : error
+    sums : (n, n) sums of products of signs. numbers : (n, n) counts of products that are not 0. alarm : error
     probability of one pair.
     """
     sums, numbers = np.abs(np.asarray(sums, np.float64)), np.asarray(numbers, np.float64)

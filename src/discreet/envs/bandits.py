@@ -40,8 +40,8 @@ def gamble(
     """Return an environment with one safe action of small reward and several gambles, one of them optimal.
 
     There are three states: choosing, won, lost. In *choosing*, one action has reward ``safe`` and stays. Each
-    other action has reward 0 and leads to *won* with a probability of its own, else to *lost*. The reward is
-    1 in *won* and 0 in *lost* until the last step. The best gamble wins with a probability that is ``chance``
+    other action has reward 0 and leads to *won* with a separate probability, else to *lost*. The reward is 1
+    in *won* and 0 in *lost* until the last step. The best gamble wins with a probability that is ``chance``
     above break-even over the horizon. The other gambles win with half of that probability.
 
     Parameters

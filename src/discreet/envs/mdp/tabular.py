@@ -277,7 +277,7 @@ class TabularMDP(Sized):
         return tuple(found)
 
     def _random_reward(self, rows: Ints, at: Ints) -> bool:
-        """Return True if any reward is random in these rows, each of which has one successor.
+        """Return True if a reward of these rows is random; each row has one successor.
 
         at : indices of the same rows in all slots.
         """
@@ -303,7 +303,7 @@ class TabularMDP(Sized):
         self._freeze()
 
 
-# ------------------------------------------------------------------------------ the door
+# -------------------------------------------------------------------- checks of arguments
 
 
 def _array(name: str, value: ArrayLike) -> Floats:

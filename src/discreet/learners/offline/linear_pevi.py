@@ -590,7 +590,7 @@ class _Pessimist(Linear):
 class _VarianceAware(_Pessimist):
     """Base that plans one step of VAPVI from the exact or noisy answers of a core.
 
-    split : True: estimate variances from one half of the users, and the regression from the other half
+    split : True to estimate variances from one half of the users and the regression from the other half
         (:class:`~discreet.mechanisms.linear.adaptive_queries.Question`: ``half``).
     var_max : upper limit of the variance, at least 1; None: H^2.
     D : constant of the term D / K in the penalty.

@@ -22,10 +22,10 @@ of the whole file.
 
 A file is written one step at a time under a temporary name. It is renamed when it is complete and on disk.
 
-Encoding. Noise on a grid has few distinct values: ``value`` is dictionary encoded, and zstd is close to the
-entropy of the noise (0.84 bytes per cell at a standard deviation of 20, of which 0.80 are noise). Continuous
-noise overflows the dictionary and needs 7.7 bytes per cell. The index columns are mostly constant or
-consecutive and need 0.03 bytes per cell.
+Encoding. Noise on a grid has few distinct values, so ``value`` is dictionary encoded. Then zstd is close to
+the entropy of the noise (0.84 bytes per cell at a standard deviation of 20, of which 0.80 are noise).
+Continuous noise overflows the dictionary and needs 7.7 bytes per cell. The index columns are mostly constant
+or consecutive and need 0.03 bytes per cell.
 """
 
 from __future__ import annotations

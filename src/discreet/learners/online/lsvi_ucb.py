@@ -2,8 +2,8 @@
 
 Sources: Jin, Yang, Wang and Jordan (2020), LSVI-UCB; Luyo et al. (2021), algorithm 2, its private batched
 form; Ngo, Vietri and Wu (2022), when to switch.
-Let b_h = H - h be the bound of values at step h (h starts at 0 in the code), and Lambda = sum phi phi^T +
-noise + L I from the last release. Values are computed backward over h:
+Let b_h = H - h be the bound of values at step h (h starts at 0 in the code). Let Lambda = sum phi phi^T +
+noise + L I, from the last release. Values are computed backward over h:
 
     Q_h = clip(estimate_h + bonus_scale beta_h ||phi||_{Lambda^-1}, 0, b_h),   V_h = max_a Q_h,
 
@@ -73,9 +73,9 @@ Form = Literal["model", "requery"]
 _MOST_ROWS = 2**20  # by default, rows of P^ are projected onto the simplex up to this number of entries
 
 # Chosen by measurement: benchmarks/linear.md, "LSVI-UCB".
-_FIRST = 32  # under privacy, the first release follows after K / 32 users
+_FIRST = 32  # under privacy, the first release is after K / 32 users
 _LEAST_GROWTH = 1.25  # under privacy: more releases mean more noise
-_FEW_STATES = 50  # largest S for which the model form is the default under central noise
+_FEW_STATES = 50  # default under central noise: model form up to this S
 
 __all__ = ["LSVIUCB"]
 

@@ -129,7 +129,7 @@ def chosen(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
     share of 1/5 with a trusted server.
 
     Pooled counts are accurate enough when H n / (S A), the visits to a pair, is a certain multiple of the
-    noise H / epsilon of these counts. From then on, the budget share of pooled counts can decrease.
+    noise H / epsilon of these counts. After that, the budget share of pooled counts can decrease.
 
     A bandit has one state and only rewards to learn. Rewards therefore get the larger share.
     """

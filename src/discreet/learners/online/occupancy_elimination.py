@@ -117,7 +117,7 @@ class Model:
     def of(cls, layout: Layout, initial: Floats, transitions: Floats, rewards: Floats, coins: Words) -> Model:
         """Build from transitions (H, R, S) and rewards (H, R).
 
-        coins : (4 words) random state for tie-breaking; it is advanced in place.
+        ``coins`` is the random state (4 words) for tie-breaking, which is advanced in place.
         """
         h, rows, s = transitions.shape
         columns = np.ascontiguousarray(transitions.transpose(0, 2, 1))

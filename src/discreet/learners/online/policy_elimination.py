@@ -2,7 +2,7 @@ r"""Policy elimination with crude and fine exploration: SDP-PE (Bai et al. 2024)
 
 A stage b holds the set phi_b of deterministic policies that may still be optimal, and
 
-1. explores *crudely*, layer by layer: for h = 1..H for every pair (h, s, a), L_0 users follow the policy of
+1. explores *crudely*, layer by layer for h = 1..H. For every pair (h, s, a), L_0 users follow the policy of
    phi_b that visits the pair most in the crude model of the layers before h. Only the counts of step h are
    released, and they are projected. With iota = log(2 H A K / failure), successors with N3~ < C_1 E H^2 iota
    are put into W. In the *absorbing* model they lead to a terminal state of value 0. All other transitions
@@ -33,8 +33,9 @@ a ``ValueError`` states their number; use ``sdp-pe-om`` for such problems.
 
 **Ties.** If nothing in the model leads to a pair (h, s, a), every policy maximises the visits to it.
 Policies that take the pair's action in its state are preferred, then ``tie_break`` decides. With the printed
-threshold, most successors are in W for a long time, so exploration at first depends on tie-breaking: with
-``random`` users follow all policies of phi_b, with ``first`` the policies with the lowest numbers.
+threshold, most successors are in W for a long time, so exploration at first depends on tie-breaking. With
+``random`` users follow all policies of phi_b. With ``first`` they follow the policies with the lowest
+numbers.
 
 **Deviations.** With the printed L_b = 2^b nothing is explored before 2^b >= H S A (L_0 = 0); here stage b has
 m_0 H S A 2^(b-1) users. Users after the last stage follow the best remaining policy (with ``truncate`` they

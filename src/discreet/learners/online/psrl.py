@@ -15,8 +15,8 @@ arbitrary numbers in [0, 1], the Beta has the correct mean up to the prior. Its 
 of the true posterior, because the Bernoulli distribution has the largest variance of all distributions on [0,
 1] with that mean. ``known_rewards`` are not drawn. A Dirichlet row is drawn as independent Gamma variables
 divided by their sum. If all these variables underflow to 0 (possible only for m / S below about 1e-2), the
-row is the Dirichlet's limit for small parameters: one successor has probability 1, and it is chosen with
-probability proportional to the parameters.
+row is the Dirichlet's limit for small parameters. In this limit one successor has probability 1. It is chosen
+with probability proportional to the parameters.
 
 Draws of different steps are independent. With counts pooled over steps, one row (and one reward) is drawn for
 all steps.
@@ -24,7 +24,7 @@ all steps.
 **Regret.** O~(H S sqrt(A T)) in expectation over the prior, for a stationary MDP and one draw before each
 user. This is a Bayesian statement: it holds if the MDP was drawn from that prior.
 
-There is no privacy: a policy that is optimal in a draw from the posterior depends on all users, without a
+PSRL gives no privacy: a policy that is optimal in a draw from the posterior depends on all users, without a
 bound on one user's influence.
 
 The defaults were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy`` at 20 000 users

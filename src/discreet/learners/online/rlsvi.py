@@ -1,14 +1,14 @@
 r"""RLSVI: randomised least-squares value iteration on tables, without a privacy guarantee.
 
-Before each policy update, the learner computes for h = H, ..., 1 and each pair, with N = N(h, s, a):
+Before each policy update, the learner computes the following backward for every step h and pair (s, a). Let N
+= N(h, s, a) be the visits so far.
 
     Q_h(s, a) = [R(h, s, a) + p_h + sum_s' N3(h, s, a, s') V_{h+1}(s')] / (N + 1) + w_h(s, a),
 
     w_h(s, a) ~ Normal(0, sigma_h^2 / (N + 1)) independently,     V_h(s) = max_a Q_h(s, a),
 
-where N are the visits so far. The next users follow the greedy policy. This is least squares on targets with
-Gaussian noise of variance sigma_h^2 each, regularised towards one pseudo-visit of value p_h (Osband, Van Roy
-and Wen 2016).
+The next users follow the greedy policy. This is least squares on targets with Gaussian noise of variance
+sigma_h^2 each, regularised towards one pseudo-visit of value p_h (Osband, Van Roy and Wen 2016).
 
 - ``preset="theory"``: p_h = 0 and sigma_h^2 = beta_k = S H^3 log(2 H S A k) / 2 before user k. Values are not
   clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). This preset learns almost nothing from

@@ -107,8 +107,8 @@ Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
 RewardForm = Literal["features", "tabular"]
 
-# Default ridge, in spectral edges of the noise. On mixtures with seeds 11 to 15 (30 runs each) under central
-# noise at epsilon = 1, regret was 369 +- 18 at ridge 1 and 325 +- 21 at ridge 2, and the same at epsilon =
+# Default ridge, in spectral edges of the noise. On mixtures with seeds 11 to 15 (30 runs each), central
+# noise, epsilon = 1, regret was 369 +- 18 at ridge 1 and 325 +- 21 at ridge 2. It was the same at epsilon =
 # 10. Under local noise at epsilon = 10, regret was 663 +- 42 at ridge 2 and 460 +- 30 at ridge 4; 3 and 6 are
 # as good as 4.
 CENTRAL_RIDGE, LOCAL_RIDGE = 2.0, 4.0

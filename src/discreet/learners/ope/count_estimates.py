@@ -10,9 +10,9 @@ computed backward:
     q_h(s, a) = c + 1/2 + g(N^) Y,  Y = M (V_{h+1} - c) + C;  V_h(s) = sum_a pi(a | s) q_h(s, a).    (1)
 
 Known rewards r replace 1/2 and C. The declared rules for returns (``Spec.returns``) are used: after an
-episode ends its value is exactly that of no reward; b_h is the largest possible remaining return, and no
-value is below the smallest possible return. No count is truncated or projected, and no value is clipped: (1)
-is unbiased.
+episode ends its value is exactly that of no reward. b_h is the largest possible remaining return. No value is
+below the smallest possible return. No count is truncated or projected, and no value is clipped: (1) is
+unbiased.
 
 * The centre c. As V - c sums to 0, M (V - c) does not correlate with N^, and no other centre gives a smaller
   norm ||V - c||. The noise is sigma_t ||V - c||_2.

@@ -6,8 +6,8 @@ as before. Then
 
     value(pi) - value(b) = sum_h sum_{s in D} d_pi,h(s) A_h(s)                                         (1)
 
-(the performance difference lemma). States outside D do not enter the sum: both policies act alike there, so
-errors cancel.
+(the performance difference lemma). States outside D do not enter the sum: both policies take the same actions
+there, so errors cancel.
 
 One decision. A(s) is the mean of A_h(s) over first visits. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) =
 1/2 + sum_a G / sum_a N are linear in the returns G; g(N) is the unbiased estimate of 1 / N

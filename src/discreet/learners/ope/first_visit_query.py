@@ -30,12 +30,12 @@ and with k episodes per user, by the triangle inequality, k times l1 and l2. The
 both, for any groups. With two or more groups, both bounds can be attained if the maximum in W is the term of
 different pairs. Without groups the start records are in one pair, and the bounds are not attained.
 
-Reason for returns. To compute the return of an action from M, the value of each of S next states is needed,
-and the noise of S cells enters: sigma ||V||_2, about sqrt(S) / 4 times the noise of one cell. The sum of
-returns is one cell, and the visits need only a quarter of its precision. In addition, a sum of returns needs
-no Markov property. The disadvantage is the larger sampling variance, Var(G) of the whole remaining episode
-instead of Var(V(s')). Under privacy, returns are still more precise if there are fewer than about (sigma
-sqrt(S))^2 visits.
+Reason for returns. To compute the return of an action from M, the value of each of S next states is needed.
+The noise of S cells enters. Its size is sigma ||V||_2, about sqrt(S) / 4 times the noise of one cell. The sum
+of returns is one cell, and the visits need only a quarter of its precision. In addition, a sum of returns
+needs no Markov property. The disadvantage is the larger sampling variance, Var(G) of the whole remaining
+episode instead of Var(V(s')). Under privacy, returns are still more precise if there are fewer than about
+(sigma sqrt(S))^2 visits.
 
 An episode whose outcome is not known ends in a censored state. Its return counts as the middle of the bounds,
 for every user. This value is in [0, 1] like other returns, so the sensitivities do not change.

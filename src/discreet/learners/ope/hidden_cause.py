@@ -84,9 +84,8 @@ class HiddenCause:
     """Strength of a hidden cause that would be enough to explain a gain.
 
     each_step : L* for a cause that is drawn again at each step. one_decision : L* for any cause, if decisions
-    are changed one at a time. Both are at most ``LARGEST``, and are 1 if the gain is not above 0 even without
-    a cause. recorded : the median factor by which the recorded state itself changes the odds of the policy's
-    new actions.
+    are changed one at a time. Both are at most ``LARGEST``, and 1 if the gain is not above 0 without a cause.
+    recorded : median factor by which the recorded state changes the odds of the policy's new actions.
     """
 
     __repr__ = brief

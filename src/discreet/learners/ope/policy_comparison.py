@@ -46,11 +46,11 @@ The gain of L may be estimated from returns. Returns and transitions are correla
 not determine the correlation. In that case the interval of D is the interval of L minus the interval of R,
 each at half of the failure probability. This interval is valid for any correlation.
 
-Hidden causes. The difference of two policies needs bounds of its own. Consider causes at each step of
-strength lambda (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the robust values of each
-policy, and W_h(s) a lower bound of V_L - V_R where both are in s. Where both act in the same way, the same
-cause acts on both: W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. Elsewhere the larger of two bounds
-is taken, low_L - high_R and
+Hidden causes. The difference of two policies needs separate bounds. Consider causes at each step of strength
+lambda (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the robust values of each policy, and
+W_h(s) a lower bound of V_L - V_R where both are in s. Where both act in the same way, the same cause acts on
+both: W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. Elsewhere the larger of two bounds is taken,
+low_L - high_R and
 
     min P_L W_h+1 + min P_+ m - max P_- m
         - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).
@@ -429,7 +429,7 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
     return value, np.where(np.isfinite(value), deviation, np.nan)
 
 
-# ------------------------------------------------------------------------ learned less brought
+# ------------------------------------------------------------------- learned minus external policy
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Comparison of a learned policy with an external one.

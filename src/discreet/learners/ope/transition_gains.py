@@ -490,9 +490,9 @@ def _both_halves(
 ) -> tuple[Floats, Floats, _Judged, Floats]:
     """Return the gains of points of the path, estimated by both halves.
 
-    The result has three parts: the gains and standard deviations of the choosing half; the gains of the
-    judging half, with the larger of the two halves' standard deviations; and the covariance of the errors of
-    the judging half.
+    The first result is the gains and standard deviations of the choosing half. The second is the gains of the
+    judging half, with the larger of the two halves' standard deviations. The third is the covariance of the
+    errors of the judging half.
     """
     seen, errors, _ = choosing.gains(order, action, counts, sides=sides)
     judged, covariance, noise = judging.gains(order, action, counts, sides=sides)
