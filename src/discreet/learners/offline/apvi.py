@@ -27,10 +27,10 @@ With hats for released sums, sigma_v and sigma_t the standard deviations of visi
    (by Hoeffding's inequality and |R~ - R| <= E_r; the factors c1 / sqrt 2 and c4 are 1 at the constants of
    the theory).
 
-E / 2 bounds every noise of visits and transitions with probability 1 - p, E_r that of rewards. In the paper
-(``E_mode="published"``), with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H log(4 H S^2 A / p) / rho). With
-Laplace noise of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p). ``quantile`` computes E from the
-release's exact noise distribution instead.
+With probability 1 - p, E / 2 bounds the noise of every cell of visits and transitions, and E_r bounds the
+noise of rewards. In the paper (``E_mode="published"``), with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H
+log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p).
+``quantile`` computes E from the release's exact noise distribution instead.
 
 Sensitivity (:mod:`discreet.core.count_query`): if a trajectory is replaced, at every step one unit leaves one
 cell of each table and one unit enters another cell. Therefore l2 = sqrt(2 H) per table, sqrt(4 H) in all, and

@@ -4,8 +4,8 @@ T = K H; S A counts admissible pairs; "failure" is the probability that a concen
 (the papers' delta, beta or p). If steps are pooled, H S A is replaced by S A and the largest count K by H K;
 S A T stays the same. Logarithms are natural.
 
-Hoeffding (Chowdhury and Zhou 2021, and the E = 0 limit):
-width = L_r / sqrt(D) + Lambda_r / D + G (L_x / sqrt(D) + Lambda_p / D), with
+Hoeffding bonus (Chowdhury and Zhou 2021, and its limit E = 0): width = L_r / sqrt(D) + Lambda_r / D + G (L_x
+/ sqrt(D) + Lambda_p / D), with
 
 - ``tight``: L_r = L_v = max(1, sqrt(log(2 SAT / f) / 2)), L_p = sqrt(2 S log(2 SAT / f)) and G = H - h;
 - ``published``: L_r = L_v = sqrt(2 log(4 SAT / f)), L_p = sqrt(4 S log(6 SAT / f)) and G = H.

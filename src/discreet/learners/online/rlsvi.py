@@ -1,7 +1,7 @@
 r"""RLSVI: randomised least-squares value iteration on tables, without a privacy guarantee.
 
-Before each policy update, the learner computes the following backward for every step h and pair (s, a). Let N
-= N(h, s, a) be the visits so far.
+Let N = N(h, s, a) be the visits so far. Before each policy update, the learner computes backward, for every
+step h and pair (s, a),
 
     Q_h(s, a) = [R(h, s, a) + p_h + sum_s' N3(h, s, a, s') V_{h+1}(s')] / (N + 1) + w_h(s, a),
 

@@ -111,7 +111,7 @@ _LEAST_PRIOR = 0.02  # Least prior std of the gain of one decision, in units of 
 DEFAULT = 0.8  # Share of the failure probability for the default point of the path.
 _REFITS = 5
 _POINTS = 16
-_DRAWS, _AT_ONCE = 4000, 50  # simulated errors of the path for the band; number simulated per batch
+_DRAWS, _AT_ONCE = 4000, 50  # number of simulated errors of the path, for the band; number per batch
 _LEAST_SPREAD = 0.02  # share of the squared range of returns: least variance of any return
 
 
