@@ -68,10 +68,11 @@ def linear_mixture_mdp(
     * mean rewards (H, S, A) uniform on [0, 1], 0 for pairs without reward.
 
     reward_models : int, optional
-        p. If given, mean rewards are mixtures of p base tables (p, S, A). The base tables are drawn instead
-        of the mean rewards, and in the same way. The mixture weights (H,) ~ Dirichlet(1/2) over the p tables
-        are drawn last. The public reward features (``features.rewards``) are ``psi(s, a) = base rewards /
-        sqrt(p)``, so that ||psi|| <= 1 and ||theta_h|| <= sqrt(p).
+        p, the number of base reward tables (p, S, A). If it is given, mean rewards are mixtures of these
+        tables. The base tables are drawn instead of the mean rewards, and in the same way. The mixture
+        weights (H,) ~ Dirichlet(1/2) over the p tables are drawn last. The public reward features
+        (``features.rewards``) are ``psi(s, a) = base rewards / sqrt(p)``, so that ||psi|| <= 1 and
+        ||theta_h|| <= sqrt(p).
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, m = checks.integer("horizon", horizon, 1), checks.integer("models", models, 1)
@@ -127,8 +128,8 @@ def hypercube_mdp(
     dimension : int
         d, at least 2; there are 2^(d-1) actions.
     gap : float, optional
-        Must satisfy D <= min(delta, 1 - delta). None: delta / (2 (d - 1)). The gap in the paper's lower
-        bound, of order sqrt(delta / K), cannot be learned in K episodes.
+        Largest |coordinate| of mu, with D <= min(delta, 1 - delta). None: delta / (2 (d - 1)). The gap in the
+        paper's lower bound, of order sqrt(delta / K), cannot be learned in K episodes.
     seed : int
         Seed of the signs of mu (H, d - 1), one fair draw of ``integers(2)`` each.
     """
@@ -244,7 +245,8 @@ def wide_linear_mdp(
     actions : int
         A, at least 3.
     blend : float
-        In [0, 1/2]. If it is 0, all states of a level are equal up to the order of actions.
+        Largest share of another effect, in [0, 1/2]. If it is 0, all states of a level are equal up to the
+        order of actions.
     support : int
         Number of states to which a coordinate leads within a level (all states, if the level has fewer).
     """

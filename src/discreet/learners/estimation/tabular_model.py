@@ -114,7 +114,7 @@ class ErrorBounds:
         (experiments). ``published``: the papers' b sqrt(8 m log(6 S A T / failure)), that is 2 std
         sqrt(log(...)), with S^2 A T for transitions. It is below the true quantile for m < 7 terms.
     failure : float
-        In (0, 1). Total probability that any error exceeds its bound.
+        Total probability that any error exceeds its bound, in (0, 1).
     z : float
         Number of standard deviations in mode ``sd``, > 0.
     rows : bool

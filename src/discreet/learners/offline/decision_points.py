@@ -102,7 +102,7 @@ class DecisionPoints(Knobs):
     Parameters
     ----------
     caution : float
-        At least 0. The number of changes maximises the expected gain minus ``caution`` standard deviations.
+        The number of changes maximises the expected gain minus this many standard deviations, at least 0.
         Larger values give fewer changes.
     most_changes : int, optional
         Largest number of changed states, at least 1.

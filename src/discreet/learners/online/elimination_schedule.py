@@ -207,7 +207,7 @@ class StagedLearner(Knobs):
         "doubling": each stage has twice as many users as the previous stage. "squaring": stage b has K^(1 -
         2^-b) users (APEVE).
     explore_share : float
-        In (0, 1]. Largest share of all users in stages; the other users follow the best policy.
+        Largest share of all users in stages, in (0, 1]; the other users follow the best policy.
     truncate : bool
         True: users that are too few for a whole stage form a shorter stage, as in the papers. False: these
         users follow the best remaining policy.
@@ -216,8 +216,8 @@ class StagedLearner(Knobs):
     derive_visits, center_rewards, known_rewards : bool
         Options that choose the sums in the query, as for every tabular learner.
     failure, noise_failure : float
-        In (0, 1). Probability that any concentration bound fails, and probability that any bound on the noise
-        fails.
+        Probability that any concentration bound fails, and probability that any bound on the noise fails,
+        both in (0, 1).
     tie_break : "random" or "first"
         Choice among equally good policies: uniform, from the public random stream, or the lowest index.
     """

@@ -161,7 +161,7 @@ class JointPosterior(Knobs):
         Width of the last sample, and its share of the batch, in [0, 1). Narrow samples stop trying actions
         that are slightly better but look bad by chance. The wide sample continues to explore at a small cost.
     replan_growth : float
-        Above 1. A release is made when the number of users has grown by this factor.
+        Release when the number of users has grown by this factor, above 1.
     fit_steps : int
         Number of Adam steps in a fit. None: 60, or 120 if the noise is below one sensitivity.
     rate : float

@@ -47,7 +47,7 @@ class LDPOBI(ErrorAware, GreedyLearner):
         ``default``: scaled down (heuristic). ``theory``: tight constants. ``paper``: as published (set
         ``stationary`` if the problem is stationary, as it is in the paper).
     alpha : float
-        Above 1. Denominators are the noisy counts plus alpha error bounds.
+        Number of error bounds, above 1, that denominators exceed the noisy counts by.
     clip_negative : bool
         True: negative counts are replaced by 0.
 

@@ -126,7 +126,7 @@ class LinearLearner(Knobs):
     known_rewards : bool
         Use the public rewards of the spec; False: estimate them from a separate family.
     failure : float
-        In (0, 1). Probability that a confidence width fails.
+        Probability that a confidence width fails, in (0, 1).
     tie_break : "random" or "first"
     tie_batches : int
         Number of sub-batches of a batch, each with a separate random tie-break; by default 4 if several users

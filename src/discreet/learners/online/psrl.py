@@ -71,10 +71,10 @@ class PSRL(RandomizedLearner):
         ``default``: chosen on training environments. ``theory``: Dirichlet(1, ..., 1), with a new draw before
         each user.
     prior_visits : float or "S"
-        m > 0. Weight of a row's prior in visits, distributed evenly over the S states; "S" gives Dirichlet(1,
+        Weight m > 0 of a row's prior in visits, distributed evenly over the S states; "S" gives Dirichlet(1,
         ..., 1).
     prior_rewards : float
-        b > 0. Rewards have the prior Beta(b, b).
+        Parameter b > 0 of the prior Beta(b, b) of rewards.
 
     For further options see :class:`~discreet.learners.online.randomized_base.RandomizedLearner`.
     """

@@ -136,7 +136,7 @@ class TabularLearner(Knobs, ABC):
     known_rewards : bool
         Use the public rewards of the spec, and do not query rewards.
     failure : float
-        In (0, 1). Probability that a concentration bound fails.
+        Probability that a concentration bound fails, in (0, 1).
 
     Raises
     ------
@@ -442,7 +442,7 @@ class ErrorAware(BonusLearner):
     E_z : float
         Number of standard deviations in mode ``sd``.
     noise_failure : float
-        In (0, 1). Probability that a bound E fails.
+        Probability that a bound E fails, in (0, 1).
     """
 
     priv_scale: float | None = None
