@@ -721,7 +721,7 @@ class VAPVI(_VarianceAware):
 
 @dataclass(frozen=True, kw_only=True)
 class _Private(Linear):
-    """Base of the private learners; the budget is given by exactly one of epsilon, rho and mu."""
+    """Base of the private learners; the budget is one of epsilon (with delta), rho and mu."""
 
     epsilon: float | None = None
     delta: float | None = None

@@ -261,7 +261,7 @@ class StagedLearner(Knobs):
 
     # --------------------------------------------------------------------------- public facts
     def least_users(self, spec: ProblemSpec) -> int:
-        """Return the smallest K that is enough for one stage and one later user, in this problem."""
+        """Return the smallest K for one stage and one later user, in the problem of ``spec``."""
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
         least = math.floor(one / float(self.explore_share or 1.0))
         while self._explorers(least) < one:  # at most K - 1 users explore, and the division was rounded

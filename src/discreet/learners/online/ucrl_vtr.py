@@ -371,7 +371,7 @@ class UCRLVTR(LinearLearner):
         return Planned(found.values, spec.layout.to_rows(found.q), found.context, fitted)
 
     def solution(self, state: LinearState) -> Solution:
-        """Return the public data of the last plan, from which a user's device can compute the plan itself.
+        """Return the public data of the last plan in ``state``, from which a user's device can plan itself.
 
         Raises ``ValueError`` before the first release.
         """
