@@ -49,7 +49,7 @@ from discreet.accounting.noise_distributions.binomial import BinomialLaw
 from discreet.audit import local_output_law as audit_reports
 from discreet.audit import shuffle_likelihood as audit_shuffle
 from discreet.audit.noise_model import (  # fmt: skip
-    Asked,
+    AnsweredQuery,
     AuditQuery,
     Noise,
     Readings,
@@ -79,7 +79,7 @@ from discreet.mechanisms.local.randomized_response import StepReports
 from discreet.mechanisms.query_queue import Response
 
 __all__ = [
-    "Bound", "Evidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",
+    "Bound", "BlackBoxEvidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",
     "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
     "reactive", "respond",
 ]  # fmt: skip
@@ -332,7 +332,7 @@ class Transcript:
     plans: tuple[NDArray[Any], ...]
     message: Floats
     read: Readings | None = None
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[AnsweredQuery, ...] = ()
     measured: tuple[Measurement, ...] = ()
     contexts: tuple[Mapping[str, Any], ...] = ()
     cuts: tuple[float, ...] = ()
@@ -411,13 +411,13 @@ def play(
     plans: list[NDArray[Any]] = []
     contexts: list[Mapping[str, Any]] = []
     cuts: list[float] = []
-    asked: list[Asked] = []
+    asked: list[AnsweredQuery] = []
     message, before, due = np.zeros(0), np.zeros(0), restart
     releases: list[Release] = []
 
     def ask(question: Response) -> Estimate:
         found = session.answer(question)
-        asked.append(Asked(question, user - 1, found))
+        asked.append(AnsweredQuery(question, user - 1, found))
         return found
 
     while user <= people.users:
@@ -668,7 +668,7 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 
 # ------------------------------------------------------------------------------------ the black box
 @dataclass(frozen=True)
-class Evidence:
+class BlackBoxEvidence:
     """Results of a black-box audit: the best bounds of each statistic, and the guarantee's claims."""
 
     __repr__ = brief
@@ -758,7 +758,7 @@ def black_box(
     alarm: float = ALARM,
     people: Game | None = None,
     restart: Restart | None = None,
-) -> Evidence:
+) -> BlackBoxEvidence:
     """Return lower bounds on epsilon and mu from ``runs`` runs under each of two hypotheses.
 
     Parameters
@@ -793,7 +793,7 @@ def black_box(
         seen = 0 if name == "likelihood ratio" else cut // 2  # fitting and thresholds use other runs
         chosen, judged = [zero[seen:cut], one[seen:cut]], [zero[cut:], one[cut:]]
         bounds.append(bounds_of(name, chosen, judged, delta, alarm / len(scores), kinds))
-    return Evidence(guarantee, runs, alarm, tuple(bounds))
+    return BlackBoxEvidence(guarantee, runs, alarm, tuple(bounds))
 
 
 def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:

@@ -96,7 +96,7 @@ class LinearState:
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlanningResult:
     """Result of ``planned`` for one release; the fields are those of :class:`LinearState`."""
 
     values: Floats
@@ -291,7 +291,7 @@ class LinearLearner(Knobs):
         """
 
     @abstractmethod
-    def planned(self, state: LinearState, fitted: Any, release: Release, ask: Ask | None) -> Planned:
+    def planned(self, state: LinearState, fitted: Any, release: Release, ask: Ask | None) -> PlanningResult:
         """Compute optimistic values backward over steps.
 
         state : state after the earlier releases. fitted : result of :meth:`fitted` for ``release``. ask : the

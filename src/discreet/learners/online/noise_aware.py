@@ -117,7 +117,7 @@ _BANDIT_SHARE, _BANDIT_LOCAL_SHARE = 0.5, 0.65
 _POOLED_UNTIL = 800.0
 
 
-def chosen(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
+def defaults_for(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
     """Return default options by kind of budget: pure joint, local, shuffle, none, or other (and unknown).
 
     ``reports`` : True if the learner can read randomized reports. If a trusted server draws such reports
@@ -164,7 +164,7 @@ _MORE = 2.0  # Users that the optimistic explorer gets per user that explorers 1
 _HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
 
 
-def hope_for(spec: ProblemSpec) -> float:
+def explorer_share(spec: ProblemSpec) -> float:
     """Return ``hope`` of :func:`explorers_among`: when the optimistic explorer's share begins to fall.
 
     The factor depends on the public budget only.
@@ -323,7 +323,7 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def _tuned(self, spec: ProblemSpec) -> NoiseAwareUCBVI:
         single = self.explore != "returns" and self.pooled in (None, "none")
-        values = dict(chosen(spec, reports=single))
+        values = dict(defaults_for(spec, reports=single))
         if self.stationary:
             values["pooled"] = "none"
         if self.pooled_share is not None:  # a given share is constant without pooled_share_end
@@ -372,7 +372,7 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> NDArray[np.int64]:
         share = float(self.tuned(spec).explore_share or 0.0)
-        hope, noise = hope_for(spec), spec.budget is None or spec.budget.trust != "none"
+        hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
         first, last = (np.array(explorers_among(n, share, hope, noise)) for n in (before, before + batch))
         # each count is rounded down separately, so the sum can exceed the number of users
         return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)

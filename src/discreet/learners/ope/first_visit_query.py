@@ -251,10 +251,12 @@ class FirstVisits:
     ) -> Told:
         """Return the sums by rows, with the standard deviation of one cell and the number of users."""
         begun = float(visits[self.layout.row_state == self.start].sum())
-        return Told(self, visits, moves, returns, _Noise(*noise), float(people), max(begun, 1.0), heavy)
+        return Told(
+            self, visits, moves, returns, _FirstVisitDeviations(*noise), float(people), max(begun, 1.0), heavy
+        )
 
 
-class _Noise(NamedTuple):
+class _FirstVisitDeviations(NamedTuple):
     """Standard deviations of the noise in one cell of visits, of transitions, and of returns."""
 
     visits: float
@@ -284,7 +286,7 @@ class Told:
     visits: Floats
     moves: Floats
     returns: Floats
-    noise: _Noise
+    noise: _FirstVisitDeviations
     people: float
     episodes: float
     heavy: bool = False
